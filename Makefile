@@ -5,7 +5,7 @@
 # make coverage the tests of make quick, which have to run so many of the product's lines (pyproject.toml)
 # make nightly  make test with many more samples, the tests that take long, coverage, and mutants that tests have to notice
 # make matrix   install, make run and a run on hosts in stock Debian 12 and 13, as a user without rights
-# make bench    the measurements of tests/performance, written into docs/reference/performance.md
+# make bench    the measurements of tests/performance, written into docs/data/performance.csv
 # make docs     the site of docs/ in .cache/site, without the network once its tools are there
 # make lint     style, types and import contracts only
 # make clean    test hosts, caches and the virtual environment away; results stay

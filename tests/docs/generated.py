@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
 import os
 import re
@@ -16,31 +15,36 @@ from unittest import mock
 import typer
 from typer.testing import CliRunner
 
+from protocol import datasheet
 from protocol.case_config import load_case_config
 from protocol.masking import mask_config
 from protocol.outcome import Metric
 from run_benchmarks.commands import cli as run_cli
-from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
+from run_benchmarks.flagperf import keys
+from run_benchmarks.settings import docs
 from simulation import cli as simulation_cli
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, markdown_table
+from tests.performance.table import read_tables
 from training.benchmarks import catalog
 from training.benchmarks.aicb import cli as workload_cli
 
 MARK = re.compile(r"^<!-- generated: (?P<name>[\w-]+) -->$", re.MULTILINE)
 WIDTH = 100  # columns of a --help
 RUN_PY = "run_benchmarks/run.py"
+FIGURES = ("what", "measured", "baseline", "ratio", "goal", "met")
 VERB = re.compile(r"^  (?P<verb>[a-z]+)  ", re.MULTILINE)
 
 
 def settings() -> str:
     """The table of all settings of cluster_conf.py, test_conf.py and a case."""
-    return markdown_table(COLUMNS, table_rows())
+    return docs.markdown_table(docs.COLUMNS, docs.table_rows())
 
 
 def network_settings() -> str:
     """The table of what a case of the network benchmark may set."""
     model = catalog.benchmark("network", "pytorch").config_class
-    return markdown_table(COLUMNS[1:], [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in documented(model)])
+    rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in docs.documented(model)]
+    return docs.markdown_table(docs.COLUMNS[1:], rows)
 
 
 def run_commands() -> str:
@@ -114,11 +118,33 @@ def _metrics_table(found: Iterable[Metric]) -> str:
     return "| metric | unit | better | in a baseline | meaning |\n| --- | --- | --- | --- | --- |\n" + "".join(rows)
 
 
-def adaptive_search() -> str:
-    """How often the adaptive search finds what is bad: the rows that its simulation wrote."""
-    file = ROOT / "docs" / "data" / "adaptive-search.csv"
-    header, *rows = csv.reader(file.read_text(encoding="utf-8").splitlines())
-    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *rows])
+def flagperf_keys() -> str:
+    """The table of what `run.py import-flagperf` makes of each key."""
+    return keys.markdown_table()
+
+
+def datasheets() -> str:
+    """The table of known devices: 1e12 operations/s by type, GB of memory and 1e9 bytes/s from it."""
+    types = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+    rows = [
+        [
+            sheet.name,
+            *(f"{sheet.tflops[each]:g}" if each in sheet.tflops else "" for each in types),
+            f"{sheet.memory_GiB:g}",
+            f"{sheet.memory_GBps:g}",
+        ]
+        for sheet in datasheet.datasheets()
+    ]
+    return markdown_table(["device", *types, "GB", "1e9 bytes/s"], rows)
+
+
+def performance() -> str:
+    """A table for each measurement of tests/performance, under its name, date and machine."""
+    parts = []
+    for name, table in read_tables(ROOT / "docs" / "data" / "performance.csv").items():
+        rows = [[row[column] for column in FIGURES] for row in table]
+        parts.append(f"## {name}\n\n{table[0]['date']}, {table[0]['machine']}\n\n{markdown_table(FIGURES, rows)}")
+    return "\n".join(parts)
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -128,7 +154,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "workload-commands": workload_commands,
     "simulation-commands": simulation_commands,
     "metrics": metrics,
-    "adaptive-search": adaptive_search,
+    "flagperf-keys": flagperf_keys,
+    "datasheets": datasheets,
+    "performance": performance,
 }
 
 

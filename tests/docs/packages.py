@@ -1,11 +1,12 @@
-"""The table of docs/explanation/architecture.md: packages, modules, lines and who imports whom, from the code itself.
+"""docs/data/packages.csv, which docs/explanation/architecture.md shows: packages, modules, lines, who imports whom.
 
 Numbers are rounded and may drift by DRIFT before the table has to be written again; names and imports are exact.
 """
 
 from __future__ import annotations
 
-import re
+import csv
+import io
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "explanation" / "architecture.md"
-BEGIN, END = "<!-- packages:begin -->\n", "<!-- packages:end -->"
+TABLE = ROOT / "docs" / "data" / "packages.csv"
 TOP_PACKAGES = (
     "run_benchmarks",
     "common",
@@ -27,13 +27,10 @@ TOP_PACKAGES = (
     "simulation",
 )
 ROUND_TO = 100  # lines
-DRIFT = 0.25  # of the number in the page, at least SMALL modules or ROUND_TO lines
+DRIFT = 0.25  # of the number in the table, at least SMALL modules or ROUND_TO lines
 SMALL = 2
 COMMAND = "python -m tests.docs"
 HEADER = ("package", "modules", "lines", "imports")
-ROW = re.compile(
-    r"^\| `(?P<package>[\w.]+)` \| (?P<modules>\d+) \| (?P<lines>\d+) \| (?P<imports>.*) \|$", re.MULTILINE
-)
 
 
 @dataclass(frozen=True)
@@ -87,12 +84,14 @@ def _lines(module: str) -> int:
 
 
 def table(packages: dict[str, Package]) -> str:
-    """The table in Markdown; lines are rounded."""
-    rows = [
-        (f"`{name}`", str(package.modules), str(_rounded(package.lines)), ", ".join(package.imports) or "none")
-        for name, package in packages.items()
-    ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (HEADER, ("---",) * len(HEADER), *rows))
+    """The table as CSV; lines are rounded."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEADER)
+    for name, package in packages.items():
+        imports = ", ".join(package.imports) or "none"
+        writer.writerow((f"`{name}`", package.modules, _rounded(package.lines), imports))
+    return text.getvalue()
 
 
 def _rounded(lines: int) -> int:
@@ -100,41 +99,35 @@ def _rounded(lines: int) -> int:
 
 
 def written(text: str) -> dict[str, Package]:
-    """What a page's table says.
+    """What a table says.
 
     Raises:
-        ValueError: the page has no such table.
+        KeyError: it lacks a column.
+        ValueError: a number is none.
     """
-    part = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
     return {
-        row["package"]: Package(
+        row["package"].strip("`"): Package(
             int(row["modules"]),
             int(row["lines"]),
             () if row["imports"] == "none" else tuple(row["imports"].split(", ")),
         )
-        for row in ROW.finditer(part)
+        for row in csv.DictReader(text.splitlines())
     }
 
 
-def differences(page: dict[str, Package], code: dict[str, Package]) -> list[str]:
-    """Where a page's table is no longer true, one sentence each."""
-    found = [f"{name}: the page lacks it" for name in code.keys() - page.keys()]
-    found += [f"{name}: no longer there" for name in page.keys() - code.keys()]
-    for name in page.keys() & code.keys():
-        said, real = page[name], code[name]
+def differences(table: dict[str, Package], code: dict[str, Package]) -> list[str]:
+    """Where the table is no longer true, one sentence each."""
+    found = [f"{name}: the table lacks it" for name in code.keys() - table.keys()]
+    found += [f"{name}: no longer there" for name in table.keys() - code.keys()]
+    for name in table.keys() & code.keys():
+        said, real = table[name], code[name]
         if said.imports != real.imports:
             changed = set(said.imports) ^ set(real.imports)
-            found.append(f"{name}: its imports differ from the page's in {', '.join(sorted(changed))}")
+            found.append(f"{name}: its imports differ from the table's in {', '.join(sorted(changed))}")
         if _drifted(said.modules, real.modules, SMALL) or _drifted(said.lines, real.lines, ROUND_TO):
-            found.append(f"{name}: {real.modules} modules and {real.lines} lines, the page says other numbers")
+            found.append(f"{name}: {real.modules} modules and {real.lines} lines, the table says other numbers")
     return sorted(found)
 
 
 def _drifted(said: int, real: int, small: int) -> bool:
     return abs(said - real) > max(small, DRIFT * said)
-
-
-def rewritten(text: str) -> str:
-    """A page with the table of the code as it is."""
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    return f"{text[:begin]}{table(measured())}{text[end:]}"

@@ -1,13 +1,21 @@
-"""The pages of the documentation, the paths that they name, and the paths that exist in the repository."""
+"""The pages of the documentation, the paths that they name, and the paths that exist in the repository.
+
+A link of this form stands for a table of docs/data/, which the site shows in its place; its cells are Markdown:
+
+[The table](../data/faults/ranks.csv)
+"""
 
 from __future__ import annotations
 
+import csv
 import os
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+TABLE = re.compile(r"^\[The table\]\((?P<file>[^)\s]+\.csv)\)$", re.MULTILINE)
 UNSEARCHED = {"__pycache__", "result"}
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 NAMED = re.compile(r"(?<!`)`(?P<name>[^`\n]+)`(?!`)")
@@ -24,6 +32,32 @@ CREATED = {"run.lock", "workload.lock", "D/workload.lock", "network.svg"}
 def pages() -> list[Path]:
     """README.md, CONTRIBUTING.md and their like, and everything in docs/."""
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def data_table(file: Path) -> str:
+    """A CSV file as a table in Markdown.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    header, *rows = csv.reader(file.read_text(encoding="utf-8").splitlines())
+    return markdown_table(header, rows)
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; a `|` in a cell does not end it."""
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [header, ["---"] * len(header), *cells])
+
+
+def text_of(page: Path) -> str:
+    """What a page says, the tables of docs/data/ in their places.
+
+    Raises:
+        OSError: the page, or a table that it shows, cannot be read.
+    """
+    text = page.read_text(encoding="utf-8")
+    return TABLE.sub(lambda link: data_table(page.parent / link["file"]).rstrip("\n"), text)
 
 
 @cache

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from tests.docs.generated import completed
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, text_of
 
 ENVIRONMENT = ROOT / ".cache" / "docs"
 LOCK = ROOT / "requirements" / "docs.lock"
@@ -51,7 +51,7 @@ def build(folder: Path = SITE, docs: Path = ROOT / "docs") -> list[str]:
         pages = Path(temporary) / "docs"
         shutil.copytree(docs, pages)
         for page in pages.rglob("*.md"):
-            page.write_text(completed(page.read_text(encoding="utf-8")), encoding="utf-8")
+            page.write_text(completed(text_of(page)), encoding="utf-8")
         config = Path(temporary) / "mkdocs.yml"
         shutil.copy(CONFIG, config)
         command = [str(python), "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder.resolve())]

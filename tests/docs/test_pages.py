@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import LINK, ROOT, broken_links, exists, pages, paths
+from tests.docs.pages import LINK, ROOT, broken_links, exists, pages, paths, text_of
 
 READMES = ("README.md", "README.zh.md")
 PAGES = [pytest.param(page, id=page.name) for page in pages()]
@@ -15,13 +15,13 @@ PAGES = [pytest.param(page, id=page.name) for page in pages()]
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
-    missing = [name for name in paths(page.read_text(encoding="utf-8")) if not exists(name)]
+    missing = [name for name in paths(text_of(page)) if not exists(name)]
     assert not missing, f"{page.relative_to(ROOT)} names what is not in the repository: {missing}"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    assert not broken_links(page, page.read_text(encoding="utf-8"))
+    assert not broken_links(page, text_of(page))
 
 
 def test_a_renamed_file_folder_or_heading_is_noticed() -> None:

@@ -30,7 +30,7 @@ def test_the_site_builds_and_what_is_wrong_with_a_page_is_named(tmp_path: Path) 
 
 
 def test_the_site_says_what_the_code_says() -> None:
-    pages = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")}
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")}
     marked = [match["name"] for text in pages.values() for match in generated.MARK.finditer(text)]
     assert sorted(marked) == sorted(generated.PARTS)
     settings = generated.completed(pages["settings"])
@@ -40,6 +40,9 @@ def test_the_site_says_what_the_code_says() -> None:
     assert all(f"## run_benchmarks/run.py {line.split()[0]}\n" in commands for line in listed if line[0] != " ")
     assert "--world_size" in generated.completed(pages["workload-commands"])
     assert "## python -m simulation topology draw\n" in generated.completed(pages["simulation-commands"])
+    assert "`opt_lamb_beta_1`, `adam_beta1` | `beta1` |" in generated.completed(pages["from-flagperf"])
+    assert "| H100 SXM | 66.9 | 66.9 | 494.7 |" in generated.completed(pages["training-benchmarks"])
+    assert "## orchestration\n" in generated.completed(pages["performance"])
     assert "| `max_busbw_GBps` | GB/s | higher | yes |" in generated.completed(pages["metrics"])
 
 

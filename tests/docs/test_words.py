@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.docs.pages import ROOT, pages
+from tests.docs.pages import ROOT, pages, text_of
 
 INSTEAD = tomllib.loads((ROOT / "tests" / "docs" / "dialect.toml").read_text(encoding="utf-8"))
 PACKAGES = (
@@ -44,7 +44,7 @@ def test_pages_are_in_plain_english() -> None:
     found = [
         f"{page.relative_to(ROOT)}:{line}: '{wording}': write {instead}"
         for page in pages()
-        for line, wording, instead in dialect(page.read_text(encoding="utf-8"))
+        for line, wording, instead in dialect(text_of(page))
     ]
     assert not found, "\n".join(found)
 

@@ -1,13 +1,12 @@
-"""Runs the measurements and writes their tables into docs/reference/performance.md.
+"""Runs the measurements and writes their tables into docs/data/performance.csv.
 
     python -m tests.performance                  # all
     python -m tests.performance orchestration    # only these; the others' tables stay as they are
 
 Every module of this package with `measure(smoke=False) -> list[Row]` is one; with `smoke` it takes seconds and its
-figures mean nothing: make test does that, so that no measurement breaks unseen. Its table goes into
-docs/reference/performance.md, between the markers `<!-- performance:begin -->` and
-`<!-- performance:end -->`, with the date and the machine it was measured on. A measurement that fails leaves its old
-table and makes the exit code 1. Each runs in a process of its own: the peak memory of a process never falls.
+figures mean nothing: make test does that, so that no measurement breaks unseen. Its table goes into the file, which
+docs/reference/performance.md shows, with the date and the machine it was measured on. A measurement that fails leaves
+its old table and makes the exit code 1. Each runs in a process of its own: the peak memory of a process never falls.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from typing import Protocol
 
 import tests.performance
 from tests.performance.rows import Row
-from tests.performance.table import describe_machine, read_blocks, render_block, replace_blocks
+from tests.performance.table import Table, as_text, describe_machine, read_tables, tabulated, write_tables
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "reference" / "performance.md"
+FILE = ROOT / "docs" / "data" / "performance.csv"
 
 
 class Measure(Protocol):
@@ -49,7 +48,7 @@ def measurements() -> dict[str, Measure]:
 
 
 def main(names: list[str]) -> int:
-    """Measure and write; returns the exit code: 0, 1 if a measurement failed, 2 for a name or page that is wrong."""
+    """Measure and write; returns the exit code: 0, 1 if a measurement failed, 2 for a name or file that is wrong."""
     known = measurements()
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -57,22 +56,23 @@ def main(names: list[str]) -> int:
         return 2
     chosen = names or list(known)
     try:
-        blocks = read_blocks(PAGE)
+        tables = read_tables(FILE)
     except (OSError, ValueError) as error:
-        print(f"{PAGE}: {error}", file=sys.stderr)
+        print(f"{FILE}: {error}", file=sys.stderr)
         return 2
     measured, failed = _measure(chosen, known)
-    blocks |= measured
-    replace_blocks(PAGE, {name: blocks[name] for name in sorted(blocks) if name in known})
+    tables |= measured
+    write_tables(FILE, {name: tables[name] for name in sorted(tables) if name in known})
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _measure(chosen: list[str], known: dict[str, Measure]) -> tuple[dict[str, str], list[str]]:
+def _measure(chosen: list[str], known: dict[str, Measure]) -> tuple[dict[str, Table], list[str]]:
     """The tables by name, and the names of those that failed."""
     machine = describe_machine()
-    measured, failed = {}, []
+    measured: dict[str, Table] = {}
+    failed = []
     for number, name in enumerate(chosen, start=1):
         print(f"[{number}/{len(chosen)}] {name}", flush=True)
         begin = time.monotonic()
@@ -83,8 +83,8 @@ def _measure(chosen: list[str], known: dict[str, Measure]) -> tuple[dict[str, st
             traceback.print_exc()
             failed.append(name)
             continue
-        measured[name] = render_block(name, rows, machine)
-        print(f"{measured[name]}\n\n{name}: {time.monotonic() - begin:.0f} s", flush=True)
+        measured[name] = tabulated(name, rows, machine)
+        print(f"{as_text(measured[name])}\n{name}: {time.monotonic() - begin:.0f} s", flush=True)
     return measured, failed
 
 

@@ -1,4 +1,4 @@
-"""One row of docs/reference/performance.md: what every `measure` of this package returns."""
+"""One row of docs/data/performance.csv: what every `measure` of this package returns."""
 
 from dataclasses import dataclass
 

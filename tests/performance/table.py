@@ -1,12 +1,12 @@
-"""The tables of docs/reference/performance.md: one block a measurement, between two markers, replaced one by one."""
+"""docs/data/performance.csv, which docs/reference/performance.md shows: one table for each measurement."""
 
 from __future__ import annotations
 
+import csv
 import datetime
+import io
 import os
 import platform
-import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +14,9 @@ import psutil
 
 from tests.performance.rows import Row
 
-BEGIN = "<!-- performance:begin -->"
-END = "<!-- performance:end -->"
-BLOCK = re.compile(r"<!-- performance:(?P<name>\w+) -->\n.*?(?=\n*<!-- performance:|\Z)", re.DOTALL)
-HEADING = re.compile(r"^(?P<date>\*\*\w+\*\*, [\d-]+)(?:, (?P<machine>.+))?$", re.MULTILINE)
-COMMON = re.compile(r"\s*Measured on: (?P<machine>.+)\n")
-COLUMNS = ("what", "measured", "baseline", "ratio", "goal", "met")
+COLUMNS = ("measurement", "date", "machine", "what", "measured", "baseline", "ratio", "goal", "met")
+Table = list[dict[str, str]]
+"""The rows of one measurement, by column."""
 
 
 def describe_machine() -> str:
@@ -38,63 +35,52 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
-def render_block(name: str, rows: Sequence[Row], machine: str, *, today: datetime.date | None = None) -> str:
-    """The marker, the line with date and machine, and the table of one measurement, in Markdown."""
+def tabulated(name: str, rows: Iterable[Row], machine: str, *, today: datetime.date | None = None) -> Table:
+    """The table of one measurement."""
     date = today or datetime.datetime.now(tz=datetime.UTC).date()
-    cells = [
-        (row.what, row.measured, row.baseline, f"{row.ratio:.2f}", row.goal, "yes" if row.met else "**no**")
+    same = {"measurement": name, "date": date.isoformat(), "machine": machine}
+    return [
+        {
+            **same,
+            "what": row.what,
+            "measured": row.measured,
+            "baseline": row.baseline,
+            "ratio": f"{row.ratio:.2f}",
+            "goal": row.goal,
+            "met": "yes" if row.met else "no",
+        }
         for row in rows
     ]
-    lines = [_line(COLUMNS), _line("---" for _ in COLUMNS), *map(_line, cells)]
-    return f"<!-- performance:{name} -->\n**{name}**, {date.isoformat()}, {machine}\n\n" + "\n".join(lines)
 
 
-def _line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+def as_text(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as CSV, with the names of the columns."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
-def _split(text: str) -> tuple[str, str, str]:
-    """What stands before, between and after the markers.
-
-    Raises:
-        ValueError: a marker is missing, stands there twice, or they are the wrong way round.
-    """
-    for marker in (BEGIN, END):
-        if text.count(marker) != 1:
-            raise ValueError(f"needs the line {marker} once, it stands there {text.count(marker)} times")
-    before, rest = text.split(BEGIN)
-    if END not in rest:
-        raise ValueError(f"{END} stands before {BEGIN}")
-    between, after = rest.split(END)
-    return before, between, after
-
-
-def read_blocks(page: Path) -> dict[str, str]:
-    """The blocks that stand in the file, by measurement.
+def read_tables(file: Path) -> dict[str, Table]:
+    """The tables of a file, by measurement.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: its markers are missing or doubled.
+        ValueError: it has other columns.
     """
-    _, between, _ = _split(page.read_text(encoding="utf-8"))
-    common = COMMON.match(between)
-    whole = HEADING.sub(lambda line: f"{line['date']}, {line['machine'] or (common or line)['machine']}", between)
-    return {match["name"]: match[0].rstrip() for match in BLOCK.finditer(whole)}
+    with file.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(f"expected the columns {', '.join(COLUMNS)}, found {reader.fieldnames}")
+        found: dict[str, Table] = {}
+        for row in reader:
+            found.setdefault(row["measurement"], []).append(row)
+    return found
 
 
-def replace_blocks(page: Path, blocks: Mapping[str, str]) -> None:
-    """Write the blocks between the markers, at once or not at all; the rest of the file stays as it is.
-
-    The machine of most blocks stands once, before them.
-    """
-    before, _, after = _split(page.read_text(encoding="utf-8"))
-    body = "\n\n".join(blocks.values())
-    machines = Counter(match["machine"] for match in HEADING.finditer(body))
-    if machines:
-        [(common, _)] = machines.most_common(1)
-        body = f"Measured on: {common}\n\n" + HEADING.sub(
-            lambda line: line["date"] if line["machine"] == common else line[0], body
-        )
-    temporary = page.with_name(f"{page.name}.new")
-    temporary.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
-    temporary.replace(page)
+def write_tables(file: Path, tables: Mapping[str, Table]) -> None:
+    """Write a file of these tables, at once or not at all."""
+    temporary = file.with_name(f"{file.name}.new")
+    temporary.write_text(as_text([row for table in tables.values() for row in table]), encoding="utf-8")
+    temporary.replace(file)

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from run_benchmarks.commands import cli
+from tests.docs.pages import text_of
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
 
@@ -30,6 +31,6 @@ def test_a_measurement_is_a_run_that_can_be_planned(path: Path) -> None:
 
 
 def test_the_page_names_every_file() -> None:
-    page = (ROOT / "docs" / "reference" / "measurements.md").read_text(encoding="utf-8")
+    page = text_of(ROOT / "docs" / "reference" / "measurements.md")
     for path in FILES:
         assert f"`{path.name}`" in page

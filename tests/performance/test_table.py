@@ -1,4 +1,4 @@
-"""The tables of docs/reference/performance.md, and the command that writes them."""
+"""The tables of docs/data/performance.csv, and the command that writes them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.performance import __main__ as command
 from tests.performance.__main__ import Measure
 from tests.performance.peak import own_peak
 from tests.performance.rows import Row
-from tests.performance.table import BEGIN, END, describe_machine, read_blocks, render_block, replace_blocks
+from tests.performance.table import as_text, describe_machine, read_tables, tabulated, write_tables
 
 DAY = datetime.date(2026, 11, 21)
 ROW = Row(what="a | b", measured="1.5 s", baseline="3 s", ratio=0.5, goal="half", met=True)
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "performance.md"
-    file.write_text(f"# Title\n\n{BEGIN}\n{END}\n\nThe end.\n")
-    monkeypatch.setattr(command, "PAGE", file)
-    return file
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "performance.csv"
+    path.write_text(as_text([]))
+    monkeypatch.setattr(command, "FILE", path)
+    return path
 
 
 def measured(rows: Sequence[Row], *, smoke: bool = False) -> list[Row]:
@@ -47,61 +47,52 @@ def fail(*, smoke: bool = False) -> list[Row]:
     raise RuntimeError("no network")
 
 
-def test_a_block_is_a_markdown_table_with_date_and_machine() -> None:
-    block = render_block("orchestration", [ROW], "a CPU, 2 cores", today=DAY).splitlines()
-    assert block[:2] == ["<!-- performance:orchestration -->", "**orchestration**, 2026-11-21, a CPU, 2 cores"]
-    assert block[-1] == "| a \\| b | 1.5 s | 3 s | 0.50 | half | yes |"
-    assert block[-3].count("|") == block[-2].count("|") == 7
+def test_tables_come_back_as_written(file: Path) -> None:
+    tables = {name: tabulated(name, [ROW, ROW], "a CPU, 2 cores", today=DAY) for name in ("first", "second")}
+    write_tables(file, tables)
+    assert read_tables(file) == tables
+    row = "a | b,1.5 s,3 s,0.50,half,yes"
+    assert file.read_text().splitlines()[1] == f'first,2026-11-21,"a CPU, 2 cores",{row}'
 
 
-def test_blocks_come_back_as_written_and_the_rest_stays(page: Path) -> None:
-    blocks = {name: render_block(name, [ROW], "machine, 2 cores", today=DAY) for name in ("first", "second")}
-    blocks["third"] = render_block("third", [ROW], "another", today=DAY)
-    replace_blocks(page, blocks)
-    assert read_blocks(page) == blocks
-    assert page.read_text().count("machine, 2 cores") == page.read_text().count(", another\n") == 1
-    replace_blocks(page, blocks)
-    text = page.read_text()
-    assert read_blocks(page) == blocks
-    assert text.startswith("# Title\n\n" + BEGIN) and text.endswith(END + "\n\nThe end.\n")
-
-
-@pytest.mark.parametrize("text", ["no markers", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{BEGIN}{BEGIN}{END}"])
-def test_a_page_without_its_markers_is_refused_before_measuring(
-    page: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("text", ["", "measurement,date\n", as_text([]).replace("goal,met", "met,goal")])
+def test_a_file_with_other_columns_is_refused_before_measuring(
+    file: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": fail})
-    page.write_text(text)
+    file.write_text(text)
     assert command.main([]) == 2
-    assert "performance.md" in capsys.readouterr().err and page.read_text() == text
+    assert "performance.csv: expected the columns" in capsys.readouterr().err and file.read_text() == text
 
 
-def test_one_measurement_alone_leaves_the_others_tables(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_measurement_alone_leaves_the_others_tables(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": returning(ROW), "second": returning(ROW, ROW)})
     assert command.main([]) == 0
-    before = read_blocks(page)
-    monkeypatch.setattr(command, "measurements", lambda: {"first": returning(), "second": fail})
+    before = read_tables(file)
+    monkeypatch.setattr(
+        command, "measurements", lambda: {"first": returning(replace(ROW, measured="2 s")), "second": fail}
+    )
     assert command.main(["first"]) == 0
-    after = read_blocks(page)
+    after = read_tables(file)
     assert after["second"] == before["second"] and after["first"] != before["first"]
 
 
 def test_a_failed_measurement_keeps_its_table_and_shows_in_the_exit_code(
-    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": returning(ROW), "second": returning(ROW)})
     assert command.main([]) == 0
-    before = read_blocks(page)
+    before = read_tables(file)
     monkeypatch.setattr(command, "measurements", lambda: {"first": fail, "second": returning(ROW, ROW)})
     assert command.main([]) == 1
-    after = read_blocks(page)
+    after = read_tables(file)
     assert after["first"] == before["first"] and after["second"] != before["second"]
     captured = capsys.readouterr().err
     assert "no network" in captured and "failed: first" in captured
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones(
-    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "measurements", lambda: {"first": fail})
     assert command.main(["frist"]) == 2
@@ -118,14 +109,14 @@ def test_the_machine_is_named() -> None:
     assert " cores, " in describe_machine() and "Linux" in describe_machine()
 
 
-def test_the_page_holds_tables_of_measurements_that_there_are() -> None:
-    assert set(read_blocks(command.PAGE)) <= set(command.measurements())
+def test_the_file_holds_tables_of_measurements_that_there_are() -> None:
+    assert set(read_tables(command.FILE)) <= set(command.measurements())
 
 
-def test_a_measurement_sees_no_memory_of_the_one_before(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_sees_no_memory_of_the_one_before(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     much = 300_000_000
     known = {"first": partial(peak_with, much), "second": partial(peak_with, 0)}
     monkeypatch.setattr(command, "measurements", lambda: known)
     assert command.main([]) == 0
-    ratios = [float(block.splitlines()[-1].split(" | ")[3]) for block in read_blocks(page).values()]
+    ratios = [float(table[-1]["ratio"]) for table in read_tables(file).values()]
     assert ratios[0] > much > ratios[1]

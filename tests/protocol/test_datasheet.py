@@ -1,14 +1,11 @@
 """Datasheets: a device is found by the name that torch gives it, its figures are dense, and no other name has any."""
 
-from pathlib import Path
-
 import pytest
 
 from protocol.datasheet import datasheet, datasheets
 from training.benchmarks.driver.training.measuring.rates import peak_of
 from training.benchmarks.llama.pytorch.config import Config
 
-ROOT = Path(__file__).parents[2]
 TYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"}
 # Name from torch, row, and the document's bf16, fp8, int8 (1e12/s), bandwidth (1e9 bytes/s), capacity (GB).
 KNOWN: list[tuple[str, str, float | None, float | None, float | None, float, float]] = [
@@ -85,22 +82,6 @@ def test_the_variants_for_export_have_their_own_figures() -> None:
 )  # fmt: skip
 def test_an_unknown_device_or_a_part_of_one_has_no_datasheet(name: str) -> None:
     assert datasheet(name) is None
-
-
-def test_the_documentation_has_the_figures_of_every_row() -> None:
-    page = (ROOT / "docs" / "reference" / "training-benchmarks.md").read_text(encoding="utf-8")
-    missing = [row for row in rows_for_the_page() if row not in page.splitlines()]
-    assert not missing, "\n".join(missing)
-
-
-def rows_for_the_page() -> list[str]:
-    """The table of docs/reference/training-benchmarks.md, as it should be."""
-    order = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-    return [
-        f"| {sheet.name} | {' | '.join(f'{sheet.tflops[t]:g}' if t in sheet.tflops else '' for t in order)}"
-        f" | {sheet.memory_GiB:g} | {sheet.memory_GBps:g} |"
-        for sheet in datasheets()
-    ]
 
 
 def test_case_and_space_of_a_name_do_not_matter() -> None:

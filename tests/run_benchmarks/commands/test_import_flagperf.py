@@ -18,7 +18,6 @@ from protocol.problems import Problem
 from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.flagperf import keys
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
 from run_benchmarks.plan.code_bundle import PARTS
@@ -379,10 +378,3 @@ def test_a_folder_that_is_no_flagperf(tmp_path: Path) -> None:
         "no such file: expected a FlagPerf repository"
     ] * 2
     assert isinstance(translate(tmp_path).problems[0], Problem)
-
-
-def test_the_page_has_every_key_as_it_is_translated() -> None:
-    """docs/how-to/from-flagperf.md, whose table is `keys.markdown_table`."""
-    text = (ROOT / "docs" / "how-to" / "from-flagperf.md").read_text(encoding="utf-8")
-    begin, end = "<!-- keys:begin -->\n", "<!-- keys:end -->"
-    assert text[text.index(begin) + len(begin) : text.index(end)] == keys.markdown_table()
