@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -147,6 +148,19 @@ def performance() -> str:
     return "\n".join(parts)
 
 
+def fidelity() -> str:
+    """What tests/workloads/fidelity.py found: a table of all jobs, then a section for each."""
+    jobs = json.loads((ROOT / "docs" / "data" / "fidelity.json").read_text(encoding="utf-8"))
+    columns = ("what", "trace", "framework", "aicb")
+    rows = [[f"[{number}](#job-{number})", *(job[each] for each in columns)] for number, job in enumerate(jobs, 1)]
+    parts = [markdown_table(["job", *columns], rows)]
+    for number, job in enumerate(jobs, 1):
+        totals = "\n".join(job.get("totals", ()))
+        said = f"```text\n{totals}\n```" if totals else f"The dialect aicb refuses it: {job['refused']}"
+        parts.append(f"## Job {number}\n\n{job['recorded']}\n\n{said}\n")
+    return "\n".join(parts)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "network-settings": network_settings,
@@ -157,6 +171,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "flagperf-keys": flagperf_keys,
     "datasheets": datasheets,
     "performance": performance,
+    "fidelity": fidelity,
 }
 
 

@@ -43,6 +43,7 @@ def test_the_site_says_what_the_code_says() -> None:
     assert "`opt_lamb_beta_1`, `adam_beta1` | `beta1` |" in generated.completed(pages["from-flagperf"])
     assert "| H100 SXM | 66.9 | 66.9 | 494.7 |" in generated.completed(pages["training-benchmarks"])
     assert "## orchestration\n" in generated.completed(pages["performance"])
+    assert "| [12](#job-12) | DeepSpeed, rank 0 of 2, ZeRO 3 |" in generated.completed(pages["fidelity"])
     assert "| `max_busbw_GBps` | GB/s | higher | yes |" in generated.completed(pages["metrics"])
 
 

@@ -1,10 +1,9 @@
-"""Writes docs/reference/fidelity.md: what `aicb diff` says of the two dialects and the recorded traces of twelve jobs.
+"""Writes docs/data/fidelity.json: what `aicb diff` says of the two dialects and the recorded traces of twelve jobs.
 
 python -m tests.workloads.fidelity
 """
 
-import textwrap
-from collections.abc import Iterator
+import json
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +17,7 @@ from workloads.library import ParameterError, Workload, generate
 from workloads.rows.conversion import rows_of
 from workloads.trace import record
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "fidelity.md"
+FILE = Path(__file__).parents[2] / "docs" / "data" / "fidelity.json"
 JOBS = (
     ("megatron.jsonl.xz", (0, 5, 8, 34)),
     ("megatron_experts.jsonl.xz", (10, 12, 15)),
@@ -27,15 +26,6 @@ JOBS = (
     ("deepspeed_3.jsonl.xz", (34,)),
 )
 """Files of traces and the numbers of the jobs in them."""
-HEAD = """# Fidelity
-
-Does a generated workload send what the framework itself sends? The table compares both dialects with recorded traces of
-twelve jobs, for the traced rank, as `python -m training.benchmarks.aicb diff` does. Rows and bytes are communication
-calls and [their bytes](file-formats.md#workload-csv), all iterations and the set-up together. Below it stand the totals
-of the dialect `aicb` (A) beside those of the trace (B); a `*` marks what XX the first call that
-differs in each phase. `python -m tests.workloads.fidelity` writes this page, and a test keeps it true.
-
-"""
 
 
 def recorded() -> list[record.Trace]:
@@ -62,23 +52,26 @@ def dialects(trace: record.Trace) -> tuple[Workload | str, Workload]:
         return "; ".join(error.problems), framework
 
 
-def page() -> str:
-    """The text of the page."""
-    summary = ["| job | what | trace | framework | aicb |", "|---|---|---|---|---|"]
-    parts: list[str] = []
-    for number, trace in enumerate(recorded(), start=1):
-        real = traced(trace)
-        aicb, framework = dialects(trace)
-        ours = compare(framework, real)
-        theirs = None if isinstance(aicb, str) else compare(aicb, real)
-        title = f"{trace.job.frame}, {_what(trace)}"
-        refused = "refused" if theirs is None else f"{_rows(theirs, 0)} rows, {_bytes(theirs, 0)}"
-        said = "the same calls" if ours.same else f"{_rows(ours, 0)} rows, {_bytes(ours, 0)}"
-        cells = (f"[{number}](#job-{number})", title, f"{_rows(ours, 1)} rows, {_bytes(ours, 1)}", said, refused)
-        summary.append(f"| {' | '.join(cells)} |")
-        parts += [f"## Job {number}", "", *_parameters(trace), ""]
-        parts += [f"The dialect aicb refuses it: {aicb}", ""] if theirs is None else _totals(theirs)
-    return HEAD + "\n".join([*summary, "", *parts]).rstrip() + "\n"
+def text() -> str:
+    """The text of the file: an object for each job, which docs/reference/fidelity.md shows."""
+    return json.dumps([_job(trace) for trace in recorded()], indent=1) + "\n"
+
+
+def _job(trace: record.Trace) -> dict[str, str | list[str]]:
+    real = traced(trace)
+    aicb, framework = dialects(trace)
+    ours = compare(framework, real)
+    found: dict[str, str | list[str]] = {
+        "what": f"{trace.job.frame}, {_what(trace)}",
+        "recorded": _parameters(trace),
+        "trace": f"{_rows(ours, 1)} rows, {_bytes(ours, 1)}",
+        "framework": "the same calls" if ours.same else f"{_rows(ours, 0)} rows, {_bytes(ours, 0)}",
+    }
+    if isinstance(aicb, str):
+        return {**found, "aicb": "refused", "refused": aicb}
+    theirs = compare(aicb, real)
+    totals = theirs.lines()[2 : 3 + len(theirs.totals)]
+    return {**found, "aicb": f"{_rows(theirs, 0)} rows, {_bytes(theirs, 0)}", "totals": totals}
 
 
 def _what(trace: record.Trace) -> str:
@@ -105,15 +98,10 @@ def _what(trace: record.Trace) -> str:
     return ", ".join(parts)
 
 
-def _parameters(trace: record.Trace) -> Iterator[str]:
+def _parameters(trace: record.Trace) -> str:
     shown = [f"{name} {value}" for name, value in trace.job.to_dict().items()]
     versions = ", ".join(f"{name} {version}" for name, version in trace.versions.items())
-    yield from textwrap.wrap(f"Recorded with {versions}: {', '.join(shown)}.", 120)
-
-
-def _totals(found: WorkloadDiff) -> list[str]:
-    """The indented lines of a comparison with rows and bytes, by phase, group and type."""
-    return [*(f"    {line}" for line in found.lines()[2 : 3 + len(found.totals)]), ""]
+    return f"Recorded with {versions}: {', '.join(shown)}."
 
 
 def _rows(found: WorkloadDiff, side: int) -> int:
@@ -125,5 +113,5 @@ def _bytes(found: WorkloadDiff, side: int) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE}")
+    FILE.write_text(text(), encoding="utf-8")
+    print(f"wrote {FILE}")
