@@ -10,6 +10,9 @@ import pytest
 from tests.docs.pages import LINK, ROOT, broken_links, exists, pages, paths, text_of
 
 READMES = ("README.md", "README.zh.md")
+LINE = 140  # characters
+WORDS = 45_000
+UNCOUNTED = {"README.zh.md", "CHANGELOG.md"}
 PAGES = [pytest.param(page, id=page.name) for page in pages()]
 
 
@@ -32,6 +35,38 @@ def test_a_renamed_file_folder_or_heading_is_noticed() -> None:
     )
     assert [name for name in paths(text) if not exists(name)] == ["rooms/", "plan/gone.py"]
     assert broken_links(ROOT / "README.md", text) == ["docs/explanation/security.md#gone", "docs/gone.md"]
+
+
+def long_lines(text: str) -> list[int]:
+    """The numbers of the lines over LINE characters; tables and code do not count."""
+    found, fenced = [], False
+    for number, line in enumerate(text.splitlines(), start=1):
+        fenced ^= line.startswith("```")
+        if not fenced and not line.startswith(("|", "    ")) and len(line) > LINE:
+            found.append(number)
+    return found
+
+
+def test_no_line_of_text_is_long() -> None:
+    found = [
+        f"{page.relative_to(ROOT)}:{number}"
+        for page in pages()
+        if page.name != "CHANGELOG.md"
+        for number in long_lines(page.read_text(encoding="utf-8"))
+    ]
+    assert not found, f"over {LINE} characters: {found}"
+
+
+def test_a_long_line_is_noticed_in_text_alone() -> None:
+    long = "word " * 29
+    assert long_lines(f"# a\n{long}\n```\n{long}\n```\n| {long} |\n    {long}\n{long}\n") == [2, 8]
+
+
+def test_the_documentation_can_be_read_in_a_day() -> None:
+    """All pages that a person reads, in one language; tables of docs/data/ are looked up, not read."""
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in pages() if page.name not in UNCOUNTED}
+    largest = sorted(((count, str(page.relative_to(ROOT))) for page, count in words.items()), reverse=True)[:5]
+    assert sum(words.values()) <= WORDS, f"{sum(words.values())} words of at most {WORDS}; the largest: {largest}"
 
 
 def test_every_page_that_code_names_exists() -> None:
