@@ -28,6 +28,7 @@ from tests.docs.pages import ROOT, markdown_table
 from tests.performance.table import read_tables
 from training.benchmarks import catalog
 from training.benchmarks.aicb import cli as workload_cli
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 MARK = re.compile(r"^<!-- generated: (?P<name>[\w-]+) -->$", re.MULTILINE)
 WIDTH = 100  # columns of a --help
@@ -45,6 +46,12 @@ def network_settings() -> str:
     """The table of what a case of the network benchmark may set."""
     model = catalog.benchmark("network", "pytorch").config_class
     rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in docs.documented(model)]
+    return docs.markdown_table(docs.COLUMNS[1:], rows)
+
+
+def training_settings() -> str:
+    """The table of what a case of any training may set."""
+    rows = [(doc.key, doc.allowed, doc.default, doc.meaning) for doc in docs.documented(TrainingConfig)]
     return docs.markdown_table(docs.COLUMNS[1:], rows)
 
 
@@ -164,6 +171,7 @@ def fidelity() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "network-settings": network_settings,
+    "training-settings": training_settings,
     "run-commands": run_commands,
     "workload-commands": workload_commands,
     "simulation-commands": simulation_commands,
