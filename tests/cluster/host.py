@@ -12,7 +12,7 @@ import socket
 import stat
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -119,6 +119,18 @@ class ClusterHost:
     def pids(self, *names: str) -> list[int]:
         """Processes of the host outside containers with one of these names, numbered as seen from here."""
         return self._guest.pids(*names)
+
+    @property
+    def head_address(self) -> str:
+        """The head node's address on its network."""
+        return self._network.head_address
+
+    def start_daemon(self, argv: Sequence[str], log: str) -> Callable[[], bool]:
+        """Start a command on the host that lives until the host is switched off, its output appended to its file `log`.
+
+        Returns a function that says whether it still runs.
+        """
+        return self._guest.start_daemon(argv, log)
 
     def boot(self, access: Access) -> None:
         """Switch the host on with an empty disk (only its images stay), start sshd and, if it has one, its engine.

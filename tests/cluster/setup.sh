@@ -19,6 +19,14 @@ declare -A package=(
     [chromium]=chromium # opens the pages that the product writes
     [clush]=clustershell # what tests/performance compares with
     [parallel-ssh]=pssh
+    [slurmctld]=slurmctld # tests/cluster/slurm
+    [slurmd]=slurmd
+    [slurmdbd]=slurmdbd
+    [sbatch]=slurm-client
+    [munged]=munge
+    [mariadbd]=mariadb-server
+    [mariadb]=mariadb-client
+    [shellcheck]=shellcheck # judges the batch scripts that the product writes
 )
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

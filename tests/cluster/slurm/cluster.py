@@ -1,0 +1,229 @@
+"""Slurm on test hosts: slurmctld, slurmdbd with MariaDB and munged on the head node, slurmd and munged on each host.
+
+    with SlurmCluster(2, folder) as cluster:
+        cluster.call(["srun", "--nodes=2", "hostname"])
+
+No systemd is needed. What runs on the head node ends with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from tests.cluster import needs
+from tests.cluster.bed import TestBed
+from tests.cluster.guest import GUEST_PATH, tail
+from tests.cluster.host import ClusterHost
+from tests.cluster.network import RUN_FOLDER
+from tests.cluster.slurm import files
+from tests.cluster.system import TestBedError, run, wait_until
+
+PROGRAMS = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "slurmdbd": "slurmdbd",
+    "sbatch": "slurm-client",
+    "munged": "munge",
+    "mariadbd": "mariadb-server",
+    "mariadb-install-db": "mariadb-server",
+    "mariadb": "mariadb-client",
+}
+START_SECONDS, STOP_SECONDS = 30.0, 20.0
+MUNGE_KEY = "/etc/munge/clusterdyno.key"
+KEY_BYTES = 128
+
+
+def missing() -> list[str]:
+    """What this machine lacks for a Slurm cluster, one sentence each."""
+    absent = {name: package for name, package in PROGRAMS.items() if shutil.which(name, path=GUEST_PATH) is None}
+    packages = " ".join(sorted(set(absent.values())))
+    lacking = [f"the programs {', '.join(absent)} (apt-get install {packages})"] if absent else []
+    return [*needs.missing(), *lacking]
+
+
+class SlurmCluster:
+    """`n` hosts, node1 to node<n>, of files.CPUS and files.MEMORY_MB each; partitions `main` and, of lower priority,
+    `low`. Root may submit.
+    """
+
+    def __init__(self, n: int, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.bed = TestBed(n, self.folder / "bed", engine=False)
+        self._daemons: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._places: files.Places | None = None
+
+    @property
+    def hosts(self) -> list[ClusterHost]:
+        """Its nodes."""
+        return self.bed.hosts
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Slurm's commands need in their environment on the head node."""
+        assert self._places is not None
+        return {"SLURM_CONF": str(self._places.conf)}
+
+    def call(self, argv: Sequence[str], *, timeout: float = 30.0, check: bool = True) -> str:
+        """The output of one of Slurm's commands on the head node.
+
+        Raises:
+            TestBedError: the deadline passed, or (with `check`) the exit code is not 0.
+        """
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))}
+        return run(argv, timeout=timeout, check=check, env=kept | self.environment).stdout
+
+    def __enter__(self) -> SlurmCluster:
+        with ExitStack() as stack:
+            self.bed.up()
+            stack.callback(self.down)
+            self._start()
+            stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    def _start(self) -> None:
+        shutil.rmtree(self.folder / "slurm", ignore_errors=True)
+        folder = self.folder / "slurm"
+        (folder / "state").mkdir(parents=True)
+        munge = RUN_FOLDER / f"cdyno-munge-{self.bed.bed}"
+        munge.mkdir(mode=0o755, exist_ok=True)
+        ports = _free_ports(3)
+        self._places = places = files.Places(
+            folder=folder, munge=munge / "socket", ctld_port=ports[0], dbd_port=ports[1], sql_port=ports[2]
+        )
+        files.write(places, self.hosts, self.hosts[0].head_address)
+        key = folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(KEY_BYTES))
+        self._daemon(_munged(places.munge, key, folder))
+        self._start_accounting(places)
+        self._daemon(["slurmctld", "-D", "-f", str(places.conf)])
+        _wait(lambda: self._answers(["scontrol", "ping"]), "slurmctld")
+        for host in self.hosts:
+            self.boot_node(host)
+        self.wait_idle()
+
+    def _start_accounting(self, places: files.Places) -> None:
+        data, sql = places.folder / "mariadb", places.folder / "sql"
+        run(
+            [
+                "mariadb-install-db",
+                "--no-defaults",
+                f"--datadir={data}",
+                "--user=root",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ],
+            timeout=120,
+        )
+        options = [f"--datadir={data}", f"--socket={sql}", f"--port={places.sql_port}", "--bind-address=127.0.0.1"]
+        options += [f"--pid-file={places.folder}/mariadb.pid", "--user=root", "--performance-schema=off"]
+        options += ["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M", "--innodb-lock-wait-timeout=900"]
+        options += ["--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"]
+        self._daemon(["mariadbd", "--no-defaults", *options])
+        client = ["mariadb", "--no-defaults", f"--socket={sql}", "--user=root"]
+        _wait(lambda: run([*client, "-e", "select 1"], check=False).returncode == 0, "mariadbd")
+        grant = f"create database {files.DATABASE}; grant all on {files.DATABASE}.* to slurm@127.0.0.1"
+        run([*client, "-e", f"{grant} identified by 'slurm'"])
+        self._daemon(["slurmdbd", "-D"], SLURM_CONF=str(places.conf))
+        manage = ["sacctmgr", "--immediate", "--quiet", "add"]
+        _wait(lambda: self._answers(["sacctmgr", "--noheader", "show", "cluster"]), "slurmdbd")
+        self.call([*manage, "cluster", "bed"])
+        self.call([*manage, "account", "bench", "Description=bench"])
+        self.call([*manage, "user", "root", "Account=bench"])
+
+    def boot_node(self, host: ClusterHost) -> None:
+        """Start munged and slurmd on a host that is switched on, also again after host.kill() and bed.boot()."""
+        assert self._places is not None
+        places = self._places
+        conf, key = host.path(files.SLURM_CONF), host.path(MUNGE_KEY)
+        for file in (conf, key):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        conf.write_text(places.conf.read_text())
+        key.touch(mode=0o600)
+        key.write_bytes((places.folder / "munge.key").read_bytes())
+        host.path(str(places.munge.parent)).mkdir(mode=0o755, exist_ok=True)
+        host.start_daemon(_munged(places.munge, Path(MUNGE_KEY), Path("/run")), "/var/log/munged.out")
+        _wait(lambda: host.path(str(places.munge)).is_socket(), f"munged on {host.name}")
+        host.start_daemon(["slurmd", "-D", "-N", host.name, "-f", files.SLURM_CONF], "/var/log/slurmd.out")
+
+    def wait_idle(self, *hosts: ClusterHost) -> None:
+        """Wait until these hosts (by default all) take jobs."""
+        names = ",".join(host.name for host in hosts or self.hosts)
+        shown = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%t", "--partition=main"]
+        _wait(lambda: set(self.call(shown).split()) == {"idle"}, f"{names} idle")
+
+    def cancel_all(self) -> None:
+        """End all jobs, and wait until the hosts take others."""
+        self.call(["scancel", "--user=root"])
+        _wait(lambda: not self.call(["squeue", "--noheader"]).strip(), "the end of all jobs")
+
+    def down(self) -> None:
+        """End everything of it."""
+        for name, process in reversed(self._daemons):
+            process.kill() if name == "slurmctld" else process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._daemons.clear()
+        if self._places is not None:
+            shutil.rmtree(self._places.munge.parent, ignore_errors=True)
+            shutil.rmtree(self._places.folder / "mariadb", ignore_errors=True)
+            self._places = None
+        self.bed.down()
+
+    def _daemon(self, argv: Sequence[str], **environment: str) -> None:
+        """Start a program of the head node in the foreground; the kernel ends it with this process."""
+        assert self._places is not None
+        program = shutil.which(argv[0], path=GUEST_PATH)
+        assert program is not None, argv[0]
+        with (self._places.folder / f"{argv[0]}.out").open("wb") as out:
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", program, *argv[1:]],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, "PATH": GUEST_PATH, **environment},
+                start_new_session=True,
+            )
+        self._daemons.append((argv[0], process))
+
+    def _answers(self, argv: Sequence[str]) -> bool:
+        for name, process in self._daemons:
+            if process.poll() is not None:
+                assert self._places is not None
+                raise TestBedError(f"{name} ended: {tail(self._places.folder / f'{name}.out')}")
+        kept = {**os.environ, **self.environment}
+        return run(argv, check=False, env=kept).returncode == 0
+
+
+def _munged(socket_file: Path, key: Path, folder: Path) -> list[str]:
+    kept = [f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed"]
+    return ["munged", "--foreground", "--force", f"--socket={socket_file}", f"--key-file={key}", *kept]
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    wait_until(condition, timeout=START_SECONDS, what=what, pause=0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of this machine on which nothing listens."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
