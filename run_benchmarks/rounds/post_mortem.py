@@ -62,14 +62,15 @@ def _circumstances(node: RunningNode, are_stopped: bool) -> Iterator[Circumstanc
 def _of_task(node: RunningNode) -> Iterator[Circumstance]:
     if node.workload is None or (node.done and node.outcome.exit_code == 0):
         return
-    if node.silent:
-        yield Circumstance(kind=CircumstanceKind.ENGINE, words="its runtime does not answer")
-        return
     trouble: Circumstance | None = None
-    try:
-        trouble = node.workload.trouble()
-    except HostError as error:
-        yield Circumstance(kind=CircumstanceKind.ENGINE, words=f"its runtime does not answer: {error.detail}")
+    silence = node.silence
+    if not silence:
+        try:
+            trouble = node.workload.trouble()
+        except HostError as error:
+            silence = error.detail
+    if silence:
+        yield Circumstance(kind=CircumstanceKind.ENGINE, words=f"its runtime does not answer: {silence}")
     if trouble is not None and (node.is_made or trouble.kind is not CircumstanceKind.TASK):
         yield trouble
     elif node.done and (words := _killed(node)):

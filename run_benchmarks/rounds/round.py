@@ -138,8 +138,8 @@ class RoundRunner:
         def note(item: tuple[RunningNode, HostError]) -> None:
             node, error = item
             node.outcome.error = str(error)
-            if not node.lost:
-                node.silent = node.answers() and isinstance(error, EngineSilentError)
+            if not node.lost and node.answers() and isinstance(error, EngineSilentError):
+                node.silence = error.detail
             node.outcome.lost = node.lost
             node.outcome.silent_ms = node.outcome.silent_ms or time.time_ns() // 1_000_000
 
@@ -153,7 +153,7 @@ class RoundRunner:
             attached = for_each(self._nodes, lambda node: node.persist(self._attach_node), reads_hosts=True)
             for host, error in attached.failed.items():
                 node = self._nodes[host]
-                node.silent = node.answers()
+                node.silence = error.detail if node.answers() else ""
                 node.outcome.error = node.outcome.error or str(error)
         record = read_round(self.folder)
         if record is None:

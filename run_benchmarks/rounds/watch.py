@@ -109,7 +109,7 @@ class Watch:
             node.lost = outcome.lost = True
             outcome.error = str(error)
         except LinkLostError as error:
-            node.silent = node.answers()
+            node.silence = error.detail if node.answers() else ""
             silence = self._clock.now() - self._heard.get(node.plan.host, heard)
             outcome.lost = node.lost
             outcome.error = f"{node.plan.host}: its task does not answer for {silence:.0f} s ({error.detail})"
@@ -161,7 +161,7 @@ class Watch:
                     if end is None:
                         outcome.silent_ms = outcome.silent_ms or _now_ms()
                         raise
-                    node.silent = True
+                    node.silence = error.detail
                     node.warnings.append(f"{error}; {NODE_EXIT_FILE} says that its tasks ended with {end.exit_code}")
                     return end.exit_code
                 heard()

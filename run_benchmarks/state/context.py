@@ -57,10 +57,10 @@ class RunContext:
 class RunningNode:
     """One node of the running round. `lost`: its host is unreachable, and is not asked any more.
 
-    `silent`: the host answers, but its runtime (the Docker engine) does not. `is_made`: its tasks are complete, by this
-    controller or an earlier one. `is_asked`: its workload was asked to start. `boot_id`: of the kernel that the round
-    began on, "" if unknown. `is_owed`: its files were not collected, and still can be. `outages`: when it did not
-    answer and came back, from and to in epoch ms, with the error.
+    `silence`: why its runtime (the Docker engine) does not answer, though its host does; "" if it does. `is_made`: its
+    tasks are complete, by this controller or an earlier one. `is_asked`: its workload was asked to start. `boot_id`: of
+    the kernel that the round began on, "" if unknown. `is_owed`: its files were not collected, and still can be.
+    `outages`: when it did not answer and came back, from and to in epoch ms, with the error.
     """
 
     plan: NodePlan
@@ -72,13 +72,18 @@ class RunningNode:
     code_digest: str | None = None
     boot_id: str = ""
     lost: bool = False
-    silent: bool = False
+    silence: str = ""
     warnings: list[str] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     patience: Patience = field(default_factory=Patience)
     is_made: bool = True
     is_asked: bool = False
     is_owed: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether the host answers, but its runtime does not."""
+        return bool(self.silence)
 
     def answers(self) -> bool:
         """Whether the host answers now, over this connection or a new one; sets `lost` accordingly."""

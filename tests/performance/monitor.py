@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS, SMOKE_SECONDS = 20, 2
 GOAL_PERCENT = 1.0
 PORTS, SAMPLES = 8, 1000
+FIRST_SAMPLE_SECONDS = 60.0
 
 # CPU and memory the way a monitor reads them that starts programs for every sample (FlagPerf's does).
 PIPELINES = (
@@ -67,8 +68,13 @@ def _ports(samples: int) -> float:
     return 100 * used / samples / PERIOD_S
 
 
-def _has_sample(file: Path) -> bool:
-    return file.is_file() and '"source":"cpu","values"' in file.read_text(encoding="utf-8")
+def _wait_for_sample(file: Path, process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the monitor's first sample of the CPU, as long as it runs and at most FIRST_SAMPLE_SECONDS."""
+    until = time.monotonic() + FIRST_SAMPLE_SECONDS
+    while not (file.is_file() and '"source":"cpu","values"' in file.read_text(encoding="utf-8")):
+        if process.poll() is not None or time.monotonic() > until:
+            return
+        time.sleep(0.1)
 
 
 def _monitor(seconds: int) -> tuple[float, float, float]:
@@ -77,6 +83,7 @@ def _monitor(seconds: int) -> tuple[float, float, float]:
         argv = [sys.executable, "-m", "monitors", "--log_dir", folder, "--vendor", "cpu", "--max_seconds", "600"]
         process = subprocess.Popen(argv, cwd=REPOSITORY)
         try:
+            _wait_for_sample(Path(folder) / "monitor.jsonl", process)
             time.sleep(seconds)
         finally:
             process.send_signal(signal.SIGTERM)
