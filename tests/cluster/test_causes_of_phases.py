@@ -37,14 +37,17 @@ def test_what_happens_to_containers_before_they_start(controller: Controller, te
     victim, pauses = testbed.hosts[1], tmp_path / "pauses"
     controller.configure_cluster(LINK_LIMIT=LINK_LIMIT)
     controller.configure_test({"ENGINE": LIGHT, "REMOVED": LIGHT})
-    process = start_paused(controller, pauses, victim.address, "create_tasks@ENGINE", "start_workload@REMOVED")
+    points = ("create_tasks@ENGINE", "prepare_node@REMOVED", "start_workload@REMOVED")
+    process = start_paused(controller, pauses, victim.address, *points)
     wait_until("the launch", (pauses / "create_tasks@ENGINE").exists)
     victim.stop_engine()
     (pauses / "create_tasks@ENGINE").unlink()
     run = controller.newest_run()
     assert run is not None
     wait_until("the verdict", (run / "ENGINE/round1/round.json").exists)
+    wait_until("the next preparation", (pauses / "prepare_node@REMOVED").exists)
     victim.start_engine()
+    (pauses / "prepare_node@REMOVED").unlink()
     wait_until("the containers", (pauses / "start_workload@REMOVED").exists)
     client = victim.connect_docker()
     (made,) = [each for each in client.containers.list(all=True) if each.status == "created"]
@@ -67,7 +70,8 @@ def test_a_disk_that_is_full_before_a_round_and_a_reboot_after_it(
     controller.configure_cluster(LINK_LIMIT=60.0)
     controller.configure_test({"DISK": LIGHT, "REBOOT": LIGHT}, **PROCESS)
     with small_disk(victim, controller.logs, "size=1200m"):
-        process = start_paused(controller, pauses, victim.address, "prepare_node@DISK", "collect_node@REBOOT")
+        points = ("prepare_node@DISK", "prepare_node@REBOOT", "collect_node@REBOOT")
+        process = start_paused(controller, pauses, victim.address, *points)
         wait_until("the preparation", (pauses / "prepare_node@DISK").exists)
         victim.exec(["mount", "-o", "remount,size=4k", str(controller.logs)], check=False)
         victim.exec(["sh", "-c", f"dd if=/dev/zero of={controller.logs}/fill bs=1M count=1300"], check=False)
@@ -75,7 +79,9 @@ def test_a_disk_that_is_full_before_a_round_and_a_reboot_after_it(
         run = controller.newest_run()
         assert run is not None
         wait_until("the verdict", (run / "DISK/round1/round.json").exists)
+        wait_until("the next preparation", (pauses / "prepare_node@REBOOT").exists)
         victim.exec(["sh", "-c", f"rm {controller.logs}/fill; mount -o remount,size=1200m {controller.logs}"])
+        (pauses / "prepare_node@REBOOT").unlink()
         wait_until("the collection", (pauses / "collect_node@REBOOT").exists)
         victim.reboot()
         try:
