@@ -29,8 +29,8 @@ class Site:
         for name, count in (("train", 64 * 700), ("eval", 64 * 64)):
             tokens = np.empty(count, dtype=np.uint16)
             tokens[0] = 1
-            for place in range(1, count):
-                tokens[place] = follower[tokens[place - 1]]
+            for place in range(1, count):  # a token in ten is drawn: else the evaluation's samples are the training's
+                tokens[place] = follower[tokens[place - 1]] if generator.random() < 0.9 else generator.integers(100)
             np.save(self.data / f"{name}.npy", tokens)
         case = {
             "model": "llama", "framework": "pytorch", "config": "config_llama3_CPUx1x2", "nnodes": 1, "nproc": 2,
