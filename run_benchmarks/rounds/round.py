@@ -153,7 +153,7 @@ class RoundRunner:
             attached = for_each(self._nodes, lambda node: node.persist(self._attach_node), reads_hosts=True)
             for host, error in attached.failed.items():
                 node = self._nodes[host]
-                node.silence = error.detail if node.answers() else ""
+                node.silence = error.detail if isinstance(error, HostError) and node.answers() else ""
                 node.outcome.error = node.outcome.error or str(error)
         record = read_round(self.folder)
         if record is None:
