@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common.errors import MistakeList
 from simulation.analytical.machine import Cluster, Division, Overlaps
-from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS
+from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS, GpuPart
 from workloads.formats.simai_text import WorkloadHeader
 
 UNKNOWN = -1.0
@@ -95,20 +95,27 @@ def _parts(
     if nic is None and nic_type is None:
         notes.append(f"neither -nic nor -nic_t is given: {DEFAULT_NIC} is taken")
     chosen_nic = (nic_type or DEFAULT_NIC).lower()
+    nvls = part.nvls_at(nvlink or part.nvlink) if part else None
     sources = (
         ("nvlink", "-nv" if nvlink is not None else part.nvlink_source if part else ""),
         ("nic", "-nic" if nic is not None else NIC_SOURCES.get(chosen_nic, "")),
-        ("nvls", part.nvls_source if part else "not known without -g_type"),
+        ("nvls", _nvls_source(part, nvlink)),
     )
     return Cluster(
         *counts,
         nvlink if nvlink is not None else part.nvlink if part else 0.0,
         nic if nic is not None else NICS.get(chosen_nic, 0.0),
-        part.nvls if part else None,
+        nvls,
         gpus.get((gpu_type or "").lower(), ""),
         chosen_nic if nic is None else "",
         sources,
     )
+
+
+def _nvls_source(part: GpuPart | None, nvlink: float | None) -> str:
+    if part is None:
+        return "not known without -g_type"
+    return part.nvls_source if nvlink is None or part.nvls is None else f"{part.nvls_source}, scaled by -nv"
 
 
 def _simai_parts(

@@ -65,8 +65,10 @@ def make(op: str, group: RankGroup, size_bytes: int, first_id: int, wish: FlowWi
 
 
 def _decide(op: str, group: RankGroup, size_bytes: int, wish: FlowWish) -> AlgorithmChoice:
+    if op == SEND_RECEIVE:
+        return AlgorithmChoice("pairs", f"{op} has no other", ())
     if op not in RING_OPS:
-        return AlgorithmChoice("ring" if op == BROADCAST else "pairs", f"{op} has no other", ())
+        return choose(op, group, size_bytes, wish.machine)
     if wish.algorithm == "nvls":
         candidates = nvls_candidates(group, size_bytes, wish.machine)
         between = nvls_between(candidates) if wish.between == AUTO else wish.between

@@ -184,7 +184,8 @@ def _machine(arguments: argparse.Namespace, mistakes: MistakeList, *, original: 
     for flag, value in (("--nvlink", arguments.nvlink), ("--nic-bandwidth", arguments.nic_bandwidth)):
         if value is not None and not 0 < value < float("inf"):
             mistakes.add(flag, value, "allowed is a number of GB/s above 0")
-    return name, LinkSpeeds(arguments.nvlink or part.nvlink, arguments.nic_bandwidth or nic, part.nvls is not None)
+    nvlink = arguments.nvlink or part.nvlink
+    return name, LinkSpeeds(nvlink, arguments.nic_bandwidth or nic, part.nvls_at(nvlink), name)
 
 
 def _wish(
