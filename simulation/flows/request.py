@@ -22,7 +22,7 @@ from simulation.flows.collective import (
     FlowWish,
 )
 from simulation.flows.groups import (
-    GROUP_KINDS,
+    EVERY_KIND,
     ORIGINAL_KINDS,
     ParallelSizes,
     RankGroup,
@@ -55,7 +55,7 @@ class FlowRequest(NamedTuple):
         """The group of this kind that holds the chosen rank; None if it has no other rank, or the original has none."""
         if self.original:
             return original_group(self.sizes, kind, self.rank)
-        return None if self.sizes.rank_count(kind) == 1 else megatron_group(self.sizes, kind, self.rank)
+        return megatron_group(self.sizes, kind, self.rank) if self.sizes.holds(kind, self.rank) else None
 
 
 def read_request(arguments: argparse.Namespace) -> FlowRequest:
@@ -109,7 +109,7 @@ def _collective(arguments: argparse.Namespace, mistakes: MistakeList, *, origina
         mistakes.add("--size", arguments.size, str(error))
     if not arguments.size:
         mistakes.add("--size", "is missing", f"allowed is {SIZE_FORM}")
-    kinds = ORIGINAL_KINDS if original else GROUP_KINDS
+    kinds = ORIGINAL_KINDS if original else EVERY_KIND
     kind = arguments.group or "TP"
     if kind not in kinds:
         mistakes.add("--group", kind, f"allowed is {', '.join(kinds)}")
@@ -231,6 +231,11 @@ def _check_group(request: FlowRequest, mistakes: MistakeList) -> None:
         return
     group = request.group(kind)
     if group is None:
+        if not request.original:
+            mistakes.add(
+                "--rank", request.rank, f"is in no {kind} group: it is in neither the first nor the last stage"
+            )
+            return
         why = "the original makes none with --tp 1" if sizes.tp == 1 else f"the original's lack rank {request.rank}"
         mistakes.add("--group", kind, f"{why}; the default dialect does")
         return
@@ -257,7 +262,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-w", "--workload", type=Path, metavar="FILE", help="a SimAI workload: the flows of all its collectives")
     add("--op", metavar="OP", help=f"{', '.join(OPS)}")
     add("--size", metavar="BYTES", help=f"bytes of the whole buffer: {SIZE_FORM}")
-    add("--group", metavar="KIND", help=f"{', '.join(GROUP_KINDS)} (default: TP)")
+    add("--group", metavar="KIND", help=f"{', '.join(EVERY_KIND)} (default: TP)")
     add("--ranks", "--nRanks", type=int, metavar="N", help="GPUs of the job (default with -w: what its header says)")
     add("--gpus-per-server", "--gpus_per_node", type=int, metavar="N", help=f"default: {DEFAULT_SERVER}")
     add("--nNodes", dest="servers", type=int, metavar="N", help="servers, if you want them checked")
