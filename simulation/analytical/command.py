@@ -82,15 +82,7 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     source = _collected(
         mistakes, lambda: arguments.workload and open_source(arguments.workload, arguments, cluster, simai)
     )
-    if simai:
-        for flag, given in (("--without", arguments.without), ("--schedule", arguments.schedule != CLOSED)):
-            if given:
-                mistakes.add(flag, None, "is for the default dialect, not for --dialect simai")
-    if arguments.explain is not None:
-        written = {"--output": arguments.output, "-r": arguments.result, "-r_f": arguments.result_folder}
-        for flag, value in (*written.items(), ("-v", None if arguments.visual == "0" else arguments.visual)):
-            if value is not None:
-                mistakes.add(flag, value, "has no effect beside --explain, which writes nothing")
+    _refuse_without_effect(arguments, simai, mistakes)
     mistakes.check()
     assert options is not None and source is not None
     division = divide(source.header, options.cluster, arguments, simai)
@@ -105,6 +97,18 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     chosen = chosen_repairs(arguments.without)
     model = RepairedModel(question, chosen, busbw or None, arguments.schedule)
     return Prepared(source, question, model, tuple(in_force(chosen)), tuple(notes))
+
+
+def _refuse_without_effect(arguments: argparse.Namespace, simai: bool, mistakes: MistakeList) -> None:
+    if simai:
+        for flag, given in (("--without", arguments.without), ("--schedule", arguments.schedule != CLOSED)):
+            if given:
+                mistakes.add(flag, None, "is for the default dialect, not for --dialect simai")
+    if arguments.explain is not None:
+        written = {"--output": arguments.output, "-r": arguments.result, "-r_f": arguments.result_folder}
+        for flag, value in (*written.items(), ("-v", None if arguments.visual == "0" else arguments.visual)):
+            if value is not None:
+                mistakes.add(flag, value, "has no effect beside --explain, which writes nothing")
 
 
 _Found = TypeVar("_Found")

@@ -109,7 +109,7 @@ def test_mistakes_are_named_and_nothing_is_written(
 def test_groups_of_frameworks_have_flows(tmp_path: Path) -> None:
     row = cells("ALLREDUCE_ALL 65536", "ALLGATHER_EP_TP 65536", "ALLREDUCE_EMBEDDING 65536")
     found = run(tmp_path, workload(tmp_path, [row], tp=2, ep=2, pp=2))
-    ranks = {}
+    ranks: dict[str, set[int]] = {}
     for each in found:
         ranks.setdefault(each["collective"].split("_0_")[0].rstrip("_0123456789"), set()).add(int(each["src"]))
     gpus = {kind: {rank for rank in its if rank < 16} for kind, its in ranks.items()}
