@@ -131,6 +131,11 @@ def repairs(op: str, group: RankGroup, size_bytes: int, made: MadeFlows, *, tp: 
         found.append(Repair("pipeline", "there are PP groups"))
     if len(set(map(len, group.servers))) > 1:
         found.append(Repair("uneven group", "rings and trees cover every rank"))
+    return [*found, *_algorithm_repairs(op, group, made)]
+
+
+def _algorithm_repairs(op: str, group: RankGroup, made: MadeFlows) -> list[Repair]:
+    found = []
     several = len(group.servers) > 1
     if made.schedule.algorithm == TREE:
         found.append(Repair("tree", "its flows are made, not a ring's"))

@@ -198,13 +198,7 @@ def _wish(
         of = "" if original or not op else f" for {op}"
         mistakes.add("--algorithm", algorithm, f"allowed{of} is {', '.join(allowed)}")
     if original:
-        if algorithm == AUTO and os.environ.get("AS_NVLS_ENABLE") == "1":
-            algorithm = "nvls"
-        pxn = pxn or os.environ.get("AS_PXN_ENABLE") == "1"
-        _refuse_bandwidths(arguments, mistakes, "the original models no time")
-        if between != AUTO:
-            mistakes.add("--between", between, "the original has no NVLS between servers")
-        return FlowWish(algorithm, pxn, between, machine)
+        return _original_wish(arguments, machine, mistakes)
     if between != AUTO and algorithm != "nvls":
         mistakes.add("--between", between, "is for --algorithm nvls")
     if pxn and op and op not in PXN_OPS:
@@ -215,6 +209,16 @@ def _wish(
     if not modelled or op not in ("", *RING_OPS):
         _refuse_bandwidths(arguments, mistakes, "has no effect: no algorithm is chosen by its modelled time")
     return FlowWish(algorithm, pxn, between, machine)
+
+
+def _original_wish(arguments: argparse.Namespace, machine: LinkSpeeds, mistakes: MistakeList) -> FlowWish:
+    algorithm, between = arguments.algorithm, arguments.between
+    if algorithm == AUTO and os.environ.get("AS_NVLS_ENABLE") == "1":
+        algorithm = "nvls"
+    _refuse_bandwidths(arguments, mistakes, "the original models no time")
+    if between != AUTO:
+        mistakes.add("--between", between, "the original has no NVLS between servers")
+    return FlowWish(algorithm, arguments.pxn or os.environ.get("AS_PXN_ENABLE") == "1", between, machine)
 
 
 def _refuse_bandwidths(arguments: argparse.Namespace, mistakes: MistakeList, why: str) -> None:
