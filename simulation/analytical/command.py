@@ -28,6 +28,12 @@ from simulation.common.dialect import SIMAI, Repair, header
 from simulation.common.summary import JsonValue, Summary
 
 HELP = "compute the time of a training iteration from a workload, in closed form"
+NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %
+UNTIMED = (
+    "COMPUTATION IS 0 % of the iteration, so the total is no iteration's time: the rows have no compute times. Measure "
+    "them on the GPU with `python -m training.benchmarks.aicb aiob <the job's options> --output times.txt` and make "
+    "the workload again with `--aiob_enable --comp_filepath times.txt`"
+)
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"
 
 
@@ -60,6 +66,9 @@ def run(arguments: argparse.Namespace) -> Summary:
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
     overview = settled(prepared.model, evaluation, totals) if simai else prepared.model.overview(totals)
+    if overview.computation < NO_COMPUTATION * overview.total:
+        prepared = prepared._replace(notes=(*prepared.notes, f"{arguments.workload}: {UNTIMED}"))
+        print(f"warning: {prepared.notes[-1]}", file=sys.stderr)
     if prepared.model.meaningless:
         print("warning: the original knows no bandwidth of a collective, and its result is no time", file=sys.stderr)
     return _write(arguments, prepared, evaluation, overview, simai)
@@ -73,15 +82,7 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     source = _collected(
         mistakes, lambda: arguments.workload and open_source(arguments.workload, arguments, cluster, simai)
     )
-    if simai:
-        for flag, given in (("--without", arguments.without), ("--schedule", arguments.schedule != CLOSED)):
-            if given:
-                mistakes.add(flag, None, "is for the default dialect, not for --dialect simai")
-    if arguments.explain is not None:
-        written = {"--output": arguments.output, "-r": arguments.result, "-r_f": arguments.result_folder}
-        for flag, value in (*written.items(), ("-v", None if arguments.visual == "0" else arguments.visual)):
-            if value is not None:
-                mistakes.add(flag, value, "has no effect beside --explain, which writes nothing")
+    _refuse_without_effect(arguments, simai, mistakes)
     mistakes.check()
     assert options is not None and source is not None
     division = divide(source.header, options.cluster, arguments, simai)
@@ -96,6 +97,18 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     chosen = chosen_repairs(arguments.without)
     model = RepairedModel(question, chosen, busbw or None, arguments.schedule)
     return Prepared(source, question, model, tuple(in_force(chosen)), tuple(notes))
+
+
+def _refuse_without_effect(arguments: argparse.Namespace, simai: bool, mistakes: MistakeList) -> None:
+    if simai:
+        for flag, given in (("--without", arguments.without), ("--schedule", arguments.schedule != CLOSED)):
+            if given:
+                mistakes.add(flag, None, "is for the default dialect, not for --dialect simai")
+    if arguments.explain is not None:
+        written = {"--output": arguments.output, "-r": arguments.result, "-r_f": arguments.result_folder}
+        for flag, value in (*written.items(), ("-v", None if arguments.visual == "0" else arguments.visual)):
+            if value is not None:
+                mistakes.add(flag, value, "has no effect beside --explain, which writes nothing")
 
 
 _Found = TypeVar("_Found")

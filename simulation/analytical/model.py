@@ -1,5 +1,6 @@
 """The times of rows in the default dialect."""
 
+from simulation.analytical.algorithms import bus_factor
 from simulation.analytical.busbw_file import PP_KEY, BusBandwidths
 from simulation.analytical.collective_time import GIGA, Candidate, CollectiveTime, CollectiveTimes
 from simulation.analytical.machine import Question
@@ -7,7 +8,6 @@ from simulation.analytical.original.model import LEAST_FORWARD
 from simulation.analytical.repairs import BROADCASTS, BUBBLE, GIGABYTE, OWN_GROUP, PIPELINE, SMALL
 from simulation.analytical.schedules import CLOSED, INTERLEAVED, run_schedule
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
-from simulation.analytical.ways import bus_factor
 from simulation.common.summary import JsonValue
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,

@@ -22,6 +22,10 @@ class GpuPart(NamedTuple):
     nvlink_source: str
     nvls_source: str = "has none"
 
+    def nvls_at(self, nvlink: float) -> float | None:
+        """GB/s of NVLS where a GPU's NVLink has `nvlink` GB/s: both change alike."""
+        return None if self.nvls is None else self.nvls * nvlink / self.nvlink
+
 
 _AMPERE, _HOPPER, _BLACKWELL = 20.0, 20.6, 40.1
 _SIMAI = "SimAI 1.7"

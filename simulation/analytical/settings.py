@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common.errors import MistakeList
 from simulation.analytical.machine import Cluster, Division, Overlaps
-from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS
+from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS, GpuPart
 from workloads.formats.simai_text import WorkloadHeader
 
 UNKNOWN = -1.0
@@ -79,36 +79,50 @@ def divide(header: WorkloadHeader, cluster: Cluster, arguments: argparse.Namespa
 def _parts(
     arguments: argparse.Namespace, counts: tuple[int, int, int], mistakes: MistakeList, notes: list[str]
 ) -> Cluster:
-    gpu_type, nic_type = arguments.gpu_type, arguments.nic_type
-    gpus = {name.lower(): name for name in GPUS}
-    part = GPUS.get(gpus.get((gpu_type or "").lower(), ""))
-    if gpu_type is not None and part is None:
-        mistakes.add("-g_type", gpu_type, f"is unknown; there is {', '.join(GPUS)}, or give -nv in GB/s")
+    gpu_type, part = _gpu_part(arguments, mistakes)
+    nvlink = _bandwidth(arguments.nvlink, "-nv", mistakes)
+    if nvlink is None and arguments.gpu_type is None:
+        mistakes.add("-g_type", None, f"is missing: {', '.join(GPUS)}, or give -nv in GB/s")
+    nic_type, nic, nic_source = _nic(arguments, mistakes, notes)
+    bandwidth, nvls, nvlink_source = nvlink or 0.0, None, "-nv"
+    if part is not None:
+        bandwidth = nvlink or part.nvlink
+        nvls = part.nvls_at(bandwidth)
+        nvlink_source = part.nvlink_source if nvlink is None else "-nv"
+    sources = (("nvlink", nvlink_source), ("nic", nic_source), ("nvls", _nvls_source(part, nvlink)))
+    return Cluster(*counts, bandwidth, nic, nvls, gpu_type, nic_type, sources)
+
+
+def _gpu_part(arguments: argparse.Namespace, mistakes: MistakeList) -> tuple[str, GpuPart | None]:
+    """The GPU type's name as in GPUS, and the part; nothing without -g_type."""
+    if arguments.gpu_type is None:
+        return "", None
+    name = {name.lower(): name for name in GPUS}.get(arguments.gpu_type.lower(), "")
+    if not name:
+        mistakes.add("-g_type", arguments.gpu_type, f"is unknown; there is {', '.join(GPUS)}, or give -nv in GB/s")
+    return name, GPUS.get(name)
+
+
+def _nic(arguments: argparse.Namespace, mistakes: MistakeList, notes: list[str]) -> tuple[str, float, str]:
+    """The NIC's type (none beside -nic), its GB/s, and where they are from."""
+    nic_type = arguments.nic_type
     if nic_type is not None and nic_type.lower() not in NICS:
         mistakes.add("-nic_t", nic_type, f"is unknown; there is {', '.join(NICS)}, or give -nic in GB/s")
-    nvlink = _bandwidth(arguments.nvlink, "-nv", mistakes)
-    nic = _bandwidth(arguments.nic_busbw, "-nic", mistakes)
-    if nic is not None and nic_type is not None:
-        mistakes.add("-nic_t", nic_type, "has no effect beside -nic")
-    if nvlink is None and gpu_type is None:
-        mistakes.add("-g_type", None, f"is missing: {', '.join(GPUS)}, or give -nv in GB/s")
-    if nic is None and nic_type is None:
+    given = _bandwidth(arguments.nic_busbw, "-nic", mistakes)
+    if given is not None:
+        if nic_type is not None:
+            mistakes.add("-nic_t", nic_type, "has no effect beside -nic")
+        return "", given, "-nic"
+    if nic_type is None:
         notes.append(f"neither -nic nor -nic_t is given: {DEFAULT_NIC} is taken")
-    chosen_nic = (nic_type or DEFAULT_NIC).lower()
-    sources = (
-        ("nvlink", "-nv" if nvlink is not None else part.nvlink_source if part else ""),
-        ("nic", "-nic" if nic is not None else NIC_SOURCES.get(chosen_nic, "")),
-        ("nvls", part.nvls_source if part else "not known without -g_type"),
-    )
-    return Cluster(
-        *counts,
-        nvlink if nvlink is not None else part.nvlink if part else 0.0,
-        nic if nic is not None else NICS.get(chosen_nic, 0.0),
-        part.nvls if part else None,
-        gpus.get((gpu_type or "").lower(), ""),
-        chosen_nic if nic is None else "",
-        sources,
-    )
+    chosen = (nic_type or DEFAULT_NIC).lower()
+    return chosen, NICS.get(chosen, 0.0), NIC_SOURCES.get(chosen, "")
+
+
+def _nvls_source(part: GpuPart | None, nvlink: float | None) -> str:
+    if part is None:
+        return "not known without -g_type"
+    return part.nvls_source if nvlink is None or part.nvls is None else f"{part.nvls_source}, scaled by -nv"
 
 
 def _simai_parts(

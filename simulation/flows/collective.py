@@ -65,8 +65,10 @@ def make(op: str, group: RankGroup, size_bytes: int, first_id: int, wish: FlowWi
 
 
 def _decide(op: str, group: RankGroup, size_bytes: int, wish: FlowWish) -> AlgorithmChoice:
+    if op == SEND_RECEIVE:
+        return AlgorithmChoice("pairs", f"{op} has no other", ())
     if op not in RING_OPS:
-        return AlgorithmChoice("ring" if op == BROADCAST else "pairs", f"{op} has no other", ())
+        return choose(op, group, size_bytes, wish.machine)
     if wish.algorithm == "nvls":
         candidates = nvls_candidates(group, size_bytes, wish.machine)
         between = nvls_between(candidates) if wish.between == AUTO else wish.between
@@ -129,6 +131,11 @@ def repairs(op: str, group: RankGroup, size_bytes: int, made: MadeFlows, *, tp: 
         found.append(Repair("pipeline", "there are PP groups"))
     if len(set(map(len, group.servers))) > 1:
         found.append(Repair("uneven group", "rings and trees cover every rank"))
+    return [*found, *_algorithm_repairs(op, group, made)]
+
+
+def _algorithm_repairs(op: str, group: RankGroup, made: MadeFlows) -> list[Repair]:
+    found = []
     several = len(group.servers) > 1
     if made.schedule.algorithm == TREE:
         found.append(Repair("tree", "its flows are made, not a ring's"))

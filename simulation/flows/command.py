@@ -94,6 +94,8 @@ class _Plan:
         """Why a collective of a workload has no flows; empty if it has."""
         if self.request.original and each.op not in ORIGINAL_OPS:
             return f"{each.op}: the original has no flows of it"
+        if self._group(each.kind) is None and self.request.sizes.rank_count(each.kind) > 1:
+            return f"rank {self.request.rank} is in no {each.kind} group"
         if self._group(each.kind) is None:
             return f"{each.kind} groups have one rank"
         return ""

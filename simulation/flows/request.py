@@ -22,7 +22,7 @@ from simulation.flows.collective import (
     FlowWish,
 )
 from simulation.flows.groups import (
-    GROUP_KINDS,
+    EVERY_KIND,
     ORIGINAL_KINDS,
     ParallelSizes,
     RankGroup,
@@ -55,7 +55,7 @@ class FlowRequest(NamedTuple):
         """The group of this kind that holds the chosen rank; None if it has no other rank, or the original has none."""
         if self.original:
             return original_group(self.sizes, kind, self.rank)
-        return None if self.sizes.rank_count(kind) == 1 else megatron_group(self.sizes, kind, self.rank)
+        return megatron_group(self.sizes, kind, self.rank) if self.sizes.holds(kind, self.rank) else None
 
 
 def read_request(arguments: argparse.Namespace) -> FlowRequest:
@@ -109,7 +109,7 @@ def _collective(arguments: argparse.Namespace, mistakes: MistakeList, *, origina
         mistakes.add("--size", arguments.size, str(error))
     if not arguments.size:
         mistakes.add("--size", "is missing", f"allowed is {SIZE_FORM}")
-    kinds = ORIGINAL_KINDS if original else GROUP_KINDS
+    kinds = ORIGINAL_KINDS if original else EVERY_KIND
     kind = arguments.group or "TP"
     if kind not in kinds:
         mistakes.add("--group", kind, f"allowed is {', '.join(kinds)}")
@@ -184,7 +184,8 @@ def _machine(arguments: argparse.Namespace, mistakes: MistakeList, *, original: 
     for flag, value in (("--nvlink", arguments.nvlink), ("--nic-bandwidth", arguments.nic_bandwidth)):
         if value is not None and not 0 < value < float("inf"):
             mistakes.add(flag, value, "allowed is a number of GB/s above 0")
-    return name, LinkSpeeds(arguments.nvlink or part.nvlink, arguments.nic_bandwidth or nic, part.nvls is not None)
+    nvlink = arguments.nvlink or part.nvlink
+    return name, LinkSpeeds(nvlink, arguments.nic_bandwidth or nic, part.nvls_at(nvlink), name)
 
 
 def _wish(
@@ -197,13 +198,7 @@ def _wish(
         of = "" if original or not op else f" for {op}"
         mistakes.add("--algorithm", algorithm, f"allowed{of} is {', '.join(allowed)}")
     if original:
-        if algorithm == AUTO and os.environ.get("AS_NVLS_ENABLE") == "1":
-            algorithm = "nvls"
-        pxn = pxn or os.environ.get("AS_PXN_ENABLE") == "1"
-        _refuse_bandwidths(arguments, mistakes, "the original models no time")
-        if between != AUTO:
-            mistakes.add("--between", between, "the original has no NVLS between servers")
-        return FlowWish(algorithm, pxn, between, machine)
+        return _original_wish(arguments, machine, mistakes)
     if between != AUTO and algorithm != "nvls":
         mistakes.add("--between", between, "is for --algorithm nvls")
     if pxn and op and op not in PXN_OPS:
@@ -214,6 +209,16 @@ def _wish(
     if not modelled or op not in ("", *RING_OPS):
         _refuse_bandwidths(arguments, mistakes, "has no effect: no algorithm is chosen by its modelled time")
     return FlowWish(algorithm, pxn, between, machine)
+
+
+def _original_wish(arguments: argparse.Namespace, machine: LinkSpeeds, mistakes: MistakeList) -> FlowWish:
+    algorithm, between = arguments.algorithm, arguments.between
+    if algorithm == AUTO and os.environ.get("AS_NVLS_ENABLE") == "1":
+        algorithm = "nvls"
+    _refuse_bandwidths(arguments, mistakes, "the original models no time")
+    if between != AUTO:
+        mistakes.add("--between", between, "the original has no NVLS between servers")
+    return FlowWish(algorithm, arguments.pxn or os.environ.get("AS_PXN_ENABLE") == "1", between, machine)
 
 
 def _refuse_bandwidths(arguments: argparse.Namespace, mistakes: MistakeList, why: str) -> None:
@@ -230,6 +235,11 @@ def _check_group(request: FlowRequest, mistakes: MistakeList) -> None:
         return
     group = request.group(kind)
     if group is None:
+        if not request.original:
+            mistakes.add(
+                "--rank", request.rank, f"is in no {kind} group: it is in neither the first nor the last stage"
+            )
+            return
         why = "the original makes none with --tp 1" if sizes.tp == 1 else f"the original's lack rank {request.rank}"
         mistakes.add("--group", kind, f"{why}; the default dialect does")
         return
@@ -256,7 +266,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-w", "--workload", type=Path, metavar="FILE", help="a SimAI workload: the flows of all its collectives")
     add("--op", metavar="OP", help=f"{', '.join(OPS)}")
     add("--size", metavar="BYTES", help=f"bytes of the whole buffer: {SIZE_FORM}")
-    add("--group", metavar="KIND", help=f"{', '.join(GROUP_KINDS)} (default: TP)")
+    add("--group", metavar="KIND", help=f"{', '.join(EVERY_KIND)} (default: TP)")
     add("--ranks", "--nRanks", type=int, metavar="N", help="GPUs of the job (default with -w: what its header says)")
     add("--gpus-per-server", "--gpus_per_node", type=int, metavar="N", help=f"default: {DEFAULT_SERVER}")
     add("--nNodes", dest="servers", type=int, metavar="N", help="servers, if you want them checked")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from common.errors import MistakeList
 from simulation.analytical.workload import TextWorkload
 from simulation.flows.collective import ALL_TO_ALL, BROADCAST, SEND_RECEIVE
-from simulation.flows.groups import ORIGINAL_KINDS
+from simulation.flows.groups import EVERY_KIND
 from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
 from workloads.formats.simai_text import BROADCAST as BROADCAST_CELL
@@ -79,8 +79,8 @@ def _phases(rest: bytes, workload: TextWorkload, number: int, mistakes: MistakeL
         op = OP_OF_CELL.get(phase.collective)
         if op is None:
             mistakes.add(place, phase.collective, f"allowed is {', '.join(OP_OF_CELL)} or {NONE}")
-        elif phase.group not in ORIGINAL_KINDS:
-            mistakes.add(place, phase.group, f"has no flows; allowed groups are {', '.join(ORIGINAL_KINDS)}")
+        elif phase.group not in EVERY_KIND:
+            mistakes.add(place, phase.group, f"has no flows; allowed groups are {', '.join(EVERY_KIND)}")
         else:
             found.append((phase.group, op, phase.size, state))
     return found

@@ -1,11 +1,18 @@
 """Reads what a job computes and sends: the rows of a SimAI workload in the order of an iteration, or one collective."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from common.errors import MistakeList, input_problem
 from simulation.analytical.workload import TextWorkload
-from simulation.flows.groups import ParallelSizes, RankGroup, megatron_groups, original_groups
+from simulation.flows.groups import (
+    EVERY_KIND,
+    ORIGINAL_KINDS,
+    ParallelSizes,
+    RankGroup,
+    megatron_groups,
+    original_groups,
+)
 from simulation.flows.train import FlowSchedule
 from simulation.flows.workload import MOST_MISTAKES, OP_OF_CELL
 from workloads.formats.simai_text import NONE, LayerPhase, Row, row_cells, row_of, split_row
@@ -52,7 +59,7 @@ class Job(NamedTuple):
 def groups_by_kind(sizes: ParallelSizes, *, original: bool) -> dict[str, list[RankGroup]]:
     """All groups of more than one rank, each once."""
     found: dict[str, dict[tuple[int, ...], RankGroup]] = {}
-    for group in original_groups(sizes) if original else megatron_groups(sizes):
+    for group in original_groups(sizes) if original else megatron_groups(sizes, EVERY_KIND):
         found.setdefault(group.kind, {}).setdefault(group.members, group)
     return {kind: list(groups.values()) for kind, groups in found.items()}
 
@@ -90,7 +97,7 @@ def job_of_workload(
     header = workload.header
     if header.pp > 1:
         raise input_problem(f"{workload.path}, line 1", f"pp: {header.pp}", "must be 1: stages are not simulated yet")
-    names, rows = _rows(workload, groups)
+    names, rows = _rows(workload)
     collectives = _Collectives(groups, schedules)
     phases = [_phase(number, 0, row.forward, gap, collectives) for number, (row, gap) in enumerate(rows)]
     for number, (row, gap) in reversed(list(enumerate(rows))):
@@ -107,10 +114,11 @@ def job_of_collective(op: str, kind: str, size_bytes: int, groups: list[RankGrou
     return Job([op], [JobPhase(0, 0, 0, number, True)], collectives.found, ranks)
 
 
-def _rows(workload: TextWorkload, groups: dict[str, list[RankGroup]]) -> tuple[list[str], list[tuple[Row, int]]]:
+def _rows(workload: TextWorkload) -> tuple[list[str], list[tuple[Row, int]]]:
     """Names and rows, each with the gap after its collectives (its last cell, ns)."""
     mistakes = MistakeList()
     names, rows = [], []
+    kinds = ORIGINAL_KINDS if workload.lenient else [kind for kind in EVERY_KIND if kind != "PP"]
     for line in (line for block in workload.blocks() for line in block):
         name, rest = split_row(line)
         names.append(name.decode("utf-8", "replace"))
@@ -123,7 +131,7 @@ def _rows(workload: TextWorkload, groups: dict[str, list[RankGroup]]) -> tuple[l
             mistakes.add(place, None, str(error))
         else:
             for phase in row:
-                _check(phase, place, groups, mistakes)
+                _check(phase, place, kinds, mistakes)
         if len(mistakes.mistakes) >= MOST_MISTAKES:
             mistakes.check()
     workload.check_rows(len(names))
@@ -131,13 +139,13 @@ def _rows(workload: TextWorkload, groups: dict[str, list[RankGroup]]) -> tuple[l
     return names, rows
 
 
-def _check(phase: LayerPhase, place: str, groups: dict[str, list[RankGroup]], mistakes: MistakeList) -> None:
+def _check(phase: LayerPhase, place: str, kinds: Sequence[str], mistakes: MistakeList) -> None:
     if phase.collective == NONE or not phase.size:
         return
     if phase.collective not in OP_OF_CELL:
         mistakes.add(place, phase.collective, f"allowed is {', '.join(OP_OF_CELL)} or {NONE}")
-    elif phase.group not in ("TP", "DP", "EP", "DP_EP"):
-        mistakes.add(place, phase.group, "has no flows; allowed groups are TP, DP, EP and DP_EP")
+    elif phase.group not in kinds:
+        mistakes.add(place, phase.group, f"has no flows; allowed groups are {', '.join(kinds)}")
 
 
 def _phase(number: int, part: int, phase: LayerPhase, gap: int, collectives: _Collectives) -> JobPhase:

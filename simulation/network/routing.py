@@ -75,16 +75,7 @@ def routes_of(fabric: Fabric, ports: Ports) -> Routes:
 
 def _towards(end: int, roles: bytearray, leaving: list[list[int]], peers: list[int]) -> dict[int, list[int]]:
     """The next hops of each node that reaches another one: breadth first, backwards from it."""
-    distance = {end: 0}
-    waiting = deque([end])
-    while waiting:
-        node = waiting.popleft()
-        if roles[node] == GPU and node != end:
-            continue
-        for port in leaving[node]:
-            if peers[port] not in distance:
-                distance[peers[port]] = distance[node] + 1
-                waiting.append(peers[port])
+    distance = _distances(end, roles, leaving, peers)
     found = {}
     for node, length in distance.items():
         if node == end:
@@ -97,6 +88,21 @@ def _towards(end: int, roles: bytearray, leaving: list[list[int]], peers: list[i
         inside = [port for port in nearer if roles[peers[port]] == NVSWITCH]
         found[node] = inside if roles[node] == GPU and inside else nearer
     return found
+
+
+def _distances(end: int, roles: bytearray, leaving: list[list[int]], peers: list[int]) -> dict[int, int]:
+    """Links from each node to another one, over no GPU: GPUs do not forward."""
+    distance = {end: 0}
+    waiting = deque([end])
+    while waiting:
+        node = waiting.popleft()
+        if roles[node] == GPU and node != end:
+            continue
+        for port in leaving[node]:
+            if peers[port] not in distance:
+                distance[peers[port]] = distance[node] + 1
+                waiting.append(peers[port])
+    return distance
 
 
 def round_trip(ports: Ports, routes: Routes, source: int, target: int, payload: int) -> tuple[int, int]:

@@ -164,7 +164,7 @@ def _schedules(arguments: argparse.Namespace, fabric: Fabric, *, original: bool)
         )
     nvlink, nic = _speeds(fabric)
     part = GPUS.get(fabric.gpu_type)
-    machine = LinkSpeeds(nvlink, nic, part is not None and part.nvls is not None)
+    machine = LinkSpeeds(nvlink, nic, part.nvls_at(nvlink) if part else None, fabric.gpu_type)
 
     def schedules(op: str, group: RankGroup, size: int) -> FlowSchedule:
         algorithm = arguments.algorithm if op == "AllReduce" else AUTO

@@ -17,6 +17,9 @@ SELECTION = re.compile(r"(?P<name>[\w.-]+?)(\[(?P<first>\d*):(?P<last>\d*)\])?")
 MOST_NODES, MOST_LINKS = 5_000_000, 5_000_000  # each takes some 200 bytes of memory while it is built
 
 
+DIRECT = ("all", "cycle")  # patterns between servers: a torus, a mesh
+
+
 class _Part(NamedTuple):
     """What a name selects: servers as lists of their GPUs, or switches as lists of one node."""
 
@@ -118,20 +121,30 @@ class _Builder:
         target = self._select(connection.target, scope, f"{connection.where}.to")
         if source is None or target is None:
             return
-        if target.is_server or (connection.pattern == "rail" and not source.is_server):
-            key, name = ("to", connection.target) if target.is_server else ("by", "rail")
-            allowed = "must be switches" if target.is_server else "is for servers: their GPUs are the rails"
-            self._wrong(f"{connection.where}.{key}", name, allowed)
+        if target.is_server and not source.is_server:
+            self._wrong(f"{connection.where}.to", connection.target, "must be switches, or servers where from has some")
             return
-        ends = len(target.items) if connection.pattern == "all" else 1
+        if target.is_server and connection.pattern not in DIRECT:
+            self._wrong(
+                f"{connection.where}.by", connection.pattern, f"from servers to servers is {' or '.join(DIRECT)}"
+            )
+            return
+        if connection.pattern == "rail" and not source.is_server:
+            self._wrong(f"{connection.where}.by", "rail", "is for servers: their GPUs are the rails")
+            return
+        ends = sum(map(len, target.items)) if connection.pattern == "all" else 1
         self._check_number(ends * sum(map(len, source.items)), connection.where)
         text = self._cluster.links[connection.link]
         if connection.parallel > 1:
             text = text._replace(bandwidth=scaled(text.bandwidth, connection.parallel))
             units.bandwidth_bps(text.bandwidth)
-        for a, b in _pairs(connection.pattern, source, [item[0] for item in target.items]):
+        if target.is_server:
+            pairs = _direct_pairs(connection.pattern, source, target)
+        else:
+            pairs = _pairs(connection.pattern, source, [item[0] for item in target.items])
+        for a, b in pairs:
             if a == b:
-                self._wrong(f"{connection.where}.to", connection.target, "links a switch to itself")
+                self._wrong(f"{connection.where}.to", connection.target, "links a node to itself")
                 return
             self._links.append((a, b, text))
 
@@ -165,6 +178,15 @@ class _Builder:
         place = f"{self._file}, {where}"
         if all((each.where, each.value) != (place, value) for each in self._mistakes.mistakes):
             self._mistakes.add(place, value, allowed)
+
+
+def _direct_pairs(pattern: str, source: _Part, target: _Part) -> Iterator[tuple[int, int]]:
+    """Links between GPUs: each with each, or GPU i of each server with GPU i of the target's servers in turn."""
+    for number, item in enumerate(source.items):
+        if pattern == "all":
+            yield from ((gpu, other) for gpu in item for others in target.items for other in others)
+        else:
+            yield from zip(item, target.items[number % len(target.items)], strict=False)
 
 
 def _pairs(pattern: str, source: _Part, target: list[int]) -> Iterator[tuple[int, int]]:

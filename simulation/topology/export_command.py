@@ -1,6 +1,7 @@
 """Writes a topology in InfraGraph's format: `python -m simulation topology export FILE`."""
 
 import argparse
+import re
 from pathlib import Path
 
 from common.errors import input_problem
@@ -10,6 +11,7 @@ from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 
 HELP = "write a topology file in InfraGraph's format, as YAML or JSON"
+FORBIDDEN = re.compile(r"[^\sa-zA-Z0-9\-_()<>\[\]]")  # in names, by InfraGraph's schema
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 
 
@@ -33,7 +35,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     if path.suffix not in FORMATS:
         raise input_problem("--output", path, f"must end in one of {', '.join(FORMATS)}")
     fabric = read(arguments.file).fabric
-    made = infragraph_export.infrastructure(fabric, arguments.file.name)
+    made = infragraph_export.infrastructure(fabric, FORBIDDEN.sub("_", arguments.file.name))
     content = made.serialize(FORMATS[path.suffix]).encode()
     write_whole(path, [content], keep_other=not arguments.force)
     counts = {"devices": len(made.devices), "instances": len(made.instances), "edges": len(made.edges)}

@@ -87,13 +87,14 @@ def oversubscription(fabric: Fabric, tier: "array[int]") -> list[Oversubscriptio
     roles = fabric.roles
     speed = [units.bandwidth_bps(text.bandwidth) for text in fabric.texts]
     down, up = [0.0] * len(roles), [0.0] * len(roles)
-    for a, b, kind in fabric.links():
-        for one, other in ((a, b), (b, a)):
-            if roles[one] == SWITCH and tier[one] and roles[other] != NVSWITCH:
-                if tier[other] < tier[one] and (roles[other] == GPU or tier[other]):
-                    down[one] += speed[kind]
-                elif tier[other] > tier[one]:
-                    up[one] += speed[kind]
+    ends = ((one, other, kind) for a, b, kind in fabric.links() for one, other in ((a, b), (b, a)))
+    for one, other, kind in ends:
+        if roles[one] != SWITCH or not tier[one] or roles[other] == NVSWITCH:
+            continue
+        if tier[other] < tier[one] and (roles[other] == GPU or tier[other]):
+            down[one] += speed[kind]
+        elif tier[other] > tier[one]:
+            up[one] += speed[kind]
     found = []
     for level in range(1, max(tier, default=0) + 1):
         nodes = [node for node, its in enumerate(tier) if its == level]

@@ -20,7 +20,7 @@ from simulation.analytical.repairs import REPAIRS
 from simulation.analytical.times import ROW_COLUMNS, SUMMARY_COLUMNS
 from simulation.cli import main
 from tests.docs.pages import ROOT
-from tests.simulation.analytical import recorded
+from tests.simulation.analytical import asking, recorded
 from tests.simulation.analytical.asking import CLUSTER, Answer, ask, row, times, write
 
 H100 = ("-g", "4096", "-g_p_s", "8", "-n_p_s", "8", "-g_type", "H100", "-nic_t", "cx7")
@@ -289,3 +289,15 @@ def test_a_wrong_file_of_bus_bandwidths_is_refused(text: str, said: str, tmp_pat
     Path("b.yaml").write_text(text)
     answer: Answer = ask("-w", str(path), "-g", "8", *CLUSTER, "-busbw", "b.yaml")
     assert answer.code == 2 and said in answer.err and "b.yaml" in answer.err
+
+
+@pytest.mark.parametrize(("ns", "warned"), [(1, True), (10**9, False)])
+def test_a_workload_without_compute_times_is_named_with_the_command_that_makes_them(
+    ns: int, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = asking.write(tmp_path / "w.txt", [asking.row("ALLREDUCE 1073741824", ns=ns)], tp=8)
+    answer = asking.ask("-w", str(path), "-g", "8", *asking.CLUSTER, "--json")
+    assert answer.code == 0
+    said = "COMPUTATION IS 0 %" in answer.err and "aicb aiob" in answer.err and "--comp_filepath" in answer.err
+    assert said == warned == any("COMPUTATION" in note for note in json.loads(answer.out)["notes"])

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from simulation.analytical.algorithms import algorithms
 from simulation.analytical.machine import Cluster
+from simulation.analytical.nccl_tuning import tuned
 from simulation.analytical.placement import GroupPlacement
 from simulation.analytical.repairs import ALL_SWITCHABLE, REPAIRS, SWITCHABLE
-from simulation.analytical.ways import ways
 from tests.docs.pages import ROOT
 from tests.simulation.analytical import recorded
 from tests.simulation.analytical.asking import CLUSTER, ask, row, times, write
@@ -135,7 +136,8 @@ def test_nvls_and_tree_are_taken_where_they_are_faster(tmp_path: Path) -> None:
     assert chosen(8, 1 << 30, "-g_type", "A100") == "ring"
     assert chosen(2, 1 << 30, "-g_type", "H100") == "ring", "among two GPUs the switch saves nothing"
     assert chosen(1024, 65536, "-g_type", "H100") == "tree"
-    assert chosen(1024, 1 << 32, "-g_type", "H100") == "ring"
+    assert chosen(1024, 1 << 32, "-g_type", "H100") == "NVLS, tree"
+    assert chosen(1024, 1 << 36, "-g_type", "A100") == "ring"
     assert chosen(8, 1 << 30, "-g_type", "H100", "--without", "algorithm") == "ring"
 
 
@@ -143,10 +145,10 @@ def test_nvls_and_tree_are_taken_where_they_are_faster(tmp_path: Path) -> None:
 def test_a_tree_has_the_bandwidth_that_nccl_reckons_with(ranks: int, servers: int) -> None:
     """ncclTopoTuneModel of NCCL 2.27: 0.92 of the ring's bus bandwidth, of which a tree's algorithm has a half."""
     cluster = Cluster(ranks, 8, 8, 450.0, 50.0, None, "H100", "cx7")
-    ring, tree = ways(cluster, GroupPlacement(ranks, 1, servers, 8, 8.0), ALLREDUCE)
-    assert (ring.algorithm, tree.algorithm) == ("ring", "tree")
-    factor = 2 * (ranks - 1) / ranks  # bus over algorithm bandwidth of nccl-tests
-    assert tree.bandwidth / factor == pytest.approx(0.92 * ring.bandwidth / 2)
+    placed = GroupPlacement(ranks, 1, servers, 8, 8.0)
+    _, tree = algorithms(cluster, placed, ALLREDUCE)
+    assert tree.algorithm == "tree"
+    assert tuned("tree", cluster, placed, 1 << 30).bandwidth_us == pytest.approx(2 * (1 << 30) / (0.92 * 400e3))
 
 
 def test_nvls_has_its_own_bandwidth(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simulation.flows.groups import (
+    EVERY_KIND,
     GROUP_KINDS,
     ParallelSizes,
     megatron_group,
@@ -116,6 +117,17 @@ def test_expert_groups_exist_at_tp_1_but_not_in_the_original() -> None:
     assert megatron_group(sizes, "EP", 9).members == tuple(range(8, 16))
     assert megatron_group(sizes, "DP_EP", 9).members == (1, 9)
     assert original_group(sizes, "EP", 0) is None and original_group(sizes, "DP_EP", 0) is None
+
+
+def test_the_groups_of_frameworks_are_unions_and_ends_of_megatrons() -> None:
+    sizes = ParallelSizes(ranks=32, per_server=8, tp=2, ep=2, pp=4)
+    assert megatron_group(sizes, "ALL", 9).members == tuple(range(32))
+    assert megatron_group(sizes, "EP_TP", 9).members == (8, 9, 10, 11)
+    assert megatron_group(sizes, "EMBEDDING", 25).members == (1, 25)
+    assert [sizes.holds("EMBEDDING", rank) for rank in (7, 8, 23, 24)] == [True, False, False, True]
+    found = [group.number for group in megatron_groups(sizes, EVERY_KIND)]
+    assert found == list(range(len(found)))
+    assert megatron_group(sizes, "ALL", 9).number == found[-1]
 
 
 def test_tp_24_spans_three_servers() -> None:

@@ -104,3 +104,13 @@ def test_mistakes_are_named_and_nothing_is_written(
     file, output = workload(tmp_path, [row]), tmp_path / "flows.csv"
     assert cli.main(["flows", "-w", str(file), "--output", str(output), *words.split()]) == 2
     assert said in capsys.readouterr().err and not output.exists()
+
+
+def test_groups_of_frameworks_have_flows(tmp_path: Path) -> None:
+    row = cells("ALLREDUCE_ALL 65536", "ALLGATHER_EP_TP 65536", "ALLREDUCE_EMBEDDING 65536")
+    found = run(tmp_path, workload(tmp_path, [row], tp=2, ep=2, pp=2))
+    ranks: dict[str, set[int]] = {}
+    for each in found:
+        ranks.setdefault(each["collective"].split("_0_")[0].rstrip("_0123456789"), set()).add(int(each["src"]))
+    gpus = {kind: {rank for rank in its if rank < 16} for kind, its in ranks.items()}
+    assert gpus == {"ALL": set(range(16)), "EP_TP": set(range(4)), "EMBEDDING": {0, 8}}

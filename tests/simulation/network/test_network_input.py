@@ -46,7 +46,7 @@ def test_a_wrong_option_is_named(
     [
         (HEADER.replace("all_gpus: 8", "all_gpus: 64") + ROW, "has 8 GPUs"),
         (HEADER.replace("pp: 1", "pp: 2") + ROW, "stages are not simulated yet"),
-        (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_EMBEDDING"), "EMBEDDING: has no flows"),
+        (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_PP"), "PP: has no flows"),
         (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "'SCATTER' is none of"),
         (HEADER + "L -1 1000\n", "fields where 12 are expected"),
     ],

@@ -155,7 +155,7 @@ ONE = "servers: [{gpus: 2, nvswitches: 0}]\nswitches: {leaf: 2}\n"
         ),
         (LINKS + ONE + "connect: [{from: leaf, to: servers, link: n}]", "connect[0].to servers: must be switches"),
         (LINKS + ONE + "connect: [{from: leaf, to: leaf, by: rail, link: n}]", "by rail: is for servers"),
-        (LINKS + ONE + "connect: [{from: leaf, to: leaf, link: n}]", "connect[0].to leaf: links a switch to itself"),
+        (LINKS + ONE + "connect: [{from: leaf, to: leaf, link: n}]", "connect[0].to leaf: links a node to itself"),
         (
             LINKS + "servers: [{gpus: 2000000000, count: 2, nvswitches: 0}]",
             "4000000000 nodes: at most 5000000 are built",
@@ -229,3 +229,35 @@ def test_without_pyyaml_it_says_what_to_install(
     Path("x.yaml").write_text(LINKS, encoding="utf-8")
     assert cli.main(["topology", "--from", "x.yaml"]) == 1
     assert "--from needs PyYAML: pip install -r requirements/simulation.txt" in capsys.readouterr().err
+
+
+TORUS = """gpu_type: H100
+links: {t: {bandwidth: 400Gbps, latency: 0.0005ms}}
+servers: [{name: x, count: 4, gpus: 2, nvswitches: 0}]
+connect:
+  - {from: "x[0:3]", to: "x[1:4]", by: cycle, link: t}
+  - {from: "x[3:4]", to: "x[0:1]", by: cycle, link: t}
+"""
+
+
+def test_gpus_can_be_linked_to_a_torus(tmp_path: Path) -> None:
+    (tmp_path / "torus.yaml").write_text(TORUS)
+    assert cli.main(["topology", "--from", str(tmp_path / "torus.yaml"), "--output", str(tmp_path / "t")]) == 0
+    made = read(tmp_path / "t").fabric
+    found = {frozenset((a, b)) for a, b, _ in made.links()}
+    assert found == {frozenset((gpu, (gpu + 2) % 8)) for gpu in range(8)} and made.gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("by: cycle", "by: rail", "from servers to servers is all or cycle"),
+        ('to: "x[1:4]"', 'to: "x[0:3]"', "links a node to itself"),
+    ],
+)
+def test_wrong_links_between_gpus(
+    old: str, new: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "torus.yaml").write_text(TORUS.replace(old, new))
+    assert cli.main(["topology", "--from", str(tmp_path / "torus.yaml"), "--output", str(tmp_path / "t")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "t").exists()

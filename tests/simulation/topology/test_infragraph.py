@@ -55,6 +55,13 @@ def test_every_template_comes_back(words: str, ending: str) -> None:
     assert Path("back").read_bytes() == Path("base").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["DCN+SingleToR_16g_8gps_400Gbps_H100", "two.pods.topo", "Netz ä,b"])
+def test_a_files_name_need_not_be_one_of_the_schema(name: str) -> None:
+    assert call("-topo", "DCN+", "-g", "16", "-psn", "2", "--output", name) == 0
+    assert call("export", name) == 0 == call("import", f"{name}.infragraph.yaml", "--output", "back")
+    assert Path("back").read_bytes() == Path(name).read_bytes()
+
+
 def test_slices_keep_the_file_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("-topo", "Spectrum-X", "-g", "1024", "--output", "base") == 0
     capsys.readouterr()

@@ -1,0 +1,82 @@
+"""The measured times of NCCL's collectives inside one server, interpolated over size and number of GPUs.
+
+data/nvlink_times.csv has every second size of the tables of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA;
+systems/data/*/comm/nccl): geometric means over the types half and int8. The other sizes judge the curves.
+"""
+
+from bisect import bisect_left
+from functools import cache
+from itertools import accumulate
+from math import exp, log, log2
+from pathlib import Path
+
+from simulation.analytical.parts import GPUS
+from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+
+DATA = Path(__file__).with_name("data") / "nvlink_times.csv"
+MEASURED_AS = {  # a part that was not measured is the one of its generation at another NVLink bandwidth
+    "A100": "A100", "A800": "A100", "H100": "H100", "H800": "H100", "H20": "H100", "H200": "H200", "B200": "B200",
+    "GB200": "B200",
+}  # fmt: skip
+OF_CELL = {
+    ALLREDUCE: "all_reduce",
+    ALLGATHER: "all_gather",
+    BROADCAST: "all_gather",
+    REDUCESCATTER: "reduce_scatter",
+    ALLTOALL: "alltoall",
+}
+PER_DOUBLING_US = 3.0  # assumed: latency of each doubling beyond the largest group measured
+_Curve = tuple[tuple[float, float], ...]
+
+
+@cache
+def _curves() -> dict[tuple[str, str], dict[int, _Curve]]:
+    """By GPU and operation, by number of GPUs: log2 of bytes and log of us, both ascending (noise is levelled)."""
+    found: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
+    for line in DATA.read_text(encoding="utf-8").splitlines()[1:]:
+        gpu, operation, gpus, size, us = line.split(",")
+        found.setdefault((gpu, operation), {}).setdefault(int(gpus), []).append((log2(int(size)), log(float(us))))
+    return {key: {gpus: _rising(points) for gpus, points in its.items()} for key, its in found.items()}
+
+
+def _rising(points: list[tuple[float, float]]) -> _Curve:
+    points.sort()
+    return tuple(zip((size for size, _ in points), accumulate((us for _, us in points), max), strict=True))
+
+
+def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: float) -> float | None:
+    """Microseconds of a message of `size` bytes among `ranks` GPUs of a server; None where nothing was measured.
+
+    nvlink: GB/s of one GPU's NVLink; where it is not that of the measured part, what goes beyond the latency of the
+    smallest message is scaled.
+    """
+    measured, operation = MEASURED_AS.get(gpu_type), OF_CELL.get(collective)
+    if measured is None or operation is None:
+        return None
+    by_gpus = _curves()[measured, operation]
+    counts = sorted(by_gpus)
+    upper = min((count for count in counts if count >= ranks), default=counts[-1])
+    lower = max((count for count in counts if count <= ranks), default=counts[0])
+    weight = 0.0 if upper == lower else log2(ranks / lower) / log2(upper / lower)
+    time, least = (
+        exp((1 - weight) * log(_at(by_gpus[lower], number)) + weight * log(_at(by_gpus[upper], number)))
+        for number in (size, 1)
+    )
+    least = min(least, time)
+    carried = (time - least) * GPUS[measured].nvlink / nvlink
+    if ranks > counts[-1]:
+        carried *= (1 - 1 / ranks) / (1 - 1 / counts[-1])
+        least += PER_DOUBLING_US * log2(ranks / counts[-1])
+    return least + carried
+
+
+def _at(curve: _Curve, size: int) -> float:
+    """Microseconds between measured sizes, straight in the logarithms; beyond the last at its bandwidth."""
+    place = log2(size)
+    if place <= curve[0][0]:
+        return exp(curve[0][1])
+    if place >= curve[-1][0]:
+        return exp(curve[-1][1]) * size / 2 ** curve[-1][0]
+    at = bisect_left(curve, (place,))
+    (low, low_us), (high, high_us) = curve[at - 1], curve[at]
+    return exp(low_us + (high_us - low_us) * (place - low) / (high - low))
