@@ -37,7 +37,7 @@ def a_run(run_id: str, values: Sequence[float], others: Sequence[Sequence[float]
     ]
     metrics, spread = combine([each.metrics for each in rounds])
     trained = case("bert", **config)
-    made = {"metrics": metrics, "spread": spread, "rounds": [Verdict.PASS] * len(rounds)}
+    made: dict[str, object] = {"metrics": metrics, "spread": spread, "rounds": [Verdict.PASS] * len(rounds)}
     made |= {"attempts": [1] * len(rounds), "key": key_figure(trained, rounds, metrics)}
     record = RunRecord(
         run_id=run_id,
