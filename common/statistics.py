@@ -66,16 +66,16 @@ def student_quantile(probability: float, degrees: int) -> float:
     `probability` lies between 0.5 and 1. Found by bisection, to nine digits.
     """
     low, high = 0.0, 1.0
-    while _distribution(high, degrees) < probability:
+    while student_distribution(high, degrees) < probability:
         high *= 2
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _distribution(middle, degrees) < probability else (low, middle)
+        low, high = (middle, high) if student_distribution(middle, degrees) < probability else (low, middle)
     return high
 
 
-def _distribution(value: float, degrees: int) -> float:
-    """Probability that t is below `value`, at least 0.
+def student_distribution(value: float, degrees: int) -> float:
+    """Probability that t with `degrees` degrees of freedom (1 or more) is below `value`, at least 0.
 
     Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
     """

@@ -13,6 +13,7 @@ import typer
 from run_benchmarks.commands import (
     cleaning,
     collecting,
+    comparing,
     completion,
     import_flagperf,
     listing,
@@ -241,6 +242,7 @@ def diagnose(asked: Request) -> None:
 
 
 app.command()(collecting.collect)
+app.command("compare")(comparing.compare_runs)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)

@@ -19,6 +19,7 @@ from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
 from run_benchmarks.results.differences import different
 from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.key_figure import energy_of
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.records import (
     MAX_RECORD_BYTES,
@@ -211,7 +212,11 @@ def _check_cases(run: RunRecord, rounds: dict[str, RoundRecord], findings: Findi
     parts = [finding for case in run.cases for record in _counting(case, rounds) for finding in record.findings]
     if (exit_code(run.verdict, parts, run.fail_on) == EXIT_PASS) != (run.exit_code == EXIT_PASS):
         findings.add(RUN_FILE, f"exit code {run.exit_code} does not follow from verdict {run.verdict}")
-    if run.drain != drain_list({case.name: _counting(case, rounds) for case in run.cases}):
+    drained = drain_list({case.name: _counting(case, rounds) for case in run.cases})
+    for recorded, found in zip(run.drain, drained, strict=False):
+        if not recorded.evidence:  # a record of before
+            found.evidence = []
+    if run.drain != drained:
         findings.add(RUN_FILE, "the hosts to take out of service do not follow from the findings of the rounds")
 
 
@@ -224,6 +229,14 @@ def _check_case(case: CaseRecord, last: list[RoundRecord], findings: Findings) -
     if worst([case.verdict, *case.rounds]) is not case.verdict:
         findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
     _check_expectations(case, findings)
+    measured = [record for record in last if record.verdict.is_measured]
+    if (key := case.key) is not None and (
+        [key.value] != numbers_of(case.metrics.get(key.metric))
+        or key.of_rounds != [value for each in measured for value in numbers_of(each.metrics.get(key.metric))]
+    ):
+        findings.add(RUN_FILE, f"case {case.name}: its key figure does not follow from its rounds")
+    if case.joules and case.joules != energy_of(measured):
+        findings.add(RUN_FILE, f"case {case.name}: its joules do not follow from its rounds")
     metrics, spread = _combined(last)
     if changed := different(case.metrics, metrics) or different(_dumped(case.spread), _dumped(spread)):
         findings.add(RUN_FILE, f"case {case.name}: metrics do not follow from its rounds: {changed}")

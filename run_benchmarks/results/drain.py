@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from run_benchmarks.results.records import DrainRecord, RoundRecord, RunRecord
+from protocol.finding import PartFinding
+from run_benchmarks.results.records import DrainEvidence, DrainRecord, RoundRecord, RunRecord
 
 
 def drain_list(rounds: Mapping[str, Sequence[RoundRecord]]) -> list[DrainRecord]:
     """The hosts that findings say to take out of service, those with most findings first; `rounds` are by case."""
     reasons: dict[str, dict[tuple[str, str], list[int]]] = {}
+    first: dict[tuple[str, str], PartFinding] = {}
     for case, records in rounds.items():
         for record in records:
             for finding in record.findings:
+                first.setdefault((case, finding.sentence), finding)
                 for host in finding.drained_hosts:
                     seen = reasons.setdefault(host, {}).setdefault((case, finding.sentence), [])
                     seen.append(record.round)
     ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
-        DrainRecord(host=host, reasons=[_reason(case, words, numbers) for (case, words), numbers in found.items()])
+        DrainRecord(
+            host=host,
+            reasons=[_reason(case, words, numbers) for (case, words), numbers in found.items()],
+            evidence=[_evidence(case, first[case, words], numbers) for (case, words), numbers in found.items()],
+        )
         for host, found in ordered
     ]
+
+
+def _evidence(case: str, finding: PartFinding, rounds: Sequence[int]) -> DrainEvidence:
+    return DrainEvidence(
+        case=case,
+        rounds=list(rounds),
+        part=finding.part,
+        hosts=list(finding.hosts),
+        device=finding.device,
+        kind=finding.kind,
+        evidence=finding.evidence,
+        action=finding.suggested_action,
+    )
 
 
 def _reason(case: str, sentence: str, numbers: Sequence[int]) -> str:

@@ -6,14 +6,15 @@ import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from common.reading import read_bounded
-from protocol.finding import PartFinding
+from protocol.finding import FindingKind, FindingPart, PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
+from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
 from run_benchmarks.results.remarks import Integrity, Remark, in_lines
@@ -150,7 +151,8 @@ class CaseRecord(_Record):
     metric that was measured in several rounds and is a mean, maximum or minimum of them. `expectations` and `baseline`:
     its measurements against its `expect` and against BASELINE, if these are set and a round passed. `sentences` and
     `warnings`: its benchmark's statements on the rounds that passed, and what could not be checked. `remarks`: the
-    remarks on its rounds, in words.
+    remarks on its rounds, in words. `key`: the figure that stands for it; `joules`: of a round's measured work, the
+    mean of the rounds that passed, by power meter.
     """
 
     name: str
@@ -170,6 +172,8 @@ class CaseRecord(_Record):
     spread: dict[str, Spread] = {}
     expectations: list[ExpectationRecord] = []
     baseline: BaselineRecord | None = None
+    key: KeyFigure | None = None
+    joules: dict[str, float] = {}
     sentences: list[str] = []
     warnings: list[str] = []
     remarks: list[str] = []
@@ -181,7 +185,10 @@ class CaseRecord(_Record):
 
 
 class HostRecord(_Record):
-    """A host as the check found it. `code_differences`: how its copy of the code differed before it was replaced."""
+    """A host as the check found it. `code_differences`: how its copy of the code differed before it was replaced.
+
+    `state`: in which the run left it (results.host_state), None in records of before; `state_reason`: why, in words.
+    """
 
     name: str
     address: str
@@ -193,6 +200,8 @@ class HostRecord(_Record):
     interface: str | None
     clock_offset_seconds: float
     code_differences: list[str] = []
+    state: Literal["healthy", "degraded", "lost"] | None = None
+    state_reason: str = ""
 
 
 class ImageRecord(_Record):
@@ -209,11 +218,28 @@ class ImageRecord(_Record):
     files: dict[str, str]
 
 
+class DrainEvidence(_Record):
+    """A finding, in the `rounds` of a case, that says to take a host out of service; fields are PartFinding's."""
+
+    case: str
+    rounds: list[int]
+    part: FindingPart
+    hosts: list[str]
+    device: str
+    kind: FindingKind
+    evidence: str
+    action: str
+
+
 class DrainRecord(_Record):
-    """A host to take out of service, and the findings that say so, one sentence for each case and finding."""
+    """A host to take out of service, and the findings that say so: a sentence and its `evidence` for each case and one.
+
+    Records of before had no `evidence`.
+    """
 
     host: str
     reasons: list[str]
+    evidence: list[DrainEvidence] = []
 
 
 class RunRecord(_Record):

@@ -20,6 +20,8 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.drain import drain_list, not_yet_said
+from run_benchmarks.results.host_state import host_state
+from run_benchmarks.results.key_figure import energy_of, key_figure
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
@@ -138,6 +140,8 @@ class RunRecorder:
             spread=measured.spread,
             expectations=list(measured.held.expectations),
             baseline=measured.held.baseline,
+            key=key_figure(case, passed, measured.metrics, measured.held.expectations, measured.held.baseline),
+            joules=energy_of(passed),
             sentences=[*said.sentences, *not_yet_said(said.sentences, rounds)],
             warnings=[*said.warnings, *measured.held.warnings],
             remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.told_remarks],
@@ -174,6 +178,9 @@ class RunRecorder:
 
     def _host_record(self, report: HostReport) -> HostRecord:
         facts = report.facts
+        rounds = [record for found in self._state.rounds.values() for record in found]
+        failed_check = report.reason if report.failed else ""
+        state, reason = host_state(report.host, self._state.left_out, rounds, failed_check)
         return HostRecord(
             name=report.host,
             address=self._state.addresses.get(report.host, ""),
@@ -185,4 +192,6 @@ class RunRecorder:
             interface=facts.interface if facts else None,
             clock_offset_seconds=round(facts.clock_offset, 4) if facts else 0.0,
             code_differences=self._state.code_differences.get(report.host, [])[:MAX_NAMED],
+            state=state,
+            state_reason=reason,
         )

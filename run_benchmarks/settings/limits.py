@@ -25,9 +25,13 @@ _TOLERANCES = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """The range of a metric, including its ends unless `is_open`; `unit` is "" if none is written."""
+    """The range of a metric, including its ends unless `is_open`; `unit` is "" if none is written.
+
+    `reference`: the value that the text names, a bound or what tolerances are around.
+    """
 
     text: str
+    reference: float
     low: float = -math.inf
     high: float = math.inf
     is_open: bool = False
@@ -61,7 +65,10 @@ def parse_limit(text: object) -> Limit:
     if found := _BOUND.fullmatch(text):
         value, sign = _finite(found["value"]), found["sign"]
         low, high = (value, math.inf) if sign.startswith(">") else (-math.inf, value)
-        return Limit(text=text, low=low, high=high, is_open=len(sign) == 1, unit=found["unit"] or "", is_bound=True)
+        ends = {"low": low, "high": high}
+        return Limit(
+            text=text, reference=value, **ends, is_open=len(sign) == 1, unit=found["unit"] or "", is_bound=True
+        )
     if found := _WITHIN.fullmatch(text):
         share = _share(found["percent"])
         return _around(text, found["value"], share, share, found["unit"])
@@ -96,6 +103,7 @@ def _around(text: str, reference: str, below: Decimal | None, above: Decimal | N
     value = Decimal(reference)
     return Limit(
         text=text,
+        reference=float(value),
         low=-math.inf if below is None else float(value * (1 - below)),
         high=math.inf if above is None else float(value * (1 + above)),
         unit=unit or "",

@@ -390,6 +390,8 @@ def test_a_run_that_failed_is_intact_too(folder: Path) -> None:
     def failed(record: dict[str, Any]) -> None:
         record.update(verdict="fail", exit_code=1)
         record["cases"][0].update(verdict="fail", rounds=["fail", "pass"], metrics=second, spread={})
+        if (key := record["cases"][0]["key"]) is not None:
+            key.update(value=second[key["metric"]], of_rounds=[second[key["metric"]]])
 
     edit(folder / "run.json", failed)
     no_failure(folder)

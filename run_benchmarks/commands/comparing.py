@@ -1,0 +1,105 @@
+"""Runs `run.py compare A B`: which case became better or worse between two runs or sets of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from protocol.baseline_file import load
+from protocol.problems import ABSENT, Problem
+from run_benchmarks.commands.options import DEFAULT_TEST, TestConfOption, asked_for
+from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.compare.comparing import CaseResult, MetricResult, compare
+from run_benchmarks.compare.rules import Rules, read_rules
+from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.summary import show
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
+
+HISTORY_RUNS = 50
+COLUMNS = ("case", "metric", "verdict", "A", "B", "better by, %", "a change found, %", "remark")
+FirstArgument = Annotated[str, typer.Argument(metavar="A", help="a run, or several separated by commas")]
+SecondArgument = Annotated[str | None, typer.Argument(metavar="B", help="what is compared with A, likewise")]
+BaselineOption = Annotated[
+    Path | None,
+    typer.Option("--baseline", metavar="F", help="compare A with the runs that this baseline was saved of"),
+]
+RulesOption = Annotated[
+    Path | None, typer.Option("--rules", metavar="F", help="what is the same and what fails, in TOML", dir_okay=False)
+]
+
+
+def compare_runs(
+    context: typer.Context,
+    first: FirstArgument,
+    second: SecondArgument = None,
+    baseline: BaselineOption = None,
+    rules: RulesOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Compare B with A by the spread between runs; exit code 1 if a case became worse or cannot be compared."""
+    conf = asked_for(context, None, test_conf).test_conf
+    if (second is None) == (baseline is None):
+        raise ConfigError([Problem("compare", "B", ABSENT, "expected either B or --baseline F")])
+    later = _folders(first if second is None else second, conf)
+    earlier = _of_baseline(baseline, conf) if baseline is not None else _folders(first, conf)
+    if both := [folder.name for folder in later if folder in earlier]:
+        raise ConfigError([Problem("compare", "RUN", ", ".join(both), "is on both sides; expected different runs")])
+    kept = read_rules(rules) if rules is not None else Rules()
+    try:
+        sides = [[load_run(folder) for folder in side] for side in (earlier, later)]
+    except LoadError as error:
+        raise ConfigError([Problem("compare", "RUN", ABSENT, str(error))]) from error
+    results = compare(sides[0], sides[1], _history([*earlier, *later]), kept)
+    _show(results)
+    raise typer.Exit(EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS)
+
+
+def _folders(words: str, test_conf: Path | None) -> list[Path]:
+    return [find_run(word, test_conf, DEFAULT_TEST) for word in dict.fromkeys(words.split(",")) if word]
+
+
+def _of_baseline(file: Path, test_conf: Path | None) -> list[Path]:
+    """The folders of the runs that a baseline was saved of: its medians have no spread to test with."""
+    runs = dict.fromkeys(each.run for each in load(file).cases)
+    return [find_run(run, test_conf, DEFAULT_TEST) for run in runs]
+
+
+def _history(compared: Sequence[Path]) -> list[LoadedRun]:
+    """The latest runs beside those compared; one that is damaged is named and left out."""
+    beside = {folder for root in {each.parent for each in compared} for folder in root.glob("run*/run.json")}
+    found = []
+    for file in sorted(beside, reverse=True)[: HISTORY_RUNS + len(compared)]:
+        if file.parent.resolve() in compared:
+            continue
+        try:
+            found.append(load_run(file.parent))
+        except LoadError as error:
+            complain(f"left out of the history: {error}")
+    return found
+
+
+def _show(results: Sequence[CaseResult]) -> None:
+    rows = [
+        (each.case if index == 0 else "", *_cells(metric))
+        for each in results
+        for index, metric in enumerate(each.metrics)
+    ]
+    if rows:
+        print_table("", COLUMNS, rows)
+    for each in results:
+        say(f"{each.case}: {each.word}{f' ({each.reason})' if each.reason else ''}{', which fails' * each.fails}")
+        for words in each.changed:
+            say(f"  changed: {words}")
+
+
+def _cells(result: MetricResult) -> tuple[str, ...]:
+    name = f"{result.metric.name}{f', {result.metric.unit}' if result.metric.unit else ''}"
+    percent = "" if result.percent is None else f"{result.percent:+.2f} ± {result.half_width or 0:.2f}"
+    found = "" if result.found_percent is None else f"{result.found_percent:.2f}"
+    values = ["" if value is None else show(float(value)) for value in (result.first, result.second)]
+    return f"{name}{' (key)' if result.metric.is_key else ''}", result.word, *values, percent, found, result.note

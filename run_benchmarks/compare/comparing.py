@@ -1,0 +1,231 @@
+"""Compares the cases of two sets of runs: better, same, worse, cannot tell or not comparable, metric by metric."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from protocol.baseline_file import CaseBaseline
+from protocol.outcome import Metric
+from run_benchmarks.compare.difference import Difference, between_rounds, between_runs, holm, spread_of
+from run_benchmarks.compare.rules import Rules, Word
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.outcomes import metrics_of
+from run_benchmarks.results.records import CaseRecord
+from run_benchmarks.results.standards import case_baseline, numbers_of
+
+UNKNOWN_SPREAD = "the spread between runs is not known: a difference may be that of two runs of the same cluster"
+SHOWN_CHARACTERS = 80
+NEITHER = "measured in fewer than two rounds and no runs of before were made alike"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOfRun:
+    """A case in one run."""
+
+    run: LoadedRun
+    case: CaseRecord
+
+    def values(self, metric: str) -> list[float]:
+        """The metric's value in each round that passed."""
+        return [value for each in self.run.passed(self.case) for value in numbers_of(each.metrics.get(metric))]
+
+    def described(self) -> CaseBaseline:
+        """Its model, device and conditions."""
+        return case_baseline(self.run.record.run_id, self.case, self.run.passed(self.case))
+
+    def provenance(self) -> dict[str, str]:
+        """What it ran on and with, by name, in words."""
+        record, rounds = self.run.record, self.run.passed(self.case)
+        nodes = [node for each in rounds for node in each.nodes]
+        names = sorted({node.host for node in nodes})
+        kernels = sorted({host.kernel for host in record.hosts if host.name in names})
+        return {
+            "code": record.code_digest,
+            "config": ", ".join(sorted({each.config_sha256 or "" for each in rounds})),
+            "image": ", ".join(sorted({node.image_id or node.image or "none" for node in nodes})),
+            "hosts": ", ".join(names),
+            "kernel": ", ".join(kernels),
+            "runtime": record.runtime,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricResult:
+    """A metric of B against A. `percent` and `half_width` are of A's mean; positive is better, whatever the direction.
+
+    `note`: how many rounds or runs would tell, or what was not known.
+    """
+
+    metric: Metric
+    word: Word
+    first: float | None = None
+    second: float | None = None
+    percent: float | None = None
+    half_width: float | None = None
+    p_value: float | None = None
+    found_percent: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """A case of both sets: the key figure decides; `changed` is the provenance that differs."""
+
+    case: str
+    word: Word
+    reason: str = ""
+    metrics: list[MetricResult] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    fails: bool = False
+
+
+def compare(
+    first: Sequence[LoadedRun], second: Sequence[LoadedRun], history: Sequence[LoadedRun], rules: Rules
+) -> list[CaseResult]:
+    """Each case of either set. `history`: other runs, whose spread is that between runs."""
+    names = dict.fromkeys(case.name for run in (*first, *second) for case in run.record.cases)
+    return [
+        _case(name, list(_of(name, first)), list(_of(name, second)), list(_of(name, history)), rules) for name in names
+    ]
+
+
+def _of(name: str, runs: Sequence[LoadedRun]) -> Iterator[CaseOfRun]:
+    for run in runs:
+        yield from (
+            CaseOfRun(run=run, case=case) for case in run.record.cases if case.name == name and run.passed(case)
+        )
+
+
+def _case(
+    name: str, first: list[CaseOfRun], second: list[CaseOfRun], history: list[CaseOfRun], rules: Rules
+) -> CaseResult:
+    percent, fail_on = rules.of(name)
+    if reason := _not_comparable(first, second):
+        word: Word = "not comparable"
+        return CaseResult(case=name, word=word, reason=reason, fails=word in fail_on)
+    alike = _alike(history, first[0].described())
+    declared = [metric for metric in metrics_of(second[0].case) if metric.is_key or metric.is_reference]
+    found = {metric.name: _compared(metric.name, first, second, alike) for metric in declared}
+    adjusted = holm(
+        {
+            m.name: each.difference.p_value
+            for m in declared
+            if not m.is_key and (each := found[m.name]) and each.difference
+        }
+    )
+    results = [
+        _result(metric, each, (rules.confidence, percent), adjusted)
+        for metric in declared
+        if (each := found[metric.name]) is not None
+    ]
+    key = next((each for each in results if each.metric.is_key), None)
+    word = "cannot tell" if key is None else key.word
+    return CaseResult(
+        case=name,
+        word=word,
+        reason="its benchmark declares no key figure" if key is None else key.note,
+        metrics=results,
+        changed=list(_changed(first, second)),
+        fails=word in fail_on,
+    )
+
+
+def _not_comparable(first: list[CaseOfRun], second: list[CaseOfRun]) -> str:
+    for side, found in (("A", first), ("B", second)):
+        if not found:
+            return f"no round of it passed in {side}"
+    reference = first[0].described()
+    for each in (*first[1:], *second):
+        other = each.described()
+        if (other.model, other.framework) != (reference.model, reference.framework):
+            return f"{each.run.record.run_id} has another benchmark, {other.model}:{other.framework}"
+        if mismatch := reference.mismatch(other.device, other.conditions):
+            return f"{each.run.record.run_id} has {mismatch}".replace("in the baseline", f"in {reference.run}")
+    return ""
+
+
+def _alike(history: list[CaseOfRun], reference: CaseBaseline) -> list[list[CaseOfRun]]:
+    """The runs of before with the case's device and conditions, in groups with the same provenance."""
+    groups: dict[str, list[CaseOfRun]] = {}
+    for each in history:
+        other = each.described()
+        if (other.model, other.framework) == (reference.model, reference.framework) and not reference.mismatch(
+            other.device, other.conditions
+        ):
+            groups.setdefault(json.dumps(each.provenance(), sort_keys=True), []).append(each)
+    return list(groups.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compared:
+    """A metric's means on both sides and their difference, None if nothing says how sure it is."""
+
+    means: tuple[float, float]
+    difference: Difference | None
+    is_of_runs: bool
+
+
+def _compared(
+    metric: str, first: list[CaseOfRun], second: list[CaseOfRun], alike: list[list[CaseOfRun]]
+) -> _Compared | None:
+    """The metric of both sides; None where one has no value of it."""
+    sides = [[values for each in side if (values := each.values(metric))] for side in (first, second)]
+    if not all(sides):
+        return None
+    means = [[fmean(values) for values in side] for side in sides]
+    groups = [[fmean(values) for each in group if (values := each.values(metric))] for group in alike]
+    found = between_runs(means[0], means[1], spread_of(groups))
+    is_of_runs = found is not None
+    if found is None:
+        found = between_rounds(*([value for values in side for value in values] for side in sides))
+    return _Compared(means=(fmean(means[0]), fmean(means[1])), difference=found, is_of_runs=is_of_runs)
+
+
+def _result(
+    metric: Metric, compared: _Compared, limits: tuple[float, float], adjusted: Mapping[str, float]
+) -> MetricResult:
+    """The word for a metric. `limits`: confidence, and the percent within which both are the same."""
+    confidence, same = limits
+    first, second = compared.means
+    found = compared.difference
+    if found is None or first == 0:
+        return MetricResult(metric=metric, word="cannot tell", first=first, second=second, note=NEITHER)
+    # An interval of a metric beside the key figure is as wide as Holm's strictest test demands.
+    strict = confidence if metric.is_key else 1 - (1 - confidence) / max(1, len(adjusted))
+    p_value = found.p_value if metric.is_key else adjusted[metric.name]
+    scale = 100 / abs(first)
+    percent = found.value * scale * (1 if metric.better == "higher" else -1)
+    half = found.half_width(strict) * scale
+    notes = [] if compared.is_of_runs else [UNKNOWN_SPREAD]
+    word: Word = "cannot tell"
+    if abs(percent) + half <= same:
+        word = "same"
+    elif p_value < 1 - confidence:
+        word = "better" if percent > 0 else "worse"
+    else:
+        units = "runs" if compared.is_of_runs else "rounds"
+        needed = found.needed(same / scale, strict)
+        notes.insert(0, f"{needed} {units} on each side would tell" if needed else f"no number of {units} would tell")
+    return MetricResult(
+        metric=metric,
+        word=word,
+        first=first,
+        second=second,
+        percent=percent,
+        half_width=half,
+        p_value=p_value,
+        found_percent=found.found(strict) * scale,
+        note="; ".join(notes),
+    )
+
+
+def _changed(first: list[CaseOfRun], second: list[CaseOfRun]) -> Iterator[str]:
+    """The provenance that differs between the sides, in words."""
+    sides = [[each.provenance() for each in side] for side in (first, second)]
+    for name in sides[0][0]:
+        texts = [" | ".join(sorted({each[name] for each in side})) for side in sides]
+        if texts[0] != texts[1]:
+            yield f"{name}: {texts[0][:SHOWN_CHARACTERS] or 'none'}, then {texts[1][:SHOWN_CHARACTERS] or 'none'}"

@@ -1,0 +1,123 @@
+"""Says whether two samples differ: an interval of the difference, the probability of chance, what would be found.
+
+Welch's t-test of rounds errs where runs differ among themselves (placement, boot): with the spread between runs known
+from the history, whole runs are the units. Sources: Welch, Biometrika 34 (1947); Holm, Scand. J. Statist. 6 (1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, variance
+
+from common.statistics import student_distribution, student_quantile
+
+MAX_DEGREES = 1000
+POWER = 0.8
+MOST_UNITS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """The variance of the mean of one run, from runs of before that were made alike, with its degrees of freedom."""
+
+    variance: float
+    degrees: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """The mean of B less that of A, in the unit of the values. `error`: its standard error; `p_value`: two-sided."""
+
+    first: float
+    second: float
+    error: float
+    degrees: int
+    p_value: float
+    units: tuple[int, int]
+
+    @property
+    def value(self) -> float:
+        """The difference of the means."""
+        return self.second - self.first
+
+    def half_width(self, confidence: float) -> float:
+        """Half of the interval that holds the true difference with this confidence."""
+        return student_quantile((1 + confidence) / 2, self.degrees) * self.error
+
+    def found(self, confidence: float) -> float:
+        """The difference that such a comparison finds with probability POWER."""
+        return self.half_width(confidence) + student_quantile(POWER, self.degrees) * self.error
+
+    def needed(self, width: float, confidence: float) -> int | None:
+        """The units on each side at which half of the interval is at most `width`; None beyond MOST_UNITS."""
+        scale = self.error / math.sqrt(sum(1 / n for n in self.units))  # of one unit
+        for units in range(2, MOST_UNITS):
+            degrees = min(2 * units - 2, MAX_DEGREES)
+            if student_quantile((1 + confidence) / 2, degrees) * scale * math.sqrt(2 / units) <= width:
+                return units
+            if units == 2 and scale * math.sqrt(2 / MOST_UNITS) > width:
+                return None
+        return None
+
+
+def between_rounds(first: Sequence[float], second: Sequence[float]) -> Difference | None:
+    """Welch's test of the values of two runs' rounds; None where one has fewer than two."""
+    sizes = len(first), len(second)
+    if min(sizes) < 2:
+        return None
+    parts = [variance(values) / len(values) for values in (first, second)]
+    total = sum(parts)
+    degrees = sum(sizes) - 2
+    if total > 0:
+        degrees = int(total**2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True)))
+    return _difference(fmean(first), fmean(second), math.sqrt(total), max(1, degrees), sizes)
+
+
+def between_runs(first: Sequence[float], second: Sequence[float], history: Spread | None) -> Difference | None:
+    """Student's test of the means of runs, with the spread of both sides and the history pooled.
+
+    None where these have less than two degrees of freedom together.
+    """
+    sums = [variance(values) * (len(values) - 1) for values in (first, second) if len(values) > 1]
+    degrees = sum(len(values) - 1 for values in (first, second))
+    if history is not None:
+        sums.append(history.variance * history.degrees)
+        degrees += history.degrees
+    if degrees < 2:
+        return None
+    error = math.sqrt(math.fsum(sums) / degrees * (1 / len(first) + 1 / len(second)))
+    return _difference(fmean(first), fmean(second), error, degrees, (len(first), len(second)))
+
+
+def _difference(first: float, second: float, error: float, degrees: int, units: tuple[int, int]) -> Difference:
+    degrees = min(degrees, MAX_DEGREES)
+    if error > 0:
+        p_value = 2 * (1 - student_distribution(abs(second - first) / error, degrees))
+    else:
+        p_value = 1.0 if first == second else 0.0
+    return Difference(first=first, second=second, error=error, degrees=degrees, p_value=max(0.0, p_value), units=units)
+
+
+def spread_of(groups: Sequence[Sequence[float]]) -> Spread | None:
+    """The spread of run means, in the unit of the metric, within groups of runs that were made alike.
+
+    None without two runs of one group.
+    """
+    usable = [values for values in groups if len(values) > 1]
+    degrees = sum(len(values) - 1 for values in usable)
+    if not degrees:
+        return None
+    return Spread(
+        variance=math.fsum(variance(values) * (len(values) - 1) for values in usable) / degrees, degrees=degrees
+    )
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Each p-value adjusted by Holm's method for the number of tests: all errors together stay at the level."""
+    adjusted, largest = {}, 0.0
+    for index, (name, p_value) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        largest = max(largest, min(1.0, (len(p_values) - index) * p_value))
+        adjusted[name] = largest
+    return adjusted

@@ -1,0 +1,221 @@
+"""`compare`: what it says of equal runs and of a true change, over many draws; its words, its rules, its exit code."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from typer.testing import CliRunner
+
+from run_benchmarks.commands.cli import app
+from run_benchmarks.compare.comparing import CaseResult, compare
+from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
+from run_benchmarks.compare.rules import Rules, read_rules
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.results.key_figure import key_figure
+from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.metrics import combine
+from run_benchmarks.results.records import RunRecord, Verdict, write_record
+from tests.run_benchmarks.results.network_rounds import a_round, case
+from tests.tiers import samples
+
+KEY, OTHERS = "throughput(sps)_raw", ("tokens_per_second_per_device", "step_time_p50", "mfu", "throughput(sps)_no_eval")
+
+
+def a_run(run_id: str, values: Sequence[float], others: Sequence[Sequence[float]] = (), **config: object) -> LoadedRun:
+    """A run of one training with these values of the key figure in its rounds."""
+    rounds = [
+        a_round([], **{KEY: value, **dict(zip(OTHERS, beside, strict=False))}).model_copy(
+            update={"round": number, "run_id": run_id, "devices": ["H100"]}
+        )
+        for number, (value, beside) in enumerate(zip(values, others or [()] * len(values), strict=True), 1)
+    ]
+    metrics, spread = combine([each.metrics for each in rounds])
+    trained = case("bert", **config)
+    made: dict[str, object] = {"metrics": metrics, "spread": spread, "rounds": [Verdict.PASS] * len(rounds)}
+    made |= {"attempts": [1] * len(rounds), "key": key_figure(trained, rounds, metrics)}
+    record = RunRecord(
+        run_id=run_id,
+        verdict=Verdict.PASS,
+        exit_code=0,
+        started_ms=0,
+        finished_ms=1,
+        command=[],
+        runtime="process",
+        vendor="cpu",
+        code_digest="1" * 64,
+        git_revision=None,
+        versions={},
+        hosts=[],
+        cases=[trained.model_copy(update=made)],
+    )
+    return LoadedRun(folder=Path(run_id), record=record, rounds={"PAIRS": rounds})
+
+
+class Cluster:
+    """A cluster with 1 % noise between rounds and a spread between runs, in percent, whose mean is 100."""
+
+    def __init__(self, seed: int, between_runs: float) -> None:
+        self._random, self._between = random.Random(seed), between_runs
+
+    def run(self, name: str, level: float = 100.0, rounds: int = 5) -> LoadedRun:
+        center = level * (1 + self._random.gauss(0, self._between) / 100)
+        values = [center * (1 + self._random.gauss(0, 0.01)) for _ in range(rounds)]
+        others = [[center * (1 + self._random.gauss(0, 0.01)) for _ in OTHERS] for _ in range(rounds)]
+        return a_run(name, values, others)
+
+
+def the_case(first: LoadedRun, second: LoadedRun, history: Sequence[LoadedRun] = ()) -> CaseResult:
+    (result,) = compare([first], [second], history, Rules())
+    return result
+
+
+def most(draws: int, share: float) -> int:
+    """So many of `draws` are exceeded by chance in one case of a thousand if each has the probability `share`."""
+    return math.ceil(draws * share + 3.09 * math.sqrt(draws * share * (1 - share)))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
+def test_equal_runs_are_said_to_differ_in_five_percent_whatever_the_spread_between_runs(spread: float) -> None:
+    draws, alarms, beside = len(samples(60, 1000)), 0, 0
+    for seed in range(draws):
+        cluster = Cluster(seed, spread)
+        history = [cluster.run(f"run{index}") for index in range(6)]
+        result = the_case(cluster.run("runA"), cluster.run("runB"), history)
+        alarms += result.word in ("better", "worse")
+        beside += any(each.word in ("better", "worse") for each in result.metrics if not each.metric.is_key)
+    assert alarms <= most(draws, 0.05)
+    assert beside <= most(draws, 0.05), "all the others together"
+
+
+def test_without_a_history_rounds_are_the_units_and_it_says_that_this_may_err() -> None:
+    draws = len(samples(60, 1000))
+    results = [the_case((cluster := Cluster(seed, 0)).run("runA"), cluster.run("runB")) for seed in range(draws)]
+    assert sum(each.word in ("better", "worse") for each in results) <= most(draws, 0.05)
+    assert all("the spread between runs is not known" in each.reason for each in results)
+
+
+@pytest.mark.parametrize("runs_before", [0, 6])
+def test_a_change_of_three_percent_at_five_rounds_is_found_in_95_percent(runs_before: int) -> None:
+    draws, found = len(samples(60, 1000)), 0
+    for seed in range(draws):
+        cluster = Cluster(seed, 0)
+        history = [cluster.run(f"run{index}") for index in range(runs_before)]
+        found += the_case(cluster.run("runA"), cluster.run("runB", level=97), history).word == "worse"
+    assert draws - found <= most(draws, 0.05)
+
+
+def test_an_exact_permutation_test_agrees_on_what_chance_brings() -> None:
+    source, apart = random.Random(5), []
+    for _ in samples(20, 200):
+        values = (
+            [source.gauss(100, 1) for _ in range(5)],
+            [source.gauss(source.choice((100, 101.5)), 1) for _ in range(5)],
+        )
+        found = between_rounds(*values)
+        assert found is not None
+        everything, gap = values[0] + values[1], abs(fmean(values[0]) - fmean(values[1])) - 1e-9
+        splits = [sum(chosen) / 5 for chosen in itertools.combinations(everything, 5)]
+        exact = sum(abs(mean - (sum(everything) / 5 - mean)) >= gap for mean in splits) / len(splits)
+        apart.append((exact, found.p_value))
+    near = [abs(one - other) for one, other in apart if min(one, other) < 0.1]
+    assert len(near) >= 3 and max(near) < 0.04, "where it decides; in the middle either has its own steps"
+    assert sum((one < 0.05) != (other < 0.05) for one, other in apart) <= len(apart) / 20
+
+
+def test_holm_s_own_example_and_the_units_that_would_tell() -> None:
+    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert {name: round(value, 9) for name, value in adjusted.items()} == {"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02}
+    found = between_rounds([99.0, 100.0, 101.0], [99.0, 100.0, 101.0])
+    assert found is not None and found.p_value == 1.0
+    # t of 97.5 % is 2.0106 with 48 degrees and 2.0930 with 19: 2.02 * sqrt(2 / n) <= 0.8 first holds near n = 13.
+    needed = found.needed(0.8, 0.95)
+    assert needed is not None and 12 <= needed <= 15
+    assert between_rounds([1.0], [2.0, 3.0]) is None and between_runs([1.0], [2.0], None) is None
+    assert spread_of([[1.0], [2.0]]) is None
+
+
+def test_every_word_follows_from_what_was_measured() -> None:
+    steady = a_run("runA", [100.0, 100.1, 99.9])
+    words = {
+        "same": a_run("runB", [100.1, 100.0, 100.2]),
+        "better": a_run("runB", [110.0, 110.1, 109.9]),
+        "worse": a_run("runB", [90.0, 90.1, 89.9]),
+        "cannot tell": a_run("runB", [90.0, 110.0, 101.0]),
+        "not comparable": a_run("runB", [100.0, 100.1, 99.9], train_steps=7),
+    }
+    results = {word: the_case(steady, other) for word, other in words.items()}
+    assert {word: each.word for word, each in results.items()} == {word: word for word in words}
+    assert {word for word, each in results.items() if each.fails} == {"worse", "not comparable"}
+    assert "rounds on each side would tell" in results["cannot tell"].reason
+    assert "train_steps" in results["not comparable"].reason
+    lower = compare(
+        [a_run("runA", [1.0] * 3, [[1, t] for t in (2.0, 2.01, 1.99)])],
+        [a_run("runB", [1.0] * 3, [[1, t] for t in (1.0, 1.01, 0.99)])],
+        [],
+        Rules(),
+    )[0]
+    (times,) = (each for each in lower.metrics if each.metric.name == "step_time_p50")
+    assert times.word == "better" and times.percent == pytest.approx(50), "of times the lower is better"
+    once = the_case(a_run("runA", [100.0]), a_run("runB", [100.0]))
+    assert once.word == "cannot tell" and "fewer than two rounds" in once.reason
+
+
+def test_runs_of_before_count_only_where_they_were_made_alike() -> None:
+    pair = a_run("runA", [100.0] * 3), a_run("runB", [101.5] * 3)
+    wild = [a_run(f"run{index}", [value] * 3) for index, value in enumerate((90.0, 100.0, 110.0))]
+    assert the_case(*pair).word == "better"
+    assert the_case(*pair, wild).word == "cannot tell", "runs differ by more than that"
+    others = [a_run(f"run{index}", [value] * 3, train_steps=9) for index, value in enumerate((90.0, 100.0, 110.0))]
+    assert the_case(*pair, others).word == "better"
+    changed = [
+        LoadedRun(
+            folder=each.folder,
+            record=each.record.model_copy(update={"code_digest": each.folder.name}),
+            rounds=each.rounds,
+        )
+        for each in wild
+    ]
+    assert the_case(*pair, changed).word == "better", "a change of code is no spread between runs"
+
+
+def on_disk(root: Path, run: LoadedRun) -> Path:
+    folder = root / run.record.run_id
+    for record in run.rounds["PAIRS"]:
+        (folder / "PAIRS" / f"round{record.round}").mkdir(parents=True)
+        write_record(folder / "PAIRS" / f"round{record.round}" / "round.json", record)
+    write_record(folder / "run.json", run.record)
+    return folder
+
+
+def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path: Path) -> None:
+    first = on_disk(tmp_path, a_run("run20261101000000", [100.0, 100.1, 99.9]))
+    worse = on_disk(tmp_path, a_run("run20261102000000", [90.0, 90.1, 89.9]))
+    same = on_disk(tmp_path, a_run("run20261103000000", [100.0, 100.1, 99.9]))
+    damaged = on_disk(tmp_path, a_run("run20261104000000", [1.0]))
+    (damaged / "PAIRS" / "round1" / "round.json").write_text("{")
+    with pytest.raises(LoadError, match=r"round1/round\.json: is no RoundRecord"):
+        load_run(damaged)
+    said = CliRunner().invoke(app, ["compare", str(first), str(worse)])
+    assert said.exit_code == 1 and "PAIRS: worse" in said.output and "which fails" in said.output
+    assert "left out of the history" in said.output and "round1/round.json" in said.output
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[cases."PAIR*"]\nfail_on = []\n')
+    assert CliRunner().invoke(app, ["compare", str(first), str(worse), "--rules", str(rules)]).exit_code == 0
+    assert CliRunner().invoke(app, ["compare", str(first), str(same)]).exit_code == 0
+
+
+def test_every_mistake_of_the_rules_is_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text('same_percent = -1\nfail_on = ["slower"]\nwhen = "__import__(\'os\')"\n')
+    with pytest.raises(ConfigError) as caught:
+        read_rules(file)
+    assert {each.key for each in caught.value.problems} == {"same_percent", "fail_on.0", "when"}
+    file.write_text("= 3")
+    with pytest.raises(ConfigError, match="cannot be read as TOML"):
+        read_rules(file)
