@@ -49,6 +49,20 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("common/units.py", "run_benchmarks.errors", "The floors of the house"),
         ("simulation/common/dialect.py", "torch", "The simulation needs neither torch"),
         ("workloads/rows/ops.py", "simulation.cli", "The floors of the house"),
+        ("workloads/job/parameters.py", "workloads.dialects.base", "The rooms of the descriptions"),
+        ("simulation/topology/text.py", "simulation.flows.request", "The rooms of the simulation"),
+        ("training/benchmarks/network/patterns/tiers.py", "training.benchmarks.network.slow_parts.blame", "network b"),
+        (
+            "training/benchmarks/network/pytorch/choices.py",
+            "training.benchmarks.network.pytorch.measuring.output",
+            "Operations of the network benchmark",
+        ),
+        ("training/benchmarks/aicb/pytorch/stage.py", "training.benchmarks.aicb.cli", "The executor and the measuring"),
+        (
+            "training/benchmarks/driver/training/settings/division.py",
+            "training.benchmarks.driver.training.proof.replicas",
+            "The rooms of the trainer",
+        ),
         ("run_benchmarks/errors.py", "simulation.cli", "The controller runs without the simulation"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from workloads.dialects.base import RuleViolation
 from workloads.dialects.framework.inference import TRAINING_ONLY, refused
 from workloads.dialects.framework.model import stage_layers
 from workloads.dialects.framework.sharding import EFFECTIVE, sharded
@@ -10,6 +9,7 @@ from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
 from workloads.job.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
+from workloads.job.rules import RuleViolation
 
 CHOICES = {
     "position_embedding": ("rope", "learned_absolute"),

@@ -23,6 +23,7 @@ from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
+from training.benchmarks.network.pytorch.measuring.output import Output, rows_of
 from training.benchmarks.network.pytorch.measuring.overlap import Overlap, overlaps
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 from training.benchmarks.network.pytorch.measuring.scan import AdaptiveScan
@@ -32,7 +33,6 @@ from training.benchmarks.network.pytorch.measuring.stepping import worst
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
 from training.benchmarks.network.pytorch.operations.making import unsupported
-from training.benchmarks.network.pytorch.output import Output, rows_of
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
