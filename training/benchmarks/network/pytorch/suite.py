@@ -32,7 +32,7 @@ from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.stepping import worst
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
-from training.benchmarks.network.pytorch.operations.making import unsupported
+from training.benchmarks.network.pytorch.operations.variants import unsupported
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan

@@ -29,7 +29,7 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import measure
 from training.benchmarks.network.pytorch.operations.exchanges import AllToAll
-from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.operations.variants import created
 
 ALONE, BESIDE = "alone", "beside traffic"
 

@@ -19,7 +19,7 @@ from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
-from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.operations.variants import created
 from training.benchmarks.network.slow_parts.adaptive import BadMembers, ScanResult, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES

@@ -26,7 +26,7 @@ from training.benchmarks.network.pytorch.measuring.soaking import IterationFile,
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, cpu_time, cuda_time
 from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.operations.variants import created
 
 FOLDER = "iterations"
 # A step is reported so often, and so many times at most.

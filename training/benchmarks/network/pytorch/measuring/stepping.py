@@ -18,7 +18,7 @@ from training.benchmarks.network.pytorch.measuring.rotation import back_to_back,
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, measure
 from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.pytorch.operations.making import Variant, created, variants
+from training.benchmarks.network.pytorch.operations.variants import Variant, created, variants
 from training.benchmarks.network.slow_parts.packing import Packer
 
 

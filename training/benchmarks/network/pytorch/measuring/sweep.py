@@ -19,7 +19,7 @@ from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_o
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
-from training.benchmarks.network.pytorch.operations.making import created, unsupported, variants
+from training.benchmarks.network.pytorch.operations.variants import created, unsupported, variants
 
 # What the name of a round ends with in which the second hosts of the pairs send to the first ones.
 BACKWARDS = ", back"
