@@ -13,7 +13,7 @@ import pytest
 from tests.tiers import NIGHTLY
 from tests.workloads.gloo_runs import Fault, made, recorded
 from training.benchmarks.aicb.cli import main
-from workloads.analysis import binned, page, seen
+from workloads.analysis import binned, page, timeline
 from workloads.job.errors import WorkloadFileError
 from workloads.library import Block, CommGroup, CommType, LogItem, SimaiWorkload, Workload
 from workloads.oplog.file import write
@@ -109,13 +109,13 @@ SIMAI_ORDER = [
 def test_a_simai_text_is_known_by_its_content_and_drawn_in_the_order_in_which_it_runs(tmp_path: Path) -> None:
     path = tmp_path / "text.csv"
     path.write_text(SIMAI_TEXT)
-    shown = seen.load(path)
+    shown = timeline.load(path)
     drawn = [(shown.classes[kind], shown.stages[at]) for kind, at in zip(shown.op_class, shown.stage, strict=True)]
     assert [(each.comm_type, each.group, each.size_bytes, stage) for each, stage in drawn] == SIMAI_ORDER
     path.write_text(
         "MICRO\n2\n" + "".join(f"m\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\t{word}\t8\t1\n" for word in ("ALLGATHER", "NONE"))
     )
-    assert [each.comm_type for each in seen.load(path).classes] == ["all_gather"]
+    assert [each.comm_type for each in timeline.load(path).classes] == ["all_gather"]
     assert main(["visualize", str(path), "--output", str(tmp_path / "page.html")]) == 0
 
 
@@ -139,7 +139,7 @@ def test_every_type_and_group_has_a_picture() -> None:
         for group in (None, *CommGroup)
         if comm_type is not CommType.epoch_end
     ]
-    text = page.html(seen.of_rows(Path("all.csv"), Workload([EPOCH_END, *rows, EPOCH_END])))
+    text = page.html(timeline.of_rows(Path("all.csv"), Workload([EPOCH_END, *rows, EPOCH_END])))
     assert all(comm_type.name in text for comm_type in CommType if comm_type is not CommType.epoch_end)
     assert all(group.name in text for group in CommGroup)
 
@@ -148,7 +148,7 @@ def test_text_of_a_file_is_no_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\"'&"
     row = LogItem(CommType.all_reduce, CommGroup.dp_group, 4, 1000, evil)
     (tmp_path / "<b>.csv").write_text("")
-    text = page.html(seen.of_rows(tmp_path / "<b>.csv", Workload([EPOCH_END, row, EPOCH_END])))
+    text = page.html(timeline.of_rows(tmp_path / "<b>.csv", Workload([EPOCH_END, row, EPOCH_END])))
     assert text.count("<script>") == 1
     assert "<b>" not in text
     assert "&lt;script&gt;alert(1)" in text
@@ -174,14 +174,14 @@ def large(records: int, ranks: int) -> list[OpLog]:
 
 def test_a_page_of_a_million_operations_is_under_five_megabytes() -> None:
     # The bins bound the page: with ever more operations it does not grow any more.
-    shown = seen.of_logs("large", large(1_000_000 if NIGHTLY else 100_000, 16))
+    shown = timeline.of_logs("large", large(1_000_000 if NIGHTLY else 100_000, 16))
     assert len(page.html(shown).encode()) < 5_000_000
 
 
 def test_bins_hold_the_time_that_operations_fill() -> None:
     """One rank: busy from 0 to 500 with kind 0, from 500 to 900 with kind 1, then idle."""
     rows = [LogItem(CommType.all_reduce, elapsed_time=0.0005), LogItem(CommType.barrier, elapsed_time=0.0004)]
-    whole = seen.of_rows(Path("x"), Workload([EPOCH_END, *rows]))
+    whole = timeline.of_rows(Path("x"), Workload([EPOCH_END, *rows]))
     assert whole.start.tolist() == [0, 500]
     [(rank, drawn)] = binned.paths(whole, np.array([0, 1]), 2, 0, 1000)
     assert rank == 0

@@ -8,7 +8,7 @@ import pytest
 
 from training.benchmarks.aicb.cli import main
 from workloads import options
-from workloads.dialects.framework import turns, zero3
+from workloads.dialects.framework import periodic, zero3
 from workloads.dialects.framework.rows import rank_of
 from workloads.dialects.framework.zero3 import Zero3Rank
 from workloads.library import CommType, ParameterError, WorkloadArgs, generate
@@ -22,14 +22,14 @@ ZERO: dict[str, Any] = {
 
 
 def without_turns(
-    count: int, state: turns.State, run: Callable[[turns.State], tuple[Block[Call], turns.State]]
-) -> tuple[turns.Turns, turns.State]:
+    count: int, state: periodic.State, run: Callable[[periodic.State], tuple[Block[Call], periodic.State]]
+) -> tuple[periodic.Periodic, periodic.State]:
     """What `in_turns` says, one after the other."""
     blocks = []
     for _ in range(count):
         block, state = run(state)
         blocks.append(block)
-    return turns.Turns(head=tuple(blocks)), state
+    return periodic.Periodic(head=tuple(blocks)), state
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_states_that_take_turns_are_one_block() -> None:
         return Block([call]), state + 1 if state < 4 else 2
 
     for count in range(12):
-        made, state = turns.in_turns(count, 0, run)
+        made, state = periodic.in_turns(count, 0, run)
         plain, last = without_turns(count, 0, run)
         assert [list(block) for block in made] == [list(block) for block in plain]
         assert list(made.numbered()) == list(plain.numbered())
         assert state == last
-    assert len(turns.in_turns(10**9, 0, run)[0].cycle) == 3
+    assert len(periodic.in_turns(10**9, 0, run)[0].cycle) == 3
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workloads.analysis.seen import Reals, Seen
+from workloads.analysis.timeline import Reals, Timeline
 from workloads.oplog.file import Numbers
 
 MOST_RUNS = 30_000
@@ -16,7 +16,7 @@ LEAST_FILLED = 0.2
 
 
 def paths(
-    seen: Seen, kinds: Numbers, kind_count: int, start_ns: float, end_ns: float
+    seen: Timeline, kinds: Numbers, kind_count: int, start_ns: float, end_ns: float
 ) -> list[tuple[int, Mapping[int, str]]]:
     """For each of the first MOST_RANKS ranks the SVG path of each kind between two times in ns.
 

@@ -15,13 +15,13 @@ from workloads.analysis import binned
 from workloads.analysis.aicb_output import size_text
 from workloads.analysis.merged import OpClass
 from workloads.analysis.page_script import SCRIPT, STYLE
-from workloads.analysis.seen import Seen
+from workloads.analysis.timeline import Timeline
 from workloads.oplog.file import Numbers
 
 MOST_CLASSES, MOST_ROWS, MOST_COLUMNS = 300, 200, 400
 
 
-def html(seen: Seen) -> str:
+def html(seen: Timeline) -> str:
     """The whole page, under 5 MB for any input of up to MOST_RECORDS operations."""
     kinds, names = _kinds(seen)
     shades = [pictures.color(number) for number in range(len(names))]
@@ -46,7 +46,7 @@ def html(seen: Seen) -> str:
     )
 
 
-def _kinds(seen: Seen) -> tuple[Numbers, list[str]]:
+def _kinds(seen: Timeline) -> tuple[Numbers, list[str]]:
     """The kind (type and group) of each record, and the names of the kinds."""
     names: dict[str, int] = {}
     of_class = [names.setdefault(f"{each.comm_type} {each.group}".strip(), len(names)) for each in seen.classes]
@@ -69,7 +69,7 @@ def _heading(text: str) -> str:
     return f"<h2>{escape(text)}</h2>"
 
 
-def _timelines(seen: Seen, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _timelines(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
     if not len(seen):
         return
     unit = "ms" if seen.timed else "operations"
@@ -93,7 +93,7 @@ def _timelines(seen: Seen, kinds: Numbers, names: Sequence[str], shades: Sequenc
         yield f"<p>{left_out} ranks are not drawn.</p>"
 
 
-def _iteration_times(seen: Seen) -> dict[int, tuple[int, int]]:
+def _iteration_times(seen: Timeline) -> dict[int, tuple[int, int]]:
     """First start and last end of each iteration over all ranks, without the initialization; ns."""
     found: dict[int, tuple[int, int]] = {}
     for _, number, begin, finish in seen.spans:
@@ -103,7 +103,7 @@ def _iteration_times(seen: Seen) -> dict[int, tuple[int, int]]:
     return dict(sorted(found.items()))
 
 
-def _iterations(seen: Seen) -> Iterator[str]:
+def _iterations(seen: Timeline) -> Iterator[str]:
     times = _iteration_times(seen)
     if not times:
         return
@@ -122,7 +122,7 @@ def _iterations(seen: Seen) -> Iterator[str]:
     )
 
 
-def _shares(seen: Seen, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _shares(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
     lengths = (seen.end - seen.start).astype(np.float64)
     sizes = np.array([each.size_bytes for each in seen.classes] or [0], dtype=np.float64)
     weights = [("operations", np.ones(len(kinds)), "{:.0f}"), ("bytes", sizes[seen.op_class], "{:.4g} B")]
@@ -153,7 +153,7 @@ def _size_axis(sizes: Numbers) -> tuple[float, float, list[tuple[float, str]]]:
     return low, spread, ticks
 
 
-def _sizes(seen: Seen, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _sizes(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
     sizes = np.array([each.size_bytes for each in seen.classes] or [0], dtype=np.int64)
     moved = sizes[seen.op_class] > 0
     if not moved.any():
@@ -183,7 +183,7 @@ def _thinned(values: Numbers, counts: Numbers, most: int = 200) -> tuple[Numbers
     return values[np.append(begins[1:], len(values)) - 1], np.add.reduceat(counts, begins)
 
 
-def _bandwidths(seen: Seen, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _bandwidths(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
     if not seen.timed or not (seen.busbw > 0).any():
         return
     sizes = np.array([each.size_bytes for each in seen.classes], dtype=np.int64)
@@ -213,7 +213,7 @@ def _name(each: OpClass) -> list[str]:
     return [each.comm_type, each.group or "-", size_text(each.size_bytes)]
 
 
-def _classes(seen: Seen) -> Iterator[str]:
+def _classes(seen: Timeline) -> Iterator[str]:
     lengths = (seen.end - seen.start) / 1e6
     order = np.argsort(seen.op_class, kind="stable")
     numbers, first = np.unique(seen.op_class[order], return_index=True)
@@ -248,7 +248,7 @@ def _classes(seen: Seen) -> Iterator[str]:
     yield _heading(title) + _table(head, [cells for _, cells in rows[:MOST_CLASSES]]) + more
 
 
-def _first_rows(seen: Seen) -> Iterator[str]:
+def _first_rows(seen: Timeline) -> Iterator[str]:
     if not len(seen):
         return
     rank = int(seen.rank.min())

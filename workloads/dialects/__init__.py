@@ -8,8 +8,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from workloads.dialects.base import Deviation, Dialect, RuleViolation
+from workloads.dialects.base import Deviation, Dialect
 from workloads.job.errors import ParameterError
+from workloads.job.rules import RuleViolation
 
 DEFAULT_DIALECT: Final = "framework"
 """What generate, simai and suite follow unless they are told otherwise."""

@@ -7,6 +7,7 @@ from workloads.dialects.model import MockedModel
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
 from workloads.job.parameters import WorkloadArgs
+from workloads.job.rules import RuleViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +16,6 @@ class Deviation:
 
     name: str
     what: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleViolation:
-    """A broken rule. forceable: the dialect still has a well-defined output, which --force requests."""
-
-    text: str
-    forceable: bool = True
 
 
 class Dialect(ABC):

@@ -128,13 +128,18 @@ def header_numbers(line: str, *, lenient: bool = False) -> dict[str, int | float
     missing = [key for key in NEWER_KEYS if key not in numbers]
     if missing and not lenient and len(missing) < len(NEWER_KEYS):
         problems.append(f"lacks {', '.join(missing)}")
-    wrong = {key: numbers[key] for key in (TP_KEY, *NEWER_KEYS) if key in numbers and not 0 < numbers[key] < SIZE_LIMIT}
-    problems += [f"{key} is {number:.6g}, allowed is 1 to 2^31 - 1" for key, number in wrong.items()]
-    if not 0 <= numbers.get("pp_comm", 0) < SIZE_LIMIT:
-        problems.append(f"pp_comm is {numbers['pp_comm']}, allowed is 0 to {SIZE_LIMIT - 1} bytes")
+    problems += _out_of_range(numbers)
     if problems:
         raise ValueError("\n".join(problems))
     return numbers
+
+
+def _out_of_range(numbers: dict[str, int | float]) -> list[str]:
+    wrong = {key: numbers[key] for key in (TP_KEY, *NEWER_KEYS) if key in numbers and not 0 < numbers[key] < SIZE_LIMIT}
+    problems = [f"{key} is {number:.6g}, allowed is 1 to 2^31 - 1" for key, number in wrong.items()]
+    if not 0 <= numbers.get("pp_comm", 0) < SIZE_LIMIT:
+        problems.append(f"pp_comm is {numbers['pp_comm']}, allowed is 0 to {SIZE_LIMIT - 1} bytes")
+    return problems
 
 
 def _pairs(words: list[str], lenient: bool) -> tuple[dict[str, int | float], list[str]]:

@@ -84,7 +84,18 @@ def routing(text: str, *, tokens: int, topk: int, experts: int, ep: int, etp: in
 
 def _spread(weights: list[float], tokens: int, topk: int) -> tuple[int, ...]:
     """tokens * topk copies by weight, none above `tokens`; what rounding leaves goes to the first."""
-    left = tokens * topk
+    counts = _by_weight(weights, tokens, tokens * topk)
+    rest = tokens * topk - sum(counts)
+    while rest:
+        for expert in range(len(counts)):
+            if rest and counts[expert] < tokens:
+                counts[expert] += 1
+                rest -= 1
+    return tuple(counts)
+
+
+def _by_weight(weights: list[float], tokens: int, left: int) -> list[int]:
+    """`left` copies by weight, rounded down, none above `tokens`."""
     counts = [0] * len(weights)
     open_experts = list(range(len(weights)))
     while left and open_experts:
@@ -101,13 +112,7 @@ def _spread(weights: list[float], tokens: int, topk: int) -> tuple[int, ...]:
     share = {expert: int(weights[expert] * left / total) for expert in open_experts} if open_experts else {}
     for expert, count in share.items():
         counts[expert] = count
-    rest = tokens * topk - sum(counts)
-    while rest:
-        for expert in range(len(counts)):
-            if rest and counts[expert] < tokens:
-                counts[expert] += 1
-                rest -= 1
-    return tuple(counts)
+    return counts
 
 
 def _read(path: Path, *, tokens: int, topk: int, experts: int, ranks: int) -> Counts:

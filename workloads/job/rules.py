@@ -1,9 +1,9 @@
 """Checks parameters independently of the dialect; a broken rule states the value, what is allowed and the nearest."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 
-from workloads.dialects.base import RuleViolation
 from workloads.job.parameters import FRAMES, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
 
 POSITIVE = ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size",
@@ -16,6 +16,14 @@ DEEPSEEK_SIZES = ("n_dense_layers", "n_shared_expert", "q_lora_rank", "kv_lora_r
 
 MOST_ROWS = 2**50
 """Of layers, iterations or sizes in all: each has fewer than 2**13 rows, and rows are counted in 63 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleViolation:
+    """A broken rule. forceable: the dialect still has a well-defined output, which --force requests."""
+
+    text: str
+    forceable: bool = True
 
 
 def check(args: WorkloadArgs) -> list[RuleViolation]:

@@ -50,14 +50,19 @@ def problems(job: TraceJob) -> list[str]:
         found.append(f"rank {job.rank} is none of the ranks 0 to {job.world_size - 1}")
     if job.context_parallel_size > 1:
         found.append(refusals.context_parallelism(job.context_parallel_size))
-    if job.kv_channels is not None and job.kv_channels < 1:
-        found.append(f"kv_channels is {job.kv_channels}; it is at least 1")
-    if job.hidden_size % job.num_attention_heads and (job.kv_channels is None or job.frame != "Megatron"):
-        found.append(f"hidden_size {job.hidden_size} is no multiple of num_attention_heads {job.num_attention_heads}")
-    if job.dtype != "bfloat16" and job.frame != "DeepSpeed":
-        found.append(f"dtype {job.dtype} is traced with frame DeepSpeed alone, others with bfloat16")
+    found += _shapes(job)
     found += _megatron(job) if job.frame == "Megatron" else _sharded(job)
     return found
+
+
+def _shapes(job: TraceJob) -> Iterator[str]:
+    """Reasons in the heads and the numbers' type."""
+    if job.kv_channels is not None and job.kv_channels < 1:
+        yield f"kv_channels is {job.kv_channels}; it is at least 1"
+    if job.hidden_size % job.num_attention_heads and (job.kv_channels is None or job.frame != "Megatron"):
+        yield f"hidden_size {job.hidden_size} is no multiple of num_attention_heads {job.num_attention_heads}"
+    if job.dtype != "bfloat16" and job.frame != "DeepSpeed":
+        yield f"dtype {job.dtype} is traced with frame DeepSpeed alone, others with bfloat16"
 
 
 def _megatron(job: TraceJob) -> Iterator[str]:
@@ -75,7 +80,12 @@ def _megatron(job: TraceJob) -> Iterator[str]:
     if not job.num_experts:
         if ep > 1:
             yield f"expert_model_parallel_size {ep} needs num_experts"
-        return
+    else:
+        yield from _experts(job)
+
+
+def _experts(job: TraceJob) -> Iterator[str]:
+    tp, pp, ep = job.tensor_model_parallel_size, job.pipeline_model_parallel, job.expert_model_parallel_size
     if job.world_size % (job.expert_tp * ep * pp):
         yield f"world_size {job.world_size} is no multiple of expert tp * ep * pp = {job.expert_tp * ep * pp}"
     if tp > 1 and not job.enable_sequence_parallel and job.phase == TRAINING:

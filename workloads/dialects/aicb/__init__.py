@@ -6,12 +6,13 @@ from pathlib import Path
 
 from workloads.compute import aiob
 from workloads.dialects.aicb.deviations import DEVIATIONS
-from workloads.dialects.base import Dialect, RuleViolation
+from workloads.dialects.base import Dialect
 from workloads.dialects.model import MockedModel
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import TRAINING, WorkloadArgs
+from workloads.job.rules import RuleViolation
 from workloads.rows.ops import CommType, Gemm, LogItem, gemm_of, gemms_of
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from workloads.compute import aiob
 from workloads.dialects.aicb import simai_inference, sizes
-from workloads.dialects.base import RuleViolation
 from workloads.job import rules
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import FRAMEWORK_ONLY, TRAINING, WorkloadArgs
+from workloads.job.rules import RuleViolation
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 TESTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")

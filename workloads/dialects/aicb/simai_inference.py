@@ -8,10 +8,10 @@ tokens in decode, too.
 from collections.abc import Iterator
 
 from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
-from workloads.dialects.base import RuleViolation
 from workloads.formats.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
 from workloads.formats.simai_text import NONE
 from workloads.job.parameters import DECODE, ELEMENT_BYTES, WorkloadArgs
+from workloads.job.rules import RuleViolation
 from workloads.rows.blocks import Block
 
 STILL = Phase(0)

@@ -7,9 +7,8 @@ parallelism, a head a layer where nobody says otherwise.
 from collections.abc import Iterator
 
 from workloads.dialects.aicb import derived
-from workloads.dialects.base import RuleViolation
 from workloads.job.parameters import WorkloadArgs
-from workloads.job.rules import divisor_near, multiple_near
+from workloads.job.rules import RuleViolation, divisor_near, multiple_near
 
 ZERO_LEAST = {"reduce_bucket_size": 1, "allgather_bucket_size": 1, "max_live_parameters": 1, "prefetch_bucket_size": 1,
               "param_persistence_threshold": 0, "model_persistence_threshold": 0}  # fmt: skip

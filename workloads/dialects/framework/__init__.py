@@ -7,12 +7,13 @@ have no rows.
 from pathlib import Path
 
 from workloads.compute import aiob
-from workloads.dialects.base import Deviation, Dialect, RuleViolation
+from workloads.dialects.base import Deviation, Dialect
 from workloads.dialects.model import MockedModel
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.workload import Workload
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import WorkloadArgs
+from workloads.job.rules import RuleViolation
 from workloads.rows.blocks import Block
 from workloads.rows.ops import LogItem
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from workloads.dialects.framework.decoder import DecoderPart, Weight, ends, layer
-from workloads.dialects.framework.turns import Turns
+from workloads.dialects.framework.periodic import Periodic
 from workloads.job.parameters import TORCHTITAN, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType
@@ -70,9 +70,9 @@ class Fsdp2Rank:
         """Nothing: parameters begin as shards."""
         return Block()
 
-    def iterations(self, count: int) -> Turns:
+    def iterations(self, count: int) -> Periodic:
         """All are alike."""
-        return Turns(cycle=(self._iteration(),), times=count)
+        return Periodic(cycle=(self._iteration(),), times=count)
 
     def _iteration(self) -> Block[Call]:
         count = self.args.num_microbatches

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from workloads.dialects.framework.megatron import MegatronRank
+from workloads.dialects.framework.periodic import Periodic
 from workloads.dialects.framework.pipeline import RECV_PREV, SEND_NEXT, StageExchange
 from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH
-from workloads.dialects.framework.turns import Turns
 from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.traced_op import Call
@@ -28,9 +28,9 @@ class InferenceRank(MegatronRank):
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
         super().__init__(one_pass(args), rank)
 
-    def iterations(self, count: int) -> Turns:
+    def iterations(self, count: int) -> Periodic:
         """Steps; all are alike."""
-        return Turns(cycle=(self._step_forward(),), times=count)
+        return Periodic(cycle=(self._step_forward(),), times=count)
 
     def _step_forward(self) -> Block[Call]:
         exchange = StageExchange(self.args, self.place, unbatched=False)

@@ -2,9 +2,9 @@
 
 from workloads.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
 from workloads.dialects.framework.model import Chunk, chunks
+from workloads.dialects.framework.periodic import Periodic
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.schedule import Interleaved, one_forward_one_backward, without_pipeline
-from workloads.dialects.framework.turns import Turns
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType
@@ -27,12 +27,12 @@ class MegatronRank:
         """Tied word vectors are made equal on the first and the last stage."""
         return Block([self._tied("init", BFLOAT16)] if self._holds_tied() else [])
 
-    def iterations(self, count: int) -> Turns:
+    def iterations(self, count: int) -> Periodic:
         """With overlap the first learns in which order gradients come and gathers nothing."""
         differs = self.args.overlap_grad_reduce or self.args.overlap_param_gather
         head = (self._iteration(first=True),) if differs and count else ()
         more = count - len(head)
-        return Turns(head, (self._iteration(first=not differs),) if more else (), more)
+        return Periodic(head, (self._iteration(first=not differs),) if more else (), more)
 
     def _iteration(self, *, first: bool) -> Block[Call]:
         self.first = first

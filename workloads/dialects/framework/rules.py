@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from workloads.dialects.base import RuleViolation
 from workloads.dialects.framework.inference import TRAINING_ONLY, refused
 from workloads.dialects.framework.model import stage_layers
 from workloads.dialects.framework.sharding import EFFECTIVE, sharded
@@ -10,6 +9,7 @@ from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
 from workloads.job.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
+from workloads.job.rules import RuleViolation
 
 CHOICES = {
     "position_embedding": ("rope", "learned_absolute"),
@@ -123,14 +123,26 @@ def _parallel(args: WorkloadArgs) -> Iterator[str]:
 
 
 def _stages(args: WorkloadArgs) -> Iterator[str]:
-    pp, virtual, layers = args.pipeline_model_parallel, args.virtual_pipeline, args.num_layers
+    pp, virtual = args.pipeline_model_parallel, args.virtual_pipeline
     given = [each for each in (args.num_layers_first_stage, args.num_layers_last_stage) if each is not None]
     if given and pp < 2:
         yield "num_layers_first_stage and num_layers_last_stage need pipeline_model_parallel of 2 or more"
         return
     if virtual > 1 and pp < 2:
         yield f"virtual_pipeline {virtual} needs pipeline_model_parallel of 2 or more"
-    rest, middle = layers - sum(given), pp - len(given)
+    yield from _divided_layers(args, given)
+    if virtual > 1 and pp > 1 and (args.num_microbatches % pp or args.num_microbatches < pp):
+        nearest = rules.multiple_near(args.num_microbatches, pp)
+        yield (
+            f"with virtual stages the {args.num_microbatches} micro-batches of a rank must be a multiple of "
+            f"pipeline_model_parallel {pp}; nearest: {nearest}"
+        )
+
+
+def _divided_layers(args: WorkloadArgs, given: list[int]) -> Iterator[str]:
+    """Broken rules of the layers of stages, `given` of which the user set."""
+    virtual, layers = args.virtual_pipeline, args.num_layers
+    rest, middle = layers - sum(given), args.pipeline_model_parallel - len(given)
     if (middle and (rest < middle or rest % middle)) or (not middle and rest):
         yield (
             f"{rest} of num_layers {layers} must be divided evenly over {middle} pipeline stages; nearest num_layers: "
@@ -139,9 +151,3 @@ def _stages(args: WorkloadArgs) -> Iterator[str]:
         )
     elif virtual > 1 and any(each % virtual for each in stage_layers(args)):
         yield f"virtual_pipeline {virtual} must divide the layers of each stage, {stage_layers(args)}"
-    if virtual > 1 and pp > 1 and (args.num_microbatches % pp or args.num_microbatches < pp):
-        nearest = rules.multiple_near(args.num_microbatches, pp)
-        yield (
-            f"with virtual stages the {args.num_microbatches} micro-batches of a rank must be a multiple of "
-            f"pipeline_model_parallel {pp}; nearest: {nearest}"
-        )

@@ -7,7 +7,7 @@ ranks, by ZeRO 1 in the last micro-batch and by ZeRO 2 in each; after the step t
 from collections.abc import Iterator
 
 from workloads.dialects.framework.decoder import DecoderPart, Weight, decoder
-from workloads.dialects.framework.turns import Turns
+from workloads.dialects.framework.periodic import Periodic
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType
@@ -85,14 +85,14 @@ class Zero12Rank(ZeroRank):
         """The parameters of rank 0."""
         return Block(self.broadcasts())
 
-    def iterations(self, count: int) -> Turns:
+    def iterations(self, count: int) -> Periodic:
         """All are alike."""
         reductions = Block(self._reductions())
         if self.args.stage == 1:
             passes = reductions.shifted((0, self.micro_batches - 1))
         else:
             passes = Block(reductions.parts, self.micro_batches, (0, 1))
-        return Turns(cycle=(Block([passes, *self._step()]),), times=count)
+        return Periodic(cycle=(Block([passes, *self._step()]),), times=count)
 
     def _reductions(self) -> Iterator[Call]:
         """The gradients of a micro-batch: a bucket is sent before the parameter that would be too much for it."""

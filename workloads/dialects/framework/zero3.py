@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from workloads.dialects.framework.decoder import DecoderPart, Weight
 from workloads.dialects.framework.fetching import Event, Fetch, Fetching, FetchLimits, Gradient, Release
-from workloads.dialects.framework.turns import Turns, in_turns
+from workloads.dialects.framework.periodic import Periodic, in_turns
 from workloads.dialects.framework.zero import GradientBucket, ZeroRank
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
@@ -46,7 +46,7 @@ class Zero3Rank(ZeroRank):
         calls += [self._gather([each], "init") for each in self.weights]
         return Block(calls)
 
-    def iterations(self, count: int) -> Turns:
+    def iterations(self, count: int) -> Periodic:
         """The first ones differ."""
         return in_turns(count, (0, frozenset[int]()), self._iteration)[0]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common.whole_files import write_whole
-from workloads.analysis import page, seen
+from workloads.analysis import page, timeline
 
 DESCRIPTION = "Writes one page, to be opened in any browser without a network, of a run's op logs or of a workload."
 Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
@@ -27,7 +27,7 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the page to write (.html)")
     given = parse(parser, words)
-    shown = seen.load(given["file"])
+    shown = timeline.load(given["file"])
     data = page.html(shown).encode("utf-8", errors="replace")
     write_whole(given["output"], [data])
     print(f"wrote {given['output']}: {len(shown)} operations, {len(data)} bytes")

@@ -3,6 +3,7 @@
 Sizes follow the rule of `sent_sizes`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -83,14 +84,19 @@ class Caller:
         if width is None:
             raise ValueError(f"dtype is {item.dtype!r}, not one of {', '.join(ELEMENT_BYTES)}")
         if item.in_splits is not None:
-            if len(item.in_splits) != ranks:
-                raise ValueError(f"in_splits has {len(item.in_splits)} shares for {ranks} ranks")
-            splits = tuple(rounded(share, self._scale, width) for share in item.in_splits)
-            even = item.dtype is None and not any(share % 2 for share in splits)
-            return sum(splits), item.dtype or ("bfloat16" if even else "uint8"), splits
+            return self._uneven(item.in_splits, item.dtype, ranks, width)
         size = sent_bytes(item, ranks, self._scale, width)
         part = size // (ranks if item.comm_type in SHARED else 1)
         return size, item.dtype or ("uint8" if part % 2 else "bfloat16"), None
+
+    def _uneven(
+        self, shares: Sequence[int], dtype: str | None, ranks: int, width: int
+    ) -> tuple[int, str, tuple[int, ...]]:
+        if len(shares) != ranks:
+            raise ValueError(f"in_splits has {len(shares)} shares for {ranks} ranks")
+        splits = tuple(rounded(share, self._scale, width) for share in shares)
+        even = not any(share % 2 for share in splits)
+        return sum(splits), dtype or ("bfloat16" if even else "uint8"), splits
 
 
 def group_name(item: LogItem) -> str:

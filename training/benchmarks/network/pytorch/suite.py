@@ -23,6 +23,7 @@ from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
+from training.benchmarks.network.pytorch.measuring.output import Output, rows_of
 from training.benchmarks.network.pytorch.measuring.overlap import Overlap, overlaps
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 from training.benchmarks.network.pytorch.measuring.scan import AdaptiveScan
@@ -31,8 +32,7 @@ from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.stepping import worst
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
-from training.benchmarks.network.pytorch.operations.making import unsupported
-from training.benchmarks.network.pytorch.output import Output, rows_of
+from training.benchmarks.network.pytorch.operations.variants import unsupported
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
@@ -231,6 +231,21 @@ def _answers(
     if config.tool not in SWEEPS:
         ratio, sentence = answers.object_against_tensor(steps, run.group.backend)
         return {"object_over_tensor": ratio}, [sentence]
+    figures, sentences = _rates(run, steps)
+    slow, late = config.slow_percent, config.late_percent
+    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    if found is not None:
+        figures["noise_percent"] = found.noise_percent
+        figures |= told(found.findings) | {"remarks": list(found.remarks)}
+        if found.bisection_gbps is not None:
+            figures["bisection_GBps"] = found.bisection_gbps
+        sentences += found.sentences
+    return figures, sentences
+
+
+def _rates(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Figures and sentences about the best rate of a sweep: against what is expected, the original and training."""
+    config = run.config
     figures: dict[str, Any] = {}
     sentences: list[str] = []
     best = max(host_rate(config.collective, row) for step in answers.between_hosts(steps) for row in rows_of(step))
@@ -253,12 +268,4 @@ def _answers(
             figures["zero3_at_scale"] = verdict
         if verdict is not None or config.tool == "all_reduce_bench":
             sentences.append(sentence)
-    slow, late = config.slow_percent, config.late_percent
-    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
-    if found is not None:
-        figures["noise_percent"] = found.noise_percent
-        figures |= told(found.findings) | {"remarks": list(found.remarks)}
-        if found.bisection_gbps is not None:
-            figures["bisection_GBps"] = found.bisection_gbps
-        sentences += found.sentences
     return figures, sentences

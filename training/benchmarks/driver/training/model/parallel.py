@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.model.recomputation import recomputed
-from training.benchmarks.driver.training.proof.replicas import Coordinates
+from training.benchmarks.driver.training.settings.division import Coordinates
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

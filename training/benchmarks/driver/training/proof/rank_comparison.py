@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Sequence
 
-from training.benchmarks.driver.training.proof.replicas import Coordinates, Departure, ReplicaState
+from training.benchmarks.driver.training.proof.replicas import Departure, ReplicaState
+from training.benchmarks.driver.training.settings.division import Coordinates
 from training.benchmarks.driver.training.settings.schedule import applied_rate
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 

@@ -5,8 +5,8 @@ import struct
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-Coordinates = dict[str, int]
-"""A rank's place in each dimension of the layout's mesh, by the dimension's name."""
+from training.benchmarks.driver.training.settings.division import Coordinates
+
 # Relative differences of two ranks' loss on the shared batch that kernels for other processors explain.
 LOSS_TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
 _FIXED = 13

@@ -1,5 +1,8 @@
 """Determines how many ranks hold one copy of a model's parameters between them. Needs no torch."""
 
+Coordinates = dict[str, int]
+"""A rank's place in each dimension of the layout's mesh, by the dimension's name."""
+
 
 def ranks_of_a_copy(*, strategy: str, shard_size: int | None, tp_size: int, world_size: int, per_node: int) -> int:
     """The data-parallel ranks, 1 or more, that divide the parameters between them, on `world_size` ranks, `per_node` on

@@ -24,12 +24,12 @@ from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Grou
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import measure
 from training.benchmarks.network.pytorch.operations.exchanges import AllToAll
-from training.benchmarks.network.pytorch.operations.making import created
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.variants import created
 
 ALONE, BESIDE = "alone", "beside traffic"
 

@@ -9,7 +9,7 @@ from training.benchmarks.network.patterns.schedule import ConcurrentGroups
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import team_of
 from training.benchmarks.network.pytorch.measuring.timing import SETTLING, measure
-from training.benchmarks.network.pytorch.operations.making import created
+from training.benchmarks.network.pytorch.operations.variants import created
 
 _REHEARSED = 2
 

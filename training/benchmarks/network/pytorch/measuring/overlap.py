@@ -26,11 +26,11 @@ from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import cpu_time, cuda_time, measure
-from training.benchmarks.network.pytorch.operations.making import created
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.variants import created
 
 ALONE, BESIDE = "alone", "beside compute"
 

@@ -15,11 +15,11 @@ from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import Forecast, in_words, rehearse
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
-from training.benchmarks.network.pytorch.operations.making import created
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.variants import created
 from training.benchmarks.network.slow_parts.adaptive import BadMembers, ScanResult, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES

@@ -21,12 +21,12 @@ from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.soaking import IterationFile, Soak
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, cpu_time, cuda_time
 from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.pytorch.operations.making import created
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.variants import created
 
 FOLDER = "iterations"
 # A step is reported so often, and so many times at most.

@@ -13,12 +13,12 @@ from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Grou
 from training.benchmarks.network.pytorch.choices import ELEMENT_BYTES, REDUCING, ROOTED
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.rotation import back_to_back, trials
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, measure
 from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.pytorch.operations.making import Variant, created, variants
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.variants import Variant, created, variants
 from training.benchmarks.network.slow_parts.packing import Packer
 
 

@@ -17,9 +17,9 @@ from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import in_words, rehearse
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
-from training.benchmarks.network.pytorch.operations.making import created, unsupported, variants
-from training.benchmarks.network.pytorch.output import Output
+from training.benchmarks.network.pytorch.operations.variants import created, unsupported, variants
 
 # What the name of a round ends with in which the second hosts of the pairs send to the first ones.
 BACKWARDS = ", back"

@@ -17,11 +17,11 @@ from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, ELEMENT_B
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import refuse_too_large
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
 from training.benchmarks.network.pytorch.measuring.timing import measure
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
-from training.benchmarks.network.pytorch.output import Output
 
 # The tool sends 4 GB, or a quarter of the free memory if that is less.
 _TOTAL_BYTES = 4_000_000_000

@@ -1,4 +1,4 @@
-"""Tells the least memory of a rank before any host is asked: the controller plans with it. No torch, no numpy."""
+"""Estimates the least memory of a rank before any host is asked; the controller plans with it. No torch, no numpy."""
 
 from dataclasses import replace
 from fractions import Fraction

@@ -28,7 +28,7 @@ Reals: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Timeline:
     """Operations of all ranks, columns of shape (records,). iteration 0 is the initialization.
 
     start, end: ns of rank 0's clock from the first operation on; units of order where `timed` is False. busbw: GB/s,
@@ -54,7 +54,7 @@ class Seen:
         return len(self.rank)
 
 
-def load(path: Path) -> Seen:
+def load(path: Path) -> Timeline:
     """What `path` holds: a folder of op logs, one of them, a log CSV, a workload CSV of any form, or a SimAI text.
 
     Raises:
@@ -83,7 +83,7 @@ class _Columns:
         made = OpClass(row.comm_type.name, group, measured.executed_bytes(row, facts))
         return self.classes.setdefault(made, len(self.classes)), self.stages.setdefault(row.stage, len(self.stages))
 
-    def done(self, title: str, *, timed: bool, notes: list[str]) -> Seen:
+    def done(self, title: str, *, timed: bool, notes: list[str]) -> Timeline:
         rank, iteration, op_class, stage, start, end, busbw = (
             (np.concatenate(column) for column in zip(*self.parts, strict=True))
             if self.parts
@@ -91,13 +91,13 @@ class _Columns:
         )
         zero = int(start.min()) if len(start) else 0
         spans = [(who, number, begin - zero, finish - zero) for who, number, begin, finish in self.spans]
-        return Seen(
+        return Timeline(
             title, timed, list(self.classes), list(self.stages), rank, iteration, op_class, stage, start - zero,
             end - zero, busbw.astype(np.float64), spans, notes,
         )  # fmt: skip
 
 
-def of_logs(title: str, logs: Sequence[OpLog]) -> Seen:
+def of_logs(title: str, logs: Sequence[OpLog]) -> Timeline:
     """The logs of one run's ranks."""
     columns = _Columns()
     for log in logs:
@@ -141,7 +141,7 @@ def _add_spans(columns: _Columns, log: OpLog, start: Numbers, end: Numbers) -> N
             columns.spans.append((log.facts.rank, number, begin, finish))
 
 
-def of_rows(path: Path, workload: Workload, *more: str) -> Seen:
+def of_rows(path: Path, workload: Workload, *more: str) -> Timeline:
     """A log or workload of one rank. more: notes for a reader.
 
     Raises:

@@ -12,7 +12,7 @@ State = TypeVar("State", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Periodic:
     """Blocks of calls: each of `head`, all of `cycle` `times` times, each of `tail`."""
 
     head: tuple[Block[Call], ...] = ()
@@ -39,7 +39,7 @@ class Turns:
         return Block([*head, Block(cycle, self.times, (0, length)), *tail])
 
 
-def in_turns(count: int, state: State, run: Callable[[State], tuple[Block[Call], State]]) -> tuple[Turns, State]:
+def in_turns(count: int, state: State, run: Callable[[State], tuple[Block[Call], State]]) -> tuple[Periodic, State]:
     """Run `count` times, each from the state that the one before left. Returns what was done, and the last state."""
     states: list[State] = []
     blocks: list[Block[Call]] = []
@@ -48,8 +48,8 @@ def in_turns(count: int, state: State, run: Callable[[State], tuple[Block[Call],
         block, state = run(state)
         blocks.append(block)
     if len(blocks) == count:
-        return Turns(head=tuple(blocks)), state
+        return Periodic(head=tuple(blocks)), state
     first = states.index(state)
     cycle = tuple(blocks[first:])
     times, rest = divmod(count - first, len(cycle))
-    return Turns(tuple(blocks[:first]), cycle, times, cycle[:rest]), states[first + rest]
+    return Periodic(tuple(blocks[:first]), cycle, times, cycle[:rest]), states[first + rest]
