@@ -8,6 +8,10 @@ from run_benchmarks.plan.plan import RoundPlan
 from run_benchmarks.runtimes.base import Bound
 from run_benchmarks.state.context import RunContext, RunningNode
 
+SECONDS = 60.0
+# What an earlier monitor of the same round wrote: the next one writes into no file that is there already.
+NO_SAMPLES = 'find "$1" -mindepth 1 -maxdepth 1 -type f -delete'
+
 
 def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: int) -> None:
     """Start the monitor of a node and make its workload's task, which is not started yet.
@@ -18,6 +22,7 @@ def create_tasks(node: RunningNode, context: RunContext, plan: RoundPlan, master
     if node.monitor is not None and node.workload is not None:
         node.monitor.remove()
         node.workload.remove()
+        node.host.run(["sh", "-c", NO_SAMPLES, "sh", node.plan.log_dir_host], deadline=SECONDS)
     node.monitor = context.runtime.attach(node.host, node.plan, node.plan.monitor)
     node.workload = context.runtime.attach(node.host, node.plan, node.plan.workload)
     bound = bind(node, context, plan, master_port)

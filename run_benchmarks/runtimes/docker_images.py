@@ -47,6 +47,7 @@ BROKEN = (
     ImageSpecError,
     OSError,
     *UNREADABLE,
+    EOFError,  # of paramiko, where the link ends while a channel is opened
 )
 
 

@@ -14,6 +14,8 @@ from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 # run.py, where the answers of the first calls of these functions of rounds.round are lost.
 ANSWERS_LOST = """
 import sys
+import time
+from pathlib import Path
 from run_benchmarks.errors import LinkLostError
 from run_benchmarks.rounds import round as module
 names, sys.argv[1:] = sys.argv[1].split(), sys.argv[2:]
@@ -23,6 +25,11 @@ def lost(name):
         answer = action(*arguments, **options)
         calls.append(name)
         if len(calls) == 1:
+            if name == "create_tasks":  # the monitor that it started writes before it is ended
+                file = Path(arguments[0].plan.log_dir_host, "monitor.jsonl")
+                until = time.monotonic() + 30
+                while not file.exists() and time.monotonic() < until:
+                    time.sleep(0.05)
             raise LinkLostError("localhost", f"the answer of {name} is lost")
         return answer
     setattr(module, name, first_lost)
