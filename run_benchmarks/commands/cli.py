@@ -15,6 +15,7 @@ from run_benchmarks.commands import (
     collecting,
     comparing,
     completion,
+    history,
     import_flagperf,
     listing,
     starting,
@@ -47,7 +48,7 @@ from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_r
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, guard_console, print_table, say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import ConfigError, HistoryError
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.session.preparation import connected, prepare
 from run_benchmarks.session.run_folder import OWNER_FILE, new_run_id, owner_of, result_root
@@ -243,6 +244,7 @@ def diagnose(asked: Request) -> None:
 
 app.command()(collecting.collect)
 app.command("compare")(comparing.compare_runs)
+app.command("history")(history.show_history)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)
@@ -302,7 +304,7 @@ def main() -> None:
         count = len(error.problems)
         complain(f"{count} mistake{'s' * (count > 1)} in the configuration:\n{textwrap.indent(str(error), '  ')}")
         sys.exit(EXIT_USAGE)
-    except (JournalError, verification.NoRunError) as error:
+    except (HistoryError, JournalError, verification.NoRunError) as error:
         complain(str(error))
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ CLUSTER = 'HOSTS = ["localhost"]\n'
 TEST = """\
 VENDOR = "cpu"
 RUNTIME = "process"
+HISTORY = "off"
 CASES = ["ONE"]
 ONE = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2}
 """
