@@ -6,12 +6,12 @@ from statistics import median
 from typing import NamedTuple
 
 from common.errors import MistakeList, input_problem
+from common.summary import JsonValue, Summary, counted
 from common.units import bandwidth_bps, size_bytes
 from common.whole_files import write_whole
 from simulation.analytical.parts import GPUS
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
-from simulation.common.summary import JsonValue, Summary, counted
 from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import AUTO, FlowWish, make, make_original
 from simulation.flows.groups import ParallelSizes, RankGroup
