@@ -31,7 +31,7 @@ HELP = "compute the time of a training iteration from a workload, in closed form
 NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %
 UNTIMED = (
     "COMPUTATION IS 0 % of the iteration, so the total is no iteration's time: the rows have no compute times. Measure "
-    "them on the GPU with `python -m training.benchmarks.aicb aiob <the job's options> --output times.txt` and make "
+    "them on the GPU with `python -m workloads aiob <the job's options> --output times.txt` and make "
     "the workload again with `--aiob_enable --comp_filepath times.txt`"
 )
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"
