@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.errors import SimulationError
-from simulation.common.progress import StepProgress
+from common.progress import StepProgress
 from simulation.network import packet_state as state
 from simulation.network.job import Job
 from simulation.network.request import Wishes

@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import median
 
 from common.errors import input_problem
+from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
-from simulation.common.summary import JsonValue, Summary, counted
 from simulation.network.flow_file import FlowFile
 from simulation.network.job import Job
 from simulation.network.packets import PacketRun, simulate
