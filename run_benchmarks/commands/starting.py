@@ -136,7 +136,8 @@ def _as_begun(settings: Settings, folder: Path, past: JournalState) -> PreparedR
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
     narrowed = selected(settings, past.started.hosts)
-    prepared = prepare(narrowed, folder.name, recorded_cases(folder)).named(folder.name, owner_of(folder.parent))
+    recorded = recorded_cases(folder) if is_own(folder, past.started) else None  # they hold paths
+    prepared = prepare(narrowed, folder.name, recorded).named(folder.name, owner_of(folder.parent))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan changed since the run started, "
