@@ -27,6 +27,8 @@ VERBS = {
     "topology import": "simulation.topology.import_command",
     "analytical": "simulation.analytical.command",
     "network": "simulation.network.command",
+    "predict": "simulation.predict.command",
+    "sweep": "simulation.predict.sweep_command",
 }
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 WORKED, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130

@@ -1,7 +1,6 @@
 """Times the operations of a rank on a machine, in microseconds, by class."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
 from simulation.predict import kernels
@@ -35,8 +34,16 @@ CAST_BYTES = 3
 EXPOSED = {TP: 0.3, CP: 0.3, EP: 0.3}
 """Share of a group's communication that stays visible where the framework overlaps it with compute."""
 MEASURED_GPUS = 8
-Times = Counter[str]
 _SAME_AS = {"B300": "B200", "GB300": "GB200"}  # whose NVLink times were not measured
+
+
+class Times(dict[str, float]):
+    """Microseconds by class."""
+
+    def add(self, other: Mapping[str, float], count: float = 1.0) -> None:
+        """Add `count` times the other's."""
+        for key, us in other.items():
+            self[key] = self.get(key, 0.0) + count * us
 
 
 class Stopwatch:
@@ -52,21 +59,20 @@ class Stopwatch:
         forward = self._sequence(part.forward)
         backward = self._sequence(part.backward)
         if self.job.recompute == "full":
-            backward.update(forward)
+            backward.add(forward)
         elif self.job.recompute.startswith("selective"):
-            backward.update({key: us * _AGAIN.get(key, 0.0) for key, us in forward.items()})
-        forward.update(backward)
+            backward.add({key: us * _AGAIN.get(key, 0.0) for key, us in forward.items()})
+        forward.add(backward)
         return forward
 
     def _sequence(self, operations: Sequence[Operation]) -> Times:
         times = Times()
         for operation in operations:
-            kind, us = self._timed(operation)
-            times[kind] += us  # type: ignore[assignment]  # Counter's values may be floats
+            times.add(dict([self._timed(operation)]))
         started = sum(each.kernels if isinstance(each, Traffic) else 1 for each in operations)
         idle = LAUNCH_US * started - sum(times.values())
         if idle > 0:
-            times["host"] += idle  # type: ignore[assignment]
+            times["host"] = idle
         return times
 
     def _timed(self, operation: Operation) -> tuple[str, float]:
@@ -90,9 +96,9 @@ class Stopwatch:
         low = self.precision != "bf16" and each.part != HEAD and not router
         dtype = self.precision if low else "bf16"
         us = kernels.product_us(self.machine.gpu, dtype, each.m, each.n, each.k)
-        us = us * self.machine.factors.products[dtype] + each.master / each.count / self._bytes_us
-        us = max(us, SHORTEST_US) * each.count
-        return us + (CAST_BYTES * each.count * each.m * each.k / self._bytes_us if low else 0.0)
+        us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
+        us = max(us, SHORTEST_US) * each.times
+        return us + (CAST_BYTES * each.times * each.m * each.k / self._bytes_us if low else 0.0)
 
     def _collective(self, each: Collective) -> float:
         job = self.job

@@ -4,7 +4,6 @@
 (Narayanan et al., arXiv:2104.04473, section 2.2).
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,7 +50,7 @@ def predict(job: TrainingJob, machine: Machine) -> Prediction:
     per_batch = sum(stages[slowest].values())
     pipeline = _pipeline(job, watch, [sum(each.values()) for each in stages], per_batch)
     held = stage_weights(job, slowest)
-    classes = Counter({key: us * job.micro_batches for key, us in stages[slowest].items()})
+    classes = {key: us * job.micro_batches for key, us in stages[slowest].items()}
     classes["pipeline"] = pipeline - per_batch * job.micro_batches
     classes["dp"] = _data_parallel(job, watch, held, per_batch)
     classes["optimizer"] = _optimizer(job, watch, held)
@@ -59,7 +58,7 @@ def predict(job: TrainingJob, machine: Machine) -> Prediction:
         job,
         machine,
         sum(classes.values()) / 1e3,
-        {key: us / 1e3 for key, us in classes.most_common() if us},
+        {key: us / 1e3 for key, us in sorted(classes.items(), key=lambda each: -each[1]) if us},
         memory.fullest(job),
         model_flops(job),
     )
@@ -86,11 +85,11 @@ def _stages(job: TrainingJob, watch: Stopwatch) -> list[Times]:
     for stage in range(job.pp):
         times = Times()
         for each, count in zip((dense, expert), layers_of(job, stage), strict=True):
-            times.update({key: us * count for key, us in each.items()})
+            times.add(each, count)
         if stage == 0:
-            times.update(watch.part(operations.embedding(job)))
+            times.add(watch.part(operations.embedding(job)))
         if stage == job.pp - 1:
-            times.update(watch.part(operations.head(job)))
+            times.add(watch.part(operations.head(job)))
         found.append(times)
     return found
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Widths of multi-head latent attention (DeepSeek-V2): ranks of the compressed queries and keys, parts of a head."""
+    """Widths of multi-head latent attention (DeepSeek-V2): of compressed queries and keys, and of parts of a head."""
 
     q_lora: int
     kv_lora: int

@@ -1,13 +1,13 @@
 """The measured times of matrix products and attention, interpolated over their shapes.
 
-data/gpu_kernels.csv.xz holds medians over the frameworks in the tables of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA;
-systems/data/*/gemm and attention), at shapes that are far enough apart to interpolate: us of bursts, not of hours.
+data/gpu_kernels.csv.xz holds medians over the frameworks in the tables of aiconfigurator-core 0.12.0 (Apache-2.0,
+NVIDIA; systems/data/*/gemm and attention), at shapes dense enough to interpolate: us of bursts, not of hours.
 """
 
 import lzma
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from math import exp, log
 from pathlib import Path
@@ -80,6 +80,7 @@ def _attention_work(seq: float, heads: float, widths: float) -> float:
     return seq * seq * heads * widths
 
 
+@lru_cache(maxsize=1 << 14)
 def product_us(gpu: str, dtype: str, m: int, n: int, k: int) -> float:
     """Microseconds of x(m, k) @ w(n, k)^T in a burst.
 
@@ -89,6 +90,7 @@ def product_us(gpu: str, dtype: str, m: int, n: int, k: int) -> float:
     return exp(grids()[PRODUCT, gpu, dtype].at((m, n, k))) * _product_work(m, n, k)
 
 
+@lru_cache(maxsize=1 << 12)
 def attention_us(gpu: str, seq: int, heads: float, qk: int, v: int) -> float:
     """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits.
 

@@ -28,13 +28,13 @@ class Factors:
 
     products: Mapping[str, float]
     attention: float = 1.0
-    dispatch: float = 1.5
+    dispatch: float = 1.8
     source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU among others: GB/s of its memory, NVLink and NIC in one direction, GPUs that NVLink joins, GiB of memory."""
+    """A GPU: GB/s of its memory, NVLink and NIC in one direction, GPUs that NVLink joins, GiB of memory."""
 
     gpu: str
     memory_GBps: float  # noqa: N815 - the unit's own spelling

@@ -21,18 +21,18 @@ PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION = (
 
 
 class Product(NamedTuple):
-    """`count` products x(m, k) @ w(k, n). master: bytes of float32 gradients that its epilogue reads and writes."""
+    """`times` products x(m, k) @ w(k, n). master: bytes of float32 gradients that its epilogue reads and writes."""
 
     part: str
     m: int
     n: int
     k: int
-    count: int = 1
+    times: int = 1
     master: int = 0
 
     @property
     def flops(self) -> int:
-        return 2 * self.m * self.n * self.k * self.count
+        return 2 * self.m * self.n * self.k * self.times
 
 
 class Attention(NamedTuple):
@@ -78,6 +78,7 @@ class Part:
 
     @property
     def flops(self) -> float:
+        """FLOPs of its products and attention."""
         return sum(op.flops for op in (*self.forward, *self.backward) if isinstance(op, Product | Attention))
 
 
@@ -245,6 +246,4 @@ def _tensor_backward(job: TrainingJob) -> Iterator[Operation]:
 
 
 def _joined(parts: list[Part]) -> Part:
-    return Part(
-        tuple(op for part in parts for op in part.forward), tuple(op for part in parts for op in part.backward)
-    )
+    return Part(tuple(op for part in parts for op in part.forward), tuple(op for part in parts for op in part.backward))
