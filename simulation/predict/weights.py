@@ -85,7 +85,7 @@ def stage_weights(job: TrainingJob, stage: int) -> StageWeights:
 
 
 def parameters(job: TrainingJob) -> float:
-    """Elements of the weights of the whole model, embedding and head once each (once together where they are tied)."""
+    """The elements of all weights of the model, embedding and head once each (once together where they are tied)."""
     dense = job.leading_dense
     attention = sum(attention_matrices(job)) * job.tp if job.latent is None else _latent_total(job)
     expert = job.layers - dense
