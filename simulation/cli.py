@@ -16,6 +16,8 @@ VERBS = {
     "topology import": "simulation.topology.import_command",
     "analytical": "simulation.analytical.command",
     "network": "simulation.network.command",
+    "predict": "simulation.predict.command",
+    "sweep": "simulation.predict.sweep_command",
 }
 
 
