@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from common.summary import Summary
 from common.units import SIZE_FORM
-from simulation.common.summary import Summary
 from simulation.flows.collective import AUTO, ORIGINAL_OPS
 
 HELP = "simulate a job's network packet by packet: queues, ECN, PFC, errors, and how sure the result is"

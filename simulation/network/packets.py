@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from common.errors import SimulationError
-from simulation.common.progress import StepProgress
+from common.progress import StepProgress
 from simulation.network import packet_state as state
-from simulation.network.conf import NetworkConf
 from simulation.network.job import Job
+from simulation.network.request import Wishes
 from simulation.network.routing import Ints, ports_of, routes_of, window_bytes
 from simulation.topology.fabric import Fabric
 
@@ -56,17 +56,6 @@ class PacketRun(NamedTuple):
             ranks = nodes < len(ends)
             np.maximum.at(ends, nodes[ranks], self.end[ranks])
         return ends[ends >= 0]
-
-
-class Wishes(NamedTuple):
-    """How to simulate: the time before each send (ns), the behaviour of the network, and the seed of random choices.
-
-    Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them.
-    """
-
-    latency_ns: int
-    conf: NetworkConf
-    seed: int = 0
 
 
 def simulate(

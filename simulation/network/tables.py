@@ -1,12 +1,10 @@
 """Writes what SimAI's ns-3 writes: the times of the rows of an iteration, and one line for each flow."""
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from simulation.network.job import GroupCollective, Job, JobPhase, phases_of
-from simulation.network.routing import Ints
 
 GIB = 1 << 30
 FIRST_LINE = (
@@ -34,7 +32,7 @@ class _PhaseTimes(NamedTuple):
 class IterationTimes:
     """The times of an iteration on rank 0; `begin` and `end` are those of its part of each collective (ns)."""
 
-    def __init__(self, job: Job, begin: Ints, end: Ints, finished_ns: int) -> None:
+    def __init__(self, job: Job, begin: Sequence[int], end: Sequence[int], finished_ns: int) -> None:
         self.job, self.total_us = job, finished_ns / 1000
         self._begin, self._end, self._finished = begin, end, finished_ns
         self._issued = self._issue_times()
@@ -113,10 +111,16 @@ def _bandwidths(times: _PhaseTimes) -> str:
     if times.collective is None or times.total <= 0:
         return _NONE
     members = times.collective.group_ranks
-    algbw = np.float32(times.collective.size_bytes / GIB / (times.total / 1e6))
+    algbw = _single(times.collective.size_bytes / GIB / (times.total / 1e6))
     factor = _FACTORS.get(times.collective.op)
-    busbw = np.float32(float(algbw) * (factor * (members - 1) / members if factor else 1.0))
+    busbw = _single(algbw * (factor * (members - 1) / members if factor else 1.0))
     return f",{algbw:.6f},{busbw:.6f}"
+
+
+def _single(value: float) -> float:
+    """A number as a 32-bit float holds it."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
 
 
 def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fct_ns: int, ideal_ns: int) -> str:

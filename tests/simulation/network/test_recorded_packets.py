@@ -94,7 +94,7 @@ def test_a_stable_collective_is_ns3s_to_the_nanosecond(name: str, tmp_path: Path
     run = ours(recording, tmp_path)
     assert times_of(run).counted == recorded(name).counted
     job = request(arguments(recording, tmp_path)).job
-    table = "".join(IterationTimes(job, run.part_begin, run.part_end, int(run.finished[0])).lines())
+    table = "".join(IterationTimes(job, run.part_begin.tolist(), run.part_end.tolist(), int(run.finished[0])).lines())
     assert table == recording["csv"]
 
 
