@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.problems import ABSENT, Problem
@@ -11,6 +12,7 @@ from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.history.database import Database
+from run_benchmarks.history.page import write_page
 from run_benchmarks.history.recording import rebuild
 from run_benchmarks.history.store import Series, case_names, host_history, series
 from run_benchmarks.history.view import CaseHistory, told
@@ -22,24 +24,52 @@ SHOWN_RUNS = 20
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def show(url: str, case: str | None, metric: str | None, host: str | None, words: Words) -> None:
-    """Print a case of the history at an SQLAlchemy URL, or a host in all cases, or a row for each case.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is shown: a case, a host or both, else all cases; "": the key figure; `output`: the file of the page."""
+
+    case: str | None
+    metric: str = ""
+    host: str = ""
+    output: Path | None = None
+
+
+def show(url: str, asked: Asked, words: Words) -> None:
+    """Print what is asked for of the history at an SQLAlchemy URL, and write its page.
 
     Raises:
         HistoryError: it cannot be read.
-        ConfigError: it has no such case, metric or host.
+        ConfigError: it has no such case, metric or host, or the page cannot be written.
     """
+    if asked.metric and asked.case is None:
+        raise ConfigError([Problem("history", "--metric", asked.metric, "expected a CASE, whose metric it is")])
+    if asked.output is not None and asked.case is None and asked.host:
+        raise ConfigError([Problem("history", "--output", str(asked.output), "expected a CASE beside --host")])
     database = Database(url)
     try:
-        if case is not None:
-            _show_case(told(_checked(database, case, metric or "", host or ""), words), words)
-        elif host is not None:
-            _show_host(database, host, words)
+        if asked.case is None and asked.host:
+            _show_host(database, asked.host, words)
+            return
+        if asked.case is not None:
+            found = [told(_checked(database, asked.case, asked.metric, asked.host), words)]
+            _show_case(found[0], words)
         else:
-            rows = [_row(told(series(database, name), words), words) for name in case_names(database)]
-            print_table("", [words(name) for name in ("case", "metric", "runs", "latest", "state")], rows)
+            found = [told(series(database, name), words) for name in case_names(database)]
+            columns = [words(name) for name in ("case", "metric", "runs", "latest", "state")]
+            print_table("", columns, [_row(each, words) for each in found])
     finally:
         database.close()
+    if asked.output is not None:
+        _write(asked.output, found, words)
+
+
+def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
+    try:
+        write_page(output, found, words)
+    except OSError as error:
+        problem = Problem("history", "--output", str(output), f"cannot be written: {error.strerror}")
+        raise ConfigError([problem]) from error
+    say(words("Page: {file}", file=output))
 
 
 def rebuilt(root: Path, url: str) -> bool:

@@ -40,7 +40,7 @@ def record(folder: Path, owner: str, url: str, seconds: float = TIME_LIMIT_S) ->
         return ""
     try:
         beside = fallback_url()
-        lost = _in_a_child(folder, owner, beside, seconds)
+        lost = _in_a_child(folder, owner, beside, TIME_LIMIT_S)
     except OSError as error:
         beside, lost = "", str(error)
     kept = f"nor could it be kept elsewhere: {lost}" if lost else f"it is kept in {beside.removeprefix('sqlite:///')}"

@@ -20,13 +20,17 @@ from typer.testing import CliRunner
 
 from run_benchmarks.commands.cli import app
 from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.console.language import Words
 from run_benchmarks.errors import HistoryError
 from run_benchmarks.history import recording
 from run_benchmarks.history.database import Database, engine_of
+from run_benchmarks.history.page import write_page
 from run_benchmarks.history.store import host_history, keep, series
 from run_benchmarks.history.tables import metadata
 from run_benchmarks.history.view import case_history
 from run_benchmarks.results.loading import LoadedRun
+from tests.browser import browser, needs_browser
+from tests.pages import charts_of
 from tests.postgres import postgres
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
@@ -168,7 +172,8 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
     assert "run20261101120000: from" in said and "worse" in said and "code: 000" in said
     assert "▁" in said and KEY in said
     assert [line.split()[0] for line in call()[1].splitlines()[2:]] == ["PAIRS"], "a row a case"
-    code, said = call("PAIRS", "--lang", "zh")
+    code, said = call("PAIRS", "--lang", "zh", "--output", str(tmp_path / "page.html"))
+    assert "页面" in said and len(charts_of((tmp_path / "page.html").read_text())) == 1
     assert code == 0 and "变差" in said and "运行" in said
     for words, expected in (
         (("PAIR",), "did you mean 'PAIRS'"),
@@ -177,6 +182,26 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
     ):
         failed = CliRunner().invoke(app, ["--test-conf", str(file), "history", *words])
         assert expected in str(failed.exception), words
+
+
+@needs_browser
+def test_the_page_draws_the_series_its_levels_and_its_change_and_runs_nothing_of_a_name(tmp_path: Path) -> None:
+    url, page = f"sqlite:///{tmp_path / 'history.sqlite'}", tmp_path / "page.html"
+    database = Database(url)
+    for run in sinking():
+        evil = run.record.model_copy(update={"runtime": "<img src=x onerror=alert(1)>"})
+        keep(database, LoadedRun(folder=run.folder, record=evil, rounds=run.rounds), OWNER)
+    write_page(page, [case_history(url, "PAIRS")], Words("zh"))
+    (chart,) = charts_of(page.read_text(encoding="utf-8"))
+    points, levels, change = chart["panels"][0]["series"]
+    assert points["y"] == [pytest.approx(value, rel=1e-4) for value in case_history(url, "PAIRS").series.values]
+    assert levels["y"][0] > levels["y"][-1] and levels["y"].index(levels["y"][-1]) == 12
+    assert change["x"] == [13] and change["tone"] == "bad"
+    with browser() as opened:
+        opened.open(page, width=400)
+        assert opened.draw_all() == 1 and opened.complaints == [] and len(opened.requests) == 1
+        assert opened.value("document.querySelectorAll('img').length") == 0
+        assert opened.value("document.documentElement.scrollWidth") <= 400
 
 
 def test_the_record_of_a_host_counts_its_states_and_its_places_among_the_others(tmp_path: Path) -> None:
