@@ -11,13 +11,16 @@ from typing import Annotated
 import typer
 
 from run_benchmarks.commands import (
+    attaching,
     cleaning,
     collecting,
     comparing,
     completion,
+    exporting,
     history,
     import_flagperf,
     listing,
+    showing,
     starting,
     stopping,
     verification,
@@ -45,7 +48,7 @@ from run_benchmarks.commands.options import (
     selecting,
 )
 from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
-from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
+from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of, typical_seconds
 from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, guard_console, print_table, say
 from run_benchmarks.errors import ConfigError, HistoryError
@@ -164,9 +167,15 @@ def attach(
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
-    """Show a run's log as it grows, and exit with the run's exit code; Ctrl-C does not affect the run."""
+    """Show a run's log as it grows, below it all its cases on a terminal; Ctrl-C does not affect the run.
+
+    Exits with the run's exit code.
+    """
     asked = asked_for(context, cluster_conf, test_conf)
-    raise typer.Exit(run_status.follow(find_run(run_id, asked.test_conf, DEFAULT_TEST), sys.stdout))
+    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
+    raise typer.Exit(
+        attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, asked.test_conf, cases))
+    )
 
 
 @app.command()
@@ -246,6 +255,9 @@ def diagnose(asked: Request) -> None:
 
 app.command()(collecting.collect)
 app.command("compare")(comparing.compare_runs)
+app.command("show")(showing.show_run)
+app.command("export")(exporting.export)
+app.command("bundle")(exporting.pack)
 app.command("history")(history.show_history)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)

@@ -89,6 +89,23 @@ def history_of(test_conf: Path) -> tuple[Path, str]:
     return root, url if isinstance(url, str) else default_url(root)
 
 
+def typical_seconds(folder: Path, test_conf: Path | None, cases: Sequence[str]) -> dict[str, float]:
+    """Seconds of a round of these cases by the history that the run in `folder` will be kept in.
+
+    Raises:
+        HistoryError: it cannot be read.
+    """
+    from run_benchmarks.history.database import Database  # takes long to import
+    from run_benchmarks.history.store import seconds_of_a_round
+
+    url = history_of(test_conf)[1] if test_conf is not None else default_url(folder.parent)
+    database = Database(url)
+    try:
+        return seconds_of_a_round(database, cases)
+    finally:
+        database.close()
+
+
 def started_with(folder: Path) -> RunStarted:
     """The last start of the run in a folder.
 

@@ -60,6 +60,7 @@ def case_entries(run: LoadedRun) -> Iterator[CaseEntry]:
             "device": described.device,
             "verdict": case.verdict.value,
             "seconds": sum(each.finished_ms - each.started_ms for each in run.rounds[case.name]) / 1000,
+            "rounds": len(run.rounds[case.name]),
             "provenance": json.dumps(provenance(run, case), sort_keys=True),
         }
         yield CaseEntry(case=row, metrics=list(_metrics(run, case)), host_values=list(_host_values(run, case)))

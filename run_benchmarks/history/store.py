@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from sqlalchemy import Connection, delete, insert, select
 
@@ -14,6 +15,8 @@ from run_benchmarks.history.tables import CASES, HOST_VALUES, HOSTS, METRICS, RU
 from run_benchmarks.results.loading import LoadedRun
 
 MOST_RUNS = 400
+TYPICAL_RUNS = 10
+MEASURED = ("pass", "degraded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ def series(database: Database, case: str, metric: str = "", host: str = "", limi
             .order_by(RUNS.c.started_ms.desc(), RUNS.c.id.desc())
             .limit(limit)
         ).all()
-        measured = [row for row in runs if row.verdict in ("pass", "degraded")]
+        measured = [row for row in runs if row.verdict in MEASURED]
         if not measured:
             return Series(case=case, metric=metric, unit="", better="", host=host)
         same = [row for row in reversed(runs) if row.kind == measured[0].kind]
@@ -160,6 +163,25 @@ def series(database: Database, case: str, metric: str = "", host: str = "", limi
 
 def _is_key(row: object) -> bool:
     return bool(getattr(row, "is_key", False))
+
+
+def seconds_of_a_round(database: Database, cases: Sequence[str]) -> dict[str, float]:
+    """The median seconds of a round of each case over its latest TYPICAL_RUNS runs; without those that never passed.
+
+    Raises:
+        HistoryError: the history cannot be read.
+    """
+    with database.reading() as connection:
+        rows = connection.execute(
+            select(CASES.c.name, CASES.c.seconds, CASES.c.rounds)
+            .join(RUNS, CASES.c.run_id == RUNS.c.id)
+            .where(CASES.c.name.in_(cases), CASES.c.verdict.in_(MEASURED), CASES.c.rounds > 0)
+            .order_by(RUNS.c.started_ms.desc())
+        ).all()
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row.name, []).append(row.seconds / row.rounds)
+    return {name: median(seconds[:TYPICAL_RUNS]) for name, seconds in found.items()}
 
 
 def host_history(database: Database, host: str) -> HostHistory:

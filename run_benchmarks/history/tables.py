@@ -45,7 +45,7 @@ RUNS = Table(
     UniqueConstraint("owner", "run_id"),
 )
 # `kind`: what has to be the same for two runs of a case to be one series: benchmark, device, size, settings.
-# `provenance`: JSON, what may differ between them by name. `seconds`: of all its rounds.
+# `provenance`: JSON, what may differ between them by name. `seconds`: of all its `rounds`.
 CASES = Table(
     "cases",
     metadata,
@@ -56,6 +56,7 @@ CASES = Table(
     Column("device", Text, nullable=False),
     Column("verdict", String(16), nullable=False),
     Column("seconds", Float, nullable=False),
+    Column("rounds", Integer, nullable=False),
     Column("provenance", Text, nullable=False),
     Index("ix_cases_name", "name"),
     Index("ix_cases_run_id", "run_id"),

@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("device", sa.Text(), nullable=False),
         sa.Column("verdict", sa.String(length=16), nullable=False),
         sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("rounds", sa.Integer(), nullable=False),
         sa.Column("provenance", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name="fk_cases_run_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_cases"),
