@@ -79,7 +79,8 @@ class Watch:
             early_end = self._early_end(stall)
             if early_end is not None or (stop_at is not None and self._clock.now() >= stop_at):
                 return early_end
-        return None
+        # What lost the nodes may be what ends the run: the end of the allocation that they belong to.
+        return self._early_end(stall) if any(node.lost for node in self._nodes.values()) else None
 
     def _early_end(self, stall: StallWatch) -> tuple[Verdict, str] | None:
         if self._context.interruption.is_set():
