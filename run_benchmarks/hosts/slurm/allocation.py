@@ -14,6 +14,7 @@ from run_benchmarks.hosts.slurm import jobs
 from run_benchmarks.hosts.slurm.client import CANCEL_SECONDS, SlurmError, call
 from run_benchmarks.hosts.slurm.jobs import Job
 from run_benchmarks.hosts.slurm.node_names import count_of, expanded
+from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, batch_script
 
 QUERY_SECONDS = 5.0  # between two queries of the same controller
@@ -67,10 +68,19 @@ class Allocation:
             if found.is_over and not was_over and not self._is_given_back:
                 self.on_end(found)
 
-    def over(self) -> str:
-        """How its job ended, in words; "" while it is alive or nothing is known."""
+    def over(self, host: str) -> str:
+        """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
         job = self.job()
-        return job.end_in_words if job is not None and job.is_over else ""
+        if job is None or not job.is_over:
+            return ""
+        if job.state not in jobs.FAILED_NODE:
+            return job.end_in_words
+        try:
+            failed = [node for node in states_of(job.hosts or (host,)) if node.has_failed]
+        except SlurmError:
+            failed = []
+        own = [node.in_words for node in failed if node.name == host]
+        return "; ".join([*own, job.end_in_words, *([] if own else (node.in_words for node in failed))])
 
     def cpus(self, host: str) -> int:
         """How many processors the job has on a node.

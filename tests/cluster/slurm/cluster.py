@@ -165,6 +165,12 @@ class SlurmCluster:
         shown = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%t", "--partition=main"]
         _wait(lambda: set(self.call(shown).split()) == {"idle"}, f"{names} idle")
 
+    def allocate(self, nodes: int, *options: str) -> str:
+        """The id of a job that holds so many whole nodes and runs nothing."""
+        argv = ["salloc", "--no-shell", f"--nodes={nodes}", "--exclusive", *options, "--job-name=held"]
+        self.call(argv)
+        return self.call(["squeue", "--noheader", "--name=held", "--format=%i"]).split()[-1]
+
     def cancel_all(self) -> None:
         """End all jobs, and wait until the hosts take others."""
         self.call(["scancel", "--user=root"])
