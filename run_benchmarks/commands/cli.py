@@ -15,6 +15,7 @@ from run_benchmarks.commands import (
     collecting,
     comparing,
     completion,
+    draining,
     import_flagperf,
     listing,
     starting,
@@ -244,6 +245,8 @@ def diagnose(asked: Request) -> None:
 
 
 app.command()(collecting.collect)
+app.command()(draining.drain)
+app.command()(draining.undrain)
 app.command("compare")(comparing.compare_runs)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.results.records import DrainRecord, write_record
 from tests.cluster.controller import wait_until
 from tests.cluster.faulty_project import WAITS
 from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.cluster.slurm.files import CPUS
+from tests.run_benchmarks.results.rounds import run_record
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 WAITING: dict[str, object] = {**CASE, **WAITS}
@@ -96,14 +98,26 @@ def test_a_full_queue_is_told_and_ctrl_c_takes_the_job_out_of_it(controller: Slu
     assert len(controller.jobs()) == 1
 
 
-def test_a_drained_node_is_refused_with_its_reason_before_the_queue(controller: SlurmController) -> None:
-    reason = "clusterdyno run20261125: slow link; 3|4"
-    drain = ["scontrol", "update", "nodename=node1"]
-    controller.cluster.call([*drain, "state=drain", f"reason={reason}"])
+def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
+    controller: SlurmController, tmp_path: Path
+) -> None:
+    controller.configure_cluster(HOSTS=["node[1-2]"])
+    run = tmp_path / "result" / "run20261125160000"
+    run.mkdir(parents=True)
+    listed = [DrainRecord(host=name, reasons=["net round 1: slow; 3|4 pairs"]) for name in ("node1", "node2")]
+    write_record(run / "run.json", run_record({}).model_copy(update={"drain": listed}))
+    call, resume = controller.cluster.call, ["scontrol", "update", "nodename=node[1-2]", "state=resume"]
+    call(["scontrol", "update", "nodename=node2", "state=drain", "reason=disk; Bob"])
     try:
-        controller.configure_cluster(HOSTS=["node[1-2]"])
-        answer = controller.call("check")
+        applied = controller.call("drain", str(run), "--apply")
+        assert applied.exit_code == 0 and "node2: left as it is: node2 is drained (disk; Bob)" in applied.output
+        refused = controller.call("check")
+        assert refused.exit_code == 3, refused.output
+        assert "node1 is drained (clusterdyno run20261125160000: net round 1: slow; 3|4 pairs)" in refused.output
+        assert controller.jobs() == []
+        back = controller.call("undrain", str(run))
+        assert "node1: in service again" in back.output and "node2: left as it is" in back.output
+        shown = call(["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"]).split()
+        assert shown[2:] == ["node2", "drained"] and shown[1].startswith("idle")
     finally:
-        controller.cluster.call([*drain, "state=resume"])
-    assert answer.exit_code == 3 and f"node1 is drained ({reason})" in answer.output
-    assert controller.jobs() == []
+        call(resume, check=False)
