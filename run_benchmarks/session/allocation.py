@@ -17,7 +17,7 @@ from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.interruption import Interruption
 
 AROUND_US = ("SLURM_JOB_ID", "SLURM_JOBID")
-END_SECONDS = 60.0  # of the allocation's time, for stopping and collecting
+END_SECONDS, END_SHARE = 60.0, 0.2  # of the allocation's time for stopping and collecting; at most this share of it
 BLAMES_NODES = (*FAILED_NODE, "OUT_OF_MEMORY")  # ends of a job that are verdicts on its hosts
 
 
@@ -53,7 +53,8 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
             allocation.on_end = _ender(interruption)
             if job is not None and job.seconds_left is not None:
                 reason = f"the time of Slurm's job {allocation.number} is over"
-                interruption.end_within(job.seconds_left - END_SECONDS, reason)
+                margin = min(END_SECONDS, END_SHARE * job.seconds_left)
+                interruption.end_within(job.seconds_left - margin, reason)
         LOG.info("Nodes of Slurm's job %s: %s", allocation.number, folded(hosts))
         yield prepared.allocated(hosts, allocation)
     finally:

@@ -20,6 +20,7 @@ from run_benchmarks.hosts.slurm.script import Request, batch_script
 QUERY_SECONDS = 5.0  # between two queries of the same controller
 FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
 POLL_SECONDS = 0.2
+PING_SECONDS = 5.0
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
 
@@ -58,6 +59,7 @@ class Allocation:
     def _ask(self) -> None:
         was_over = self._job is not None and self._job.is_over
         try:
+            call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
         except SlurmError:
             return
