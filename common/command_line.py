@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
@@ -25,6 +24,7 @@ PYTHON = ".venv/bin/python"
 EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
 COMPLETION = "completion"
 _UNREAD = object()
+_NONE: Mapping[str, str] = {}
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 
 
@@ -114,8 +114,7 @@ def _nothing(_: VerbParser) -> None:
     """Add no options."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(NamedTuple):
     """A program of verbs. verbs: where each is, a module or `module:name`, which is imported when it is called.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
@@ -128,7 +127,7 @@ class Program:
     common: Callable[[VerbParser], None] = _nothing
     examples: Sequence[str] = ()
     abbreviates: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = _NONE
 
     @property
     def called(self) -> str:

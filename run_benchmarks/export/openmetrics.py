@@ -5,7 +5,7 @@ node_exporter's textfile collector refuses timestamps; `clusterdyno_run_finished
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import device_of, metrics_of
@@ -39,7 +39,7 @@ def _metrics(run: LoadedRun) -> list[tuple[Mapping[str, str], float]]:
     return found
 
 
-def _family(name: str, meaning: str, samples: list[tuple[Mapping[str, str], float]]) -> Iterator[str]:
+def _family(name: str, meaning: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> Iterator[str]:
     """The lines of a gauge; none without samples."""
     if not samples:
         return

@@ -99,12 +99,12 @@ def test_junit_is_what_a_reader_of_ci_systems_counts(run: LoadedRun) -> None:
     assert results[0] == [] and results[1][0].message == "a slow link"
     assert results[2][0].message.startswith("=cmd|") and "\x1b" not in results[2][0].message
     assert [test.name for test in later] == ["the whole case"]
-    assert {each.name: each.value for each in first.properties()}["metric"] == KEY
+    assert {each.name: each.value for each in first.properties()}["metric"] == KEY  # type: ignore[no-untyped-call]
 
 
 def test_openmetrics_is_read_by_both_of_prometheus_parsers_and_has_no_timestamps(run: LoadedRun) -> None:
     text = write(run, "openmetrics", "").decode()
-    strict = {family.name: family for family in text_string_to_metric_families(text)}
+    strict = {family.name: family for family in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
     loose = {family.name: family for family in of_node_exporter(text)}
     assert set(strict) == set(loose) and all(family.type == "gauge" for family in strict.values())
     samples = strict["clusterdyno_case_metric"].samples
