@@ -167,7 +167,7 @@ def _show_host(database: Database, host: str, words: Words) -> None:
 
 
 def sparkline(values: Sequence[float], width: int = 72) -> str:
-    """The latest `width` values as blocks, from the smallest to the largest."""
+    """The latest `width` values, in any unit, as blocks from the smallest to the largest."""
     latest = values[-width:]
     low, high = min(latest), max(latest)
     scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0

@@ -32,7 +32,7 @@ def show_run(
     test_conf: TestConfOption = None,
     lang: LanguageOption = "en",
 ) -> None:
-    """Show a run's verdict, what to do, and a line a case, those that failed first; or all of one case."""
+    """Show a run's verdict, what to do, and a line for each case, those that failed first; or all of one case."""
     run, words = loaded(context, run_id, test_conf, "show"), Words(lang)
     for text in _one(run, case_of(run, case, "show"), words) if case is not None else _all(run, words):
         say(text)

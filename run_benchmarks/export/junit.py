@@ -1,4 +1,4 @@
-"""Writes a run as JUnit XML: a suite a case, a test a round; a finding or a limit that is not met is a failure."""
+"""Writes a run as JUnit XML: a suite per case, a test per round; a finding or a limit that is not met is a failure."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
 def markdown(run: LoadedRun) -> str:
-    """A heading, a row a case with its key figure, the reasons, the drain list."""
+    """A heading, a row for each case with its key figure, the reasons, the drain list."""
     record = run.record
     lines = [f"## {_text(record.run_id)}: {record.verdict.value}", ""]
     lines += ["| case | verdict | metric | value | of expected |", "|---|---|---|---:|---:|"]

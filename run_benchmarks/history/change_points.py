@@ -64,7 +64,7 @@ class Trend:
 
 
 def trend(values: Sequence[float]) -> Trend:
-    """The changes of level of a series in the order of its runs, its drift, and what the latest runs tell."""
+    """The changes of level of a series (any unit, in the order of runs), its drift, and what the latest runs tell."""
     points = change_points(values)
     if points and _is_drift(values, points):
         return Trend(points=(), drift=_slope(values) * (len(values) - 1), state="drifting")
@@ -83,7 +83,7 @@ def trend(values: Sequence[float]) -> Trend:
 
 
 def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
-    """Where the level changed, looking back over a whole series; a drift gives several of them."""
+    """Where the level of a series, in any unit, changed, looking back over all of it; a drift gives several of them."""
     edges = [0, *_splits(values, 0), len(values)]
     levels = [median(values[first:last]) for first, last in itertools.pairwise(edges) if last > first]
     return tuple(

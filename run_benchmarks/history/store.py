@@ -55,7 +55,7 @@ class Series:
 
     @property
     def values(self) -> list[float]:
-        """Their values."""
+        """Their values, in `unit`."""
         return [point.value for point in self.points if point.value is not None]
 
 

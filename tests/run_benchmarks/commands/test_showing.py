@@ -75,7 +75,8 @@ def test_show_fits_80_columns_says_what_failed_first_and_controls_no_terminal(fo
     assert max(map(len, lines)) <= 80, text
     assert "lost \\x1b[31m" in text and lines[0].startswith("run20261101000000: fail")
     assert (
-        text.index("Take out of service") < text.index("FAILED") < text.index("PAIRS  ") and "100.5 samples/s" in text
+        text.index("Take out of service") < text.index("\nFAILED ") < text.index("\nPAIRS ")
+        and "100.5 samples/s" in text
     )
     assert max(map(len, on_a_terminal(["show", str(folder), "PAIRS"]).splitlines())) <= 80
 
