@@ -1,0 +1,42 @@
+"""Compiles `fluid.py`: a second copy of the module whose functions numba has compiled, for states that hold arrays."""
+
+import sys
+from functools import cache
+from importlib.util import find_spec, module_from_spec
+from types import FunctionType, ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulation.network.event_heap import COMPILED, jit
+from simulation.network.flow_level.fluid_state import Fluid
+
+NAME = "simulation.network.flow_level.fluid"
+_REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock", "jitter"}
+
+
+@cache
+def compiled() -> ModuleType:
+    """The module, each function of which is compiled when it is first called."""
+    if not COMPILED.exists():
+        print(f"compiling the flow level once, into {COMPILED} (about half a minute)", file=sys.stderr)
+    spec = find_spec(NAME)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, function in vars(module).copy().items():
+        if isinstance(function, FunctionType):
+            setattr(module, name, jit(function))
+    return module
+
+
+def filled(value: object, count: int) -> NDArray[np.int64] | NDArray[np.float64]:
+    """A column of one value; memory is taken only where zeros are overwritten."""
+    kind = np.float64 if isinstance(value, float) else np.int64
+    return np.full(count, value, kind) if value else np.zeros(count, kind)
+
+
+def in_arrays(state: Fluid) -> Fluid:
+    """The same state, its lists as arrays."""
+    columns = zip(Fluid._fields, state, strict=True)
+    return Fluid._make(np.asarray(each, np.float64 if name in _REAL else None) for name, each in columns)
