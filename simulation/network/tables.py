@@ -5,8 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulation.network.job import GroupCollective, Job, JobPhase, phases_of
-from simulation.network.routing import Ints
+from simulation.network.job import (
+    FORWARD,
+    INPUT_GRADIENT,
+    SENDS,
+    TRANSFER,
+    WAITS,
+    WEIGHT_GRADIENT,
+    GroupCollective,
+    Job,
+    JobPart,
+    JobPhase,
+)
+from simulation.network.outcome import NetworkRun
 
 GIB = 1 << 30
 FIRST_LINE = (
@@ -17,7 +28,6 @@ COLUMNS = (
     "layer_name,{name},fwd compute,wg compute,ig compute,fwd exposed comm,wg exposed comm,ig exposed comm,"
     "fwd total comm,algbw,busbw,wg total comm,algbw,busbw,ig total comm,algbw,busbw,workload finished at\n"
 )
-FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 _FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0, "AllToAll": 1.0}
 _NONE = ",-nan,0.000000"
 
@@ -32,60 +42,74 @@ class _PhaseTimes(NamedTuple):
 
 
 class IterationTimes:
-    """The times of an iteration on rank 0; `begin` and `end` are those of its part of each collective (ns)."""
+    """The times of an iteration on the first rank of a job.
 
-    def __init__(self, job: Job, begin: Ints, end: Ints, finished_ns: int) -> None:
-        self.job, self.total_us = job, finished_ns / 1000
-        self._begin, self._end, self._finished = begin, end, finished_ns
-        self._issued = self._issue_times()
-        self.rows = [
-            [self._times(phase) for phase in sorted(phases_of(job, row), key=lambda each: each.part)]
-            for row in range(len(job.names))
-        ]
+    A run that is not complete has the rows whose three phases have ended.
+    """
+
+    def __init__(self, job: Job, part: JobPart, run: NetworkRun, slowness: float = 1.0) -> None:
+        self._rank, self._run, self._job, self._slowness = part.first, run, job, slowness
+        self.names = [job.names[row] for row in part.rows]
+        finished = int(run.finished[part.first])
+        self.total_us = (finished if finished >= 0 else self._latest()) / 1000
+        rows: list[dict[int, _PhaseTimes | None]] = [{} for _row in part.rows]
+        self.phases: list[_PhaseTimes] = []
+        self.bubble_us = 0.0
+        for phase in job.phases(part.first):
+            times = self._times(phase, part.rows.start) if self._ended(phase) else None
+            self.phases += [times] if times else []
+            if phase.part != TRANSFER:
+                rows[phase.row - part.rows.start][phase.part] = times
+        ended = [(name, row) for name, row in zip(self.names, rows, strict=True) if None not in row.values()]
+        self.names = [name for name, _row in ended]
+        self.rows = [[times for _part, times in sorted(row.items()) if times] for _name, row in ended]
         self.compute_us = sum(each.compute for row in self.rows for each in row)
 
-    def _issue_times(self) -> dict[int, int]:
-        """When rank 0 came to each collective that does not block, and under -1 to the end of its steps (ns)."""
-        found, now = {}, 0
-        for phase in self.job.phases:
-            now += phase.compute_ns
-            number = phase.collective
-            if number is not None:
-                found[number] = now
-                if phase.blocks:
-                    ended = max(int(self._end[number]), now)
-                    now = ended + (self.job.collectives[number].end_gap_ns if ended > now else 0)
-            now += 1
-        return found | {-1: now}
+    def _latest(self) -> int:
+        return max([0, *self._run.part_end[:, self._rank].tolist()])
 
-    def _times(self, phase: JobPhase) -> _PhaseTimes:
-        compute = phase.compute_ns / 1000
+    def _ended(self, phase: JobPhase) -> bool:
+        return phase.collective is None or int(self._run.part_end[phase.collective, self._rank]) >= 0
+
+    def _times(self, phase: JobPhase, first_row: int) -> _PhaseTimes:
+        compute = phase.compute_ns * self._slowness / 1000
         if phase.collective is None:
             return _PhaseTimes(compute, 0.0, 0.0, None)
-        collective = self.job.collectives[phase.collective]
-        ended = int(self._end[phase.collective]) + collective.end_gap_ns
-        total = (ended - self._issued[phase.collective]) / 1000
-        if phase.blocks:
+        collective = self._job.collectives[phase.collective]
+        asked, ended = (int(each[phase.collective, self._rank]) for each in (self._run.part_begin, self._run.part_end))
+        if phase.mode == SENDS or (phase.part == TRANSFER and ended <= asked):
+            return _PhaseTimes(compute, 0.0, 0.0, collective)
+        ended += collective.end_gap_ns
+        total = (ended - asked) / 1000
+        if phase.part == TRANSFER:
+            moved = min(total, self._moved_us(phase.collective))
+            self.bubble_us += total - moved
+            return _PhaseTimes(compute, moved, total, collective)
+        if phase.mode == WAITS:
             return _PhaseTimes(compute, total, total, collective)
         # Of those that do not block only the first row's is waited for by the loop itself.
-        waited = max(ended - self._issued[-1], 0) / 1000 if phase.row == 0 else 0.0
+        waited = max(ended - int(self._run.walked[self._rank]), 0) / 1000 if phase.row == first_row else 0.0
         return _PhaseTimes(compute, waited, total, collective)
+
+    def _moved_us(self, number: int) -> float:
+        """The time of the flow that a rank received in a transfer between stages."""
+        run = self._run
+        flow = int(np.flatnonzero((run.collective == number) & (run.target == self._rank))[0])
+        return int(run.end[flow] - run.start[flow]) / 1000
 
     def exposed_us(self, kind: str) -> float:
         """The exposed time of collectives of a kind of groups."""
-        return sum(
-            each.exposed for row in self.rows for each in row if each.collective and each.collective.kind == kind
-        )
+        return sum(each.exposed for each in self.phases if each.collective and each.collective.kind == kind)
 
     def lines(self, name: str = "test1") -> Iterator[str]:
         """The file *EndToEnd.csv."""
         exposed = self.total_us - self.compute_us
         shown = [self.exposed_us(kind) for kind in ("DP", "DP_EP", "TP", "EP", "PP")]
-        cells = [*shown, 0.0, self.compute_us, exposed]
+        cells = [*shown, self.bubble_us, self.compute_us, exposed]
         yield FIRST_LINE
         yield f"{name}, {''.join(f'{each:.0f} ({self._percent(each)}), ' for each in cells)}{self.total_us:.0f}\n"
         yield COLUMNS.format(name=name)
-        for row_name, row in zip(self.job.names, self.rows, strict=True):
+        for row_name, row in zip(self.names, self.rows, strict=True):
             yield self._row(row_name, name, row)
         yield self._sum(name)
         yield (f"total exposed comm,{exposed:.6f},total comp,{self.compute_us:.6f},total time,{self.total_us:.6f}\n")
