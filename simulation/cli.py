@@ -11,9 +11,9 @@ from types import FrameType
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from common.errors import InputProblems, SimulationError, input_problem
+from common.summary import Summary
 from common.whole_files import STDOUT, STDOUT_NAMES
 from simulation.common.dialect import DEFAULT_DIALECT, DIALECTS
-from simulation.common.summary import Summary
 
 PROGRAM = ".venv/bin/python -m simulation"
 # A verb is one line here and a module with HELP, add_arguments(parser) and run(arguments) -> Summary.

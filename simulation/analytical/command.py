@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import InputProblems, MistakeList, input_problem
+from common.summary import JsonValue, Summary
 from common.whole_files import is_special, target, whole_file, write_whole
 from simulation.analytical.busbw_file import read_busbw
 from simulation.analytical.chart import chart_page
@@ -25,7 +26,6 @@ from simulation.analytical.sources import open_source
 from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
 from simulation.common.dialect import SIMAI, Repair, header
-from simulation.common.summary import JsonValue, Summary
 
 HELP = "compute the time of a training iteration from a workload, in closed form"
 NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %

@@ -6,9 +6,9 @@ from itertools import accumulate, chain
 from typing import NamedTuple
 
 from common.errors import InputMistake, InputProblems
+from common.progress import StepProgress
 from simulation.analytical.times import BUCKETS, Model, RowTime, Totals
 from simulation.analytical.workload import RowSource
-from simulation.common.progress import StepProgress
 from workloads.formats.simai_text import EMBEDDING_LAYER, split_row
 
 REMEMBERED = 30_000  # kinds of rows; further ones are computed each time

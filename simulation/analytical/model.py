@@ -1,5 +1,6 @@
 """The times of rows in the default dialect."""
 
+from common.summary import JsonValue
 from simulation.analytical.algorithms import bus_factor
 from simulation.analytical.busbw_file import PP_KEY, BusBandwidths
 from simulation.analytical.collective_time import GIGA, Candidate, CollectiveTime, CollectiveTimes
@@ -8,7 +9,6 @@ from simulation.analytical.original.model import LEAST_FORWARD
 from simulation.analytical.repairs import BROADCASTS, BUBBLE, GIGABYTE, OWN_GROUP, PIPELINE, SMALL
 from simulation.analytical.schedules import CLOSED, INTERLEAVED, run_schedule
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
-from simulation.common.summary import JsonValue
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     BROADCAST,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
-from simulation.common.summary import JsonValue
+from common.summary import JsonValue
 from workloads.formats.simai_text import DP, DP_EP, EP, TP
 
 BUCKETS = (DP, DP_EP, TP, EP)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from common.progress import StepProgress
+from common.summary import JsonValue, Summary
 from common.whole_files import target, whole_file, write_whole
 from simulation.common.dialect import Repair, header
-from simulation.common.progress import StepProgress
-from simulation.common.summary import JsonValue, Summary
 from simulation.flows.choice import PROTOCOL_NAMES
 from simulation.flows.collective import (
     OP_NUMBERS,

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from simulation.network.conf import NetworkConf
-from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.outcome import NetworkRun
+from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.routing import ports_of, round_trip, routes_of
 from simulation.network.tables import flow_line
 from simulation.topology.fabric import Fabric

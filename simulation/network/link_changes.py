@@ -64,7 +64,7 @@ def lose_queue(sim: Simulation, number: int) -> None:
 
 @jit
 def change_links(sim: Simulation, down: Ints) -> None:
-    """Take the ports down for which `down` is above 0, the others up, and give every flow that is under way its path."""
+    """Take the ports down for which `down` is above 0, the others up; give every flow that is under way its path."""
     for number in range(len(sim.ports)):
         port = sim.ports[number]
         port.member_count, port.last = 0, 0

@@ -5,8 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from common.errors import MistakeList
 from simulation.topology.fabric import Fabric, names, tiers
 
@@ -46,12 +44,3 @@ def parse(texts: Sequence[str], fabric: Fabric, mistakes: MistakeList) -> list[O
             found.append(Outage(round(begin * 1000), links, down=True))
             found += [] if match["end"] is None else [Outage(round(end * 1000), links, down=False)]
     return sorted(found)
-
-
-def down_ports(outages: Sequence[Outage], ports: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How many of the outages up to now hold each port down."""
-    down = np.zeros(ports, np.int64)
-    for outage in outages:
-        for link in outage.links:
-            down[2 * link : 2 * link + 2] += 1 if outage.down else -1
-    return down

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulation.network.routing import Ints, Places
+from simulation.network.tables import RankTimes
 
 NOT_YET = -1
 
@@ -12,11 +13,11 @@ NOT_YET = -1
 class NetworkRun(NamedTuple):
     """What a simulation found. Times are ns, NOT_YET for what did not happen.
 
-    Columns of the flows: `source`, `target`, `sport`, `size` (bytes), `collective` (its number), `start`, `end`, and the
-    ports of its `path`, of which the rest is -1. `parents[parent_begin[f] : parent_begin[f + 1]]` are the flows that f
-    waited for. `part_begin` and `part_end`, by collective and rank, are when a rank came to its part and when that ended;
-    `walked` is when a rank was through its steps, `finished` when what it queued was done, too. `usage` are the bytes of
-    each port in bins of `bin_ns`.
+    Columns of the flows: `source`, `target`, `sport`, `size` (bytes), `collective` (its number), `start`, `end`, and
+    the ports of its `path`, of which the rest is -1. `parents[parent_begin[f] : parent_begin[f + 1]]` are the flows
+    that f waited for. `part_begin` and `part_end`, by collective and rank, are when a rank came to its part and when
+    that ended; `walked` is when a rank was through its steps, `finished` when what it queued was done, too. `usage` are
+    the bytes of each port in bins of `bin_ns`.
     """
 
     source: Ints
@@ -57,6 +58,18 @@ class NetworkRun(NamedTuple):
             ranks = nodes < len(ends)
             np.maximum.at(ends, nodes[ranks], self.end[ranks])
         return ends[ends >= 0]
+
+    def of_rank(self, rank: int) -> RankTimes:
+        """The times of one rank."""
+        received = np.flatnonzero(self.target == rank)
+        took = (self.end - self.start)[received].tolist()
+        return RankTimes(
+            self.part_begin[:, rank].tolist(),
+            self.part_end[:, rank].tolist(),
+            dict(zip(self.collective[received].tolist(), took, strict=True)),
+            int(self.walked[rank]),
+            int(self.finished[rank]),
+        )
 
     @property
     def first_start(self) -> int:

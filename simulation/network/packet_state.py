@@ -46,10 +46,10 @@ FLOW = _record(
 )
 PACKET = _record("flow kind number size hop port marked following")
 EVENT = _record("time order what about")
-# A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came to
-# the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes. A part is
-# what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it ended
-# (NONE: not yet), and the time from its end to the next step (ns).
+# A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came
+# to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes. A
+# part is what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it
+# ended (NONE: not yet), and the time from its end to the next step (ns).
 STEP = _record("kind value")
 RANK = _record("place waits_for walked ended", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap")
@@ -172,7 +172,14 @@ class RankWork(NamedTuple):
 
 
 def begin(
-    ports: Records, nodes: Records, routes: Routes, work: RankWork, rules: Rules, *, seed: int = 0, outages: bool = False
+    ports: Records,
+    nodes: Records,
+    routes: Routes,
+    work: RankWork,
+    rules: Rules,
+    *,
+    seed: int = 0,
+    outages: bool = False,
 ) -> Simulation:
     """The state before the first event; `grown` gives it more room for packets and events.
 
@@ -192,8 +199,8 @@ def begin(
     totals["outages"], totals["bin_shift"] = outages, 8
     collectives, rank_count = work.parts.shape
     return Simulation(
-        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), totals, work.ranks, work.steps, work.parts, work.issued,
-        np.zeros((rank_count, collectives + 1), np.int64), work.children,
+        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), totals, work.ranks, work.steps, work.parts,
+        work.issued, np.zeros((rank_count, collectives + 1), np.int64), work.children,
         np.zeros(int(starting.sum()), np.int64), np.full((count, MOST_HOPS), NONE, np.int32),
         np.full((count, MOST_HOPS), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
         np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops, rules,

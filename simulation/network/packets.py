@@ -2,37 +2,21 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from common.errors import SimulationError
-from simulation.common.progress import StepProgress
+from common.progress import StepProgress
 from simulation.network import packet_state as state
-from simulation.network.conf import NetworkConf
 from simulation.network.job import Job
-from simulation.network.outages import Outage, down_ports
+from simulation.network.outages import Outage
 from simulation.network.outcome import NetworkRun
+from simulation.network.request import Wishes
 from simulation.network.routing import Ints, ports_of, routes_of, window_bytes
 from simulation.topology.fabric import Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
-
-
-class Wishes(NamedTuple):
-    """How to simulate: the time before each send (ns), the behaviour of the network, and the seed of random choices.
-
-    Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them. `slowness` is how many times as
-    long as others a rank computes.
-    """
-
-    latency_ns: int
-    conf: NetworkConf
-    seed: int = 0
-    slowness: Mapping[int, float] = MappingProxyType({})
-    outages: Sequence[Outage] = ()
 
 
 def simulate(
@@ -111,6 +95,15 @@ def _check_numba() -> None:
         print(f"compiling the packet level once, into {COMPILED} (about a minute)", file=sys.stderr)
 
 
+def down_ports(outages: Sequence[Outage], ports: int) -> Ints:
+    """How many of the outages up to now hold each port down."""
+    down = np.zeros(ports, np.int64)
+    for outage in outages:
+        for link in outage.links:
+            down[2 * link : 2 * link + 2] += 1 if outage.down else -1
+    return down
+
+
 def _parents(sim: state.Simulation) -> tuple[Ints, Ints]:
     """Where the parents of each flow begin, and the parents."""
     counts = sim.flows["child_end"] - sim.flows["child_begin"]
@@ -123,9 +116,16 @@ def _parents(sim: state.Simulation) -> tuple[Ints, Ints]:
 def _found(sim: state.Simulation, parents: tuple[Ints, Ints], began: float) -> NetworkRun:
     flows, parts, totals = sim.flows, sim.parts, sim.totals[0]
     return NetworkRun(
-        *(flows[name] for name in ("source", "target", "sport", "size", "collective", "start", "end")),
+        flows["source"],
+        flows["target"],
+        flows["sport"],
+        flows["size"],
+        flows["collective"],
+        flows["start"],
+        flows["end"],
         sim.path,
-        *parents,
+        parents[0],
+        parents[1],
         parts["begin"],
         parts["end"],
         sim.ranks["walked"],

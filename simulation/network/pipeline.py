@@ -7,8 +7,6 @@ of `analytical --schedule`. A stage sends to the next without waiting, and waits
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from common.errors import input_problem
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, Pass, check, order
 from simulation.flows.pair_flows import PAIR
@@ -23,7 +21,7 @@ class Stages(NamedTuple):
     """A pipeline: its schedule, stages, micro-batches, and chunks of a stage (1 unless interleaved)."""
 
     schedule: str
-    count: int
+    number: int
     micro_batches: int
     chunks: int
 
@@ -48,6 +46,8 @@ def micro_batches_of(rows: Sequence[object], count: int, place: str) -> MicroBat
     Raises:
         InputProblems: there is none.
     """
+    import numpy as np  # an iteration without stages needs none
+
     numbers: dict[object, int] = {}
     kinds = np.array([numbers.setdefault(row, len(numbers)) for row in rows])
     if count == 1:
@@ -69,7 +69,7 @@ def check_stages(stages: Stages, sent_bytes: int, batches: MicroBatches, place: 
     """
     if not sent_bytes:
         raise input_problem(place, "pp_comm: 0", "must be the bytes of a transfer, above 0 with pp above 1")
-    check(stages.schedule, stages.count, stages.micro_batches, stages.chunks)
+    check(stages.schedule, stages.number, stages.micro_batches, stages.chunks)
     if stages.chunks > batches.length:
         raise input_problem("--vpp", stages.chunks, f"must be at most the {batches.length} rows of a micro-batch")
 
@@ -90,7 +90,7 @@ class StagePrograms:
         before, after = self.rows[:begin], self.rows[end:]
         phases = [row.forward for row in before]
         shape = self.stages
-        for each in order(shape.schedule, shape.count, stage, shape.micro_batches, shape.chunks):
+        for each in order(shape.schedule, shape.number, stage, shape.micro_batches, shape.chunks):
             phases += self._pass(each, stage)
         phases += [row.forward for row in after]
         for row in (*reversed(after), *reversed(before)):
@@ -98,14 +98,16 @@ class StagePrograms:
         return phases
 
     def _pass(self, one: Pass, stage: int) -> list[JobPhase]:
-        place = one.chunk * self.stages.count + stage  # among all chunks of all stages
+        place = one.chunk * self.stages.number + stage  # among all chunks of all stages
         step = 1 if one.forward else -1
         phases = []
-        if 0 <= place - step < self.stages.count * self.stages.chunks:
+        if 0 <= place - step < self.stages.number * self.stages.chunks:
             phases.append(self._moved(one, place - step, WAITS))
         rows = self._rows(one)
-        phases += [row.forward for row in rows] if one.forward else [each for row in reversed(rows) for each in row.back]
-        if 0 <= place + step < self.stages.count * self.stages.chunks:
+        phases += (
+            [row.forward for row in rows] if one.forward else [each for row in reversed(rows) for each in row.back]
+        )
+        if 0 <= place + step < self.stages.number * self.stages.chunks:
             phases.append(self._moved(one, place, SENDS))
         return phases
 
@@ -114,7 +116,7 @@ class StagePrograms:
         key = (one.forward, one.micro_batch, sender)
         if key not in self._numbers:
             receiver = sender + (1 if one.forward else -1)
-            self._numbers[key] = self._transfer(sender % self.stages.count, receiver % self.stages.count)
+            self._numbers[key] = self._transfer(sender % self.stages.number, receiver % self.stages.number)
         return JobPhase(NO_ROW, TRANSFER, 0, self._numbers[key], mode)
 
     def _rows(self, one: Pass) -> Sequence[RowPhases]:
@@ -125,7 +127,7 @@ class StagePrograms:
 
 
 def transfer_schedule(source: int, target: int, ranks: int, first: int, size_bytes: int) -> FlowSchedule:
-    """One flow from each rank of a stage to its like in another; stages have `ranks` ranks, the first begins at `first`."""
+    """One flow from each rank of a stage to its like in another; stages have `ranks` ranks, the first is `first`."""
     sources = range(first + source * ranks, first + (source + 1) * ranks)
     shift = (target - source) * ranks
 

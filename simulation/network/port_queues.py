@@ -61,7 +61,7 @@ def transmit(sim: Simulation, number: int, packet: int) -> None:
 
 @jit
 def count_usage(sim: Simulation, number: int, size: int) -> None:
-    """Count the bytes of a port in the bin of this moment; bins become twice as long when they do not reach that far."""
+    """Count the bytes of a port in the bin of this moment; bins become twice as long when they do not reach so far."""
     totals = sim.totals[0]
     while totals.now >> totals.bin_shift >= BINS:
         totals.bin_shift += 1

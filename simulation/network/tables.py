@@ -1,9 +1,8 @@
 """Writes what SimAI's ns-3 writes: the times of the rows of an iteration, and one line for each flow."""
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from simulation.network.job import (
     FORWARD,
@@ -17,7 +16,6 @@ from simulation.network.job import (
     JobPart,
     JobPhase,
 )
-from simulation.network.outcome import NetworkRun
 
 GIB = 1 << 30
 FIRST_LINE = (
@@ -41,61 +39,63 @@ class _PhaseTimes(NamedTuple):
     collective: GroupCollective | None
 
 
-class IterationTimes:
-    """The times of an iteration on the first rank of a job.
+class RankTimes(NamedTuple):
+    """What a run found of one rank (ns, -1: not yet).
 
-    A run that is not complete has the rows whose three phases have ended.
+    By collective: when the rank came to its part and when that ended. `moved` is how long the transfer took that a rank
+    received, by collective; `walked` when it was through its steps, `finished` when what it queued was done, too.
     """
 
-    def __init__(self, job: Job, part: JobPart, run: NetworkRun, slowness: float = 1.0) -> None:
-        self._rank, self._run, self._job, self._slowness = part.first, run, job, slowness
-        self.names = [job.names[row] for row in part.rows]
-        finished = int(run.finished[part.first])
-        self.total_us = (finished if finished >= 0 else self._latest()) / 1000
+    begin: Sequence[int]
+    end: Sequence[int]
+    moved: Mapping[int, int]
+    walked: int
+    finished: int
+
+
+class IterationTimes:
+    """The times of an iteration on the first rank of a job: the rows of which all phases have ended."""
+
+    def __init__(self, job: Job, part: JobPart, run: RankTimes, slowness: float = 1.0) -> None:
+        self._run, self._job, self._slowness = run, job, slowness
+        self.total_us = (run.finished if run.finished >= 0 else max([0, *run.end])) / 1000
         rows: list[dict[int, _PhaseTimes | None]] = [{} for _row in part.rows]
         self.phases: list[_PhaseTimes] = []
         self.bubble_us = 0.0
         for phase in job.phases(part.first):
-            times = self._times(phase, part.rows.start) if self._ended(phase) else None
-            self.phases += [times] if times else []
+            times = None
+            if phase.collective is None or run.end[phase.collective] >= 0:
+                times = self._times(phase, part.rows.start)
+                self.phases.append(times)
             if phase.part != TRANSFER:
                 rows[phase.row - part.rows.start][phase.part] = times
-        ended = [(name, row) for name, row in zip(self.names, rows, strict=True) if None not in row.values()]
-        self.names = [name for name, _row in ended]
-        self.rows = [[times for _part, times in sorted(row.items()) if times] for _name, row in ended]
-        self.compute_us = sum(each.compute for row in self.rows for each in row)
-
-    def _latest(self) -> int:
-        return max([0, *self._run.part_end[:, self._rank].tolist()])
-
-    def _ended(self, phase: JobPhase) -> bool:
-        return phase.collective is None or int(self._run.part_end[phase.collective, self._rank]) >= 0
+        names = (job.names[row] for row in part.rows)
+        self.rows = [
+            (name, [times for _part, times in sorted(row.items()) if times])
+            for name, row in zip(names, rows, strict=True)
+            if None not in row.values()
+        ]
+        self.compute_us = sum(each.compute for _name, row in self.rows for each in row)
 
     def _times(self, phase: JobPhase, first_row: int) -> _PhaseTimes:
         compute = phase.compute_ns * self._slowness / 1000
         if phase.collective is None:
             return _PhaseTimes(compute, 0.0, 0.0, None)
-        collective = self._job.collectives[phase.collective]
-        asked, ended = (int(each[phase.collective, self._rank]) for each in (self._run.part_begin, self._run.part_end))
+        collective, run = self._job.collectives[phase.collective], self._run
+        asked, ended = run.begin[phase.collective], run.end[phase.collective]
         if phase.mode == SENDS or (phase.part == TRANSFER and ended <= asked):
             return _PhaseTimes(compute, 0.0, 0.0, collective)
         ended += collective.end_gap_ns
         total = (ended - asked) / 1000
         if phase.part == TRANSFER:
-            moved = min(total, self._moved_us(phase.collective))
+            moved = min(total, run.moved[phase.collective] / 1000)
             self.bubble_us += total - moved
             return _PhaseTimes(compute, moved, total, collective)
         if phase.mode == WAITS:
             return _PhaseTimes(compute, total, total, collective)
         # Of those that do not block only the first row's is waited for by the loop itself.
-        waited = max(ended - int(self._run.walked[self._rank]), 0) / 1000 if phase.row == first_row else 0.0
-        return _PhaseTimes(compute, waited, total, collective)
-
-    def _moved_us(self, number: int) -> float:
-        """The time of the flow that a rank received in a transfer between stages."""
-        run = self._run
-        flow = int(np.flatnonzero((run.collective == number) & (run.target == self._rank))[0])
-        return int(run.end[flow] - run.start[flow]) / 1000
+        waits = phase.row == first_row and run.walked >= 0
+        return _PhaseTimes(compute, max(ended - run.walked, 0) / 1000 if waits else 0.0, total, collective)
 
     def exposed_us(self, kind: str) -> float:
         """The exposed time of collectives of a kind of groups."""
@@ -109,7 +109,7 @@ class IterationTimes:
         yield FIRST_LINE
         yield f"{name}, {''.join(f'{each:.0f} ({self._percent(each)}), ' for each in cells)}{self.total_us:.0f}\n"
         yield COLUMNS.format(name=name)
-        for row_name, row in zip(self.names, self.rows, strict=True):
+        for row_name, row in self.rows:
             yield self._row(row_name, name, row)
         yield self._sum(name)
         yield (f"total exposed comm,{exposed:.6f},total comp,{self.compute_us:.6f},total time,{self.total_us:.6f}\n")
@@ -125,9 +125,10 @@ class IterationTimes:
 
     def _sum(self, name: str) -> str:
         order = (FORWARD, WEIGHT_GRADIENT, INPUT_GRADIENT)
-        sums = [sum(row[part].compute for row in self.rows if part < len(row)) for part in order]
-        sums += [sum(row[part].exposed for row in self.rows if part < len(row)) for part in order]
-        totals = [sum(row[part].total for row in self.rows if part < len(row)) for part in order]
+        rows = [row for _name, row in self.rows]
+        sums = [sum(row[part].compute for row in rows if part < len(row)) for part in order]
+        sums += [sum(row[part].exposed for row in rows if part < len(row)) for part in order]
+        totals = [sum(row[part].total for row in rows if part < len(row)) for part in order]
         cells = [f"{each:.6f}" for each in sums] + [f"{each:.6f},NONE,NONE" for each in totals]
         return f"SUM,{name},{','.join(cells)}\n"
 
@@ -137,10 +138,16 @@ def _bandwidths(times: _PhaseTimes) -> str:
     if times.collective is None or times.total <= 0:
         return _NONE
     members = times.collective.group_ranks
-    algbw = np.float32(times.collective.size_bytes / GIB / (times.total / 1e6))
+    algbw = _single(times.collective.size_bytes / GIB / (times.total / 1e6))
     factor = _FACTORS.get(times.collective.op)
-    busbw = np.float32(float(algbw) * (factor * (members - 1) / members if factor else 1.0))
+    busbw = _single(algbw * (factor * (members - 1) / members if factor else 1.0))
     return f",{algbw:.6f},{busbw:.6f}"
+
+
+def _single(value: float) -> float:
+    """A number as a 32-bit float holds it."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
 
 
 def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fct_ns: int, ideal_ns: int) -> str:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.progress import StepProgress, watched
 from common.units import (
     MAX_SIZES,
     bandwidth_bps,
@@ -19,7 +20,6 @@ from common.units import (
     time_seconds,
 )
 from simulation.common.dialect import Repair, header
-from simulation.common.progress import StepProgress, watched
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_bandwidths_for_people() -> None:
 
 def test_progress_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("simulation.common.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("common.progress.time.monotonic", lambda: now[0])
     shown = io.StringIO()
     with StepProgress("links", 10, shown) as steps:
         now[0] += 1.9
@@ -86,8 +86,8 @@ def test_watched_items_are_all_there_and_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("simulation.common.progress.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("simulation.common.progress.STEP", 3)
+    monkeypatch.setattr("common.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("common.progress.STEP", 3)
     taken = []
     for item in watched("lines", 8, "abcdefgh"):
         taken.append(item)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import MistakeList, SimulationError
+from common.summary import Summary
 from simulation import cli
-from simulation.common.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("numpy", "scipy", "pandas", "polars", "torch", "run_benchmarks", "networkx", "yaml", "infragraph", "pydantic")

@@ -1,11 +1,11 @@
 """The times of rows as the original computes them."""
 
+from common.summary import JsonValue
 from simulation.analytical.busbw_file import PP_KEY, BusBandwidths
 from simulation.analytical.machine import Question
 from simulation.analytical.original.arithmetic import KIBI3, WRAP, decimals, float32, quotient, unsigned, whole
 from simulation.analytical.original.bandwidth import bus, reach, share
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
-from simulation.common.summary import JsonValue
 from workloads.formats.simai_text import (  # fmt: skip
     ALLGATHER,
     ALLREDUCE,

@@ -238,7 +238,7 @@ def test_a_broken_off_file_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulation.common.progress.StepProgress.advance", stop)
+    monkeypatch.setattr("common.progress.StepProgress.advance", stop)
     assert run("--op AllReduce --size 1M --ranks 8") == 130
     assert FILE.read_text() == "older" and [*Path().iterdir()] == [FILE]
 
