@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulation.network import command
-from simulation.network.packets import PacketRun, simulate
+from simulation.network.outcome import NetworkRun
+from simulation.network.packets import simulate
 from simulation.network.request import NetworkRequest, read_request
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "simulation" / "ns3"
@@ -90,13 +91,13 @@ def request(words: list[str]) -> NetworkRequest:
     return read_request(parser.parse_args(words))
 
 
-def ours(recording: Recording, folder: Path, seed: int = 0) -> PacketRun:
+def ours(recording: Recording, folder: Path, seed: int = 0) -> NetworkRun:
     """Our run of the same command."""
     found = request(arguments(recording, folder))
     return simulate(found.fabric, found.job, found.wishes._replace(seed=seed))
 
 
-def times_of(run: PacketRun) -> Times:
+def times_of(run: NetworkRun) -> Times:
     """What is compared, of our run."""
     return _times(run.source, run.target, run.start, run.end)
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from simulation.cli import main
-from simulation.network.packets import PacketRun, simulate
+from simulation.network.outcome import NetworkRun
+from simulation.network.packets import simulate
 from simulation.network.routing import ports_of, routes_of, window_bytes
 from simulation.network.tables import IterationTimes
 from simulation.topology.reading import read
@@ -94,7 +95,7 @@ def test_a_stable_collective_is_ns3s_to_the_nanosecond(name: str, tmp_path: Path
     run = ours(recording, tmp_path)
     assert times_of(run).counted == recorded(name).counted
     job = request(arguments(recording, tmp_path)).job
-    table = "".join(IterationTimes(job, run.part_begin.tolist(), run.part_end.tolist(), int(run.finished[0])).lines())
+    table = "".join(IterationTimes(job, job.parts[0], run.of_rank(0)).lines())
     assert table == recording["csv"]
 
 
@@ -132,7 +133,7 @@ def test_means_over_seeds_are_within_the_bar(name: str, tmp_path: Path) -> None:
     _check_band([each.makespan for each in found], wanted)
 
 
-def _check_counts(name: str, runs: list[PacketRun]) -> None:
+def _check_counts(name: str, runs: list[NetworkRun]) -> None:
     recording = recordings()[name]
     if recording["marks"] >= 100:
         assert 1 / 1.3 < np.mean([run.marks for run in runs]) / recording["marks"] < 1.3
