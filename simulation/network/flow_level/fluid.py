@@ -52,7 +52,9 @@ def drop_first(state: Fluid) -> None:
         if child >= count:
             break
         other = child + 1
-        if other < count and (times[other] < times[child] or (times[other] == times[child] and orders[other] < orders[child])):
+        if other < count and (
+            times[other] < times[child] or (times[other] == times[child] and orders[other] < orders[child])
+        ):
             child = other
         if time < times[child] or (time == times[child] and order < orders[child]):
             break
@@ -264,7 +266,7 @@ def handle_events(state: Fluid) -> None:
 
 
 def run(state: Fluid, until: float, most: int) -> int:
-    """Go on until a rank's part of a collective ends, to a moment (ns), or for `most` events; returns the events left."""
+    """Go on until a rank's part ends, to a moment (ns), or for `most` events; returns the events left."""
     counts, clock = state.counts, state.clock
     while most > 0:
         if counts[STALE]:
@@ -273,7 +275,7 @@ def run(state: Fluid, until: float, most: int) -> int:
         following = clock[NOW] + until_drained(state)
         if counts[EVENTS] > 0:
             following = min(following, state.event_time[0])
-        if following > until:
+        if following > until or following >= FOREVER:
             if until < FOREVER:
                 move(state, until - clock[NOW])
                 clock[NOW] = until

@@ -91,7 +91,7 @@ class Lanes(NamedTuple):
 
 
 class HopColumns(NamedTuple):
-    """The hops as columns; see Fluid. `parents` of a hop are (hop, shift); those it is `issued` by wait for that, too."""
+    """The hops as columns; see Fluid. `parents` of a hop are (hop, shift); one `issued` waits for its sender, too."""
 
     steps: list[int]
     size: list[float]

@@ -51,7 +51,7 @@ def hops_of(collective: GroupCollective, latency_ns: int, ranks: int) -> HopSet:
 
 
 class _Rules(NamedTuple):
-    """The gaps of a schedule's hops, and whether a hop (by its sender) has its chunks one after another or in a window."""
+    """The gaps of a schedule's hops (ns), and how many chunks a hop has under way, by its sender (0: all)."""
 
     gap: int
     release_gap: int
@@ -116,17 +116,21 @@ class _Book:
 
     def hops(self, rules: _Rules) -> list[Hop]:
         """The hops, with what each waits for."""
-        return [self._hop(number, part, rules) for number, part in enumerate(self._parts)]
+        former: dict[tuple[int, int], int] = {}
+        return [self._hop(number, part, rules, former) for number, part in enumerate(self._parts)]
 
-    def _hop(self, number: int, part: _Part, rules: _Rules) -> Hop:
-        count = len(part.ids)
+    def _hop(self, number: int, part: _Part, rules: _Rules, former: dict[tuple[int, int], int]) -> Hop:
+        count, ends = len(part.ids), (part.source, part.target)
         parents = [self._parent(each, count - len(each)) for each in part.parents if len(each)]
         window, gap = rules.in_turn(part.source), rules.gap
+        if window == 1:
+            parents, gap = [], rules.chunk_gap
+            if ends in former:  # a chunk of its own
+                parents = [(self.first + former[ends], 0)]
+            former[ends] = number
         if window and count > window:
             parents.append((self.first + number, window))
-        if window == 1:
-            gap = rules.chunk_gap
-        return Hop(part.source, part.target, count, part.size, tuple(parents), gap, rules.release_gap)
+        return Hop(*ends, count, part.size, tuple(parents), gap, rules.release_gap)
 
     def _parent(self, ids: Sequence[int], missing: int) -> tuple[int, int]:
         """The hop to which ids belong, and by how many steps it is ahead; the first `missing` steps have no parent."""

@@ -39,8 +39,11 @@ class Ways:
 
     def __init__(self, fabric: Fabric, routing: str = ECMP) -> None:
         self.roles, self.routing, self.gpus = fabric.roles, routing, fabric.gpus
-        kinds = [Link(int(bandwidth_bps(each.bandwidth)), round(time_seconds(each.latency) * 1e9)) for each in fabric.texts]
-        self.links: list[Link] = [kinds[kind] for kind in fabric.kinds for _direction in (0, 1)]
+        kinds = [
+            Link(int(bandwidth_bps(each.bandwidth)), round(time_seconds(each.latency) * 1e9)) for each in fabric.texts
+        ]
+        self.kinds = kinds
+        self.kind_of = [kind for kind in fabric.kinds for _direction in (0, 1)]
         self.peer = [node for ends in zip(fabric.second, fabric.first, strict=True) for node in ends]
         self._leaving: list[list[int]] = [[] for _node in fabric.roles]
         for link, (first, second) in enumerate(zip(fabric.first, fabric.second, strict=True)):
@@ -51,12 +54,16 @@ class Ways:
         self._next: dict[tuple[int, int], Sequence[int]] = {}
         self._places: dict[int, int] = {}
 
+    def link(self, port: int) -> Link:
+        """What a port is."""
+        return self.kinds[self.kind_of[port]]
+
     def owner(self, port: int) -> int:
         """The node whose port it is."""
         return self.peer[port ^ 1]
 
     def next_ports(self, node: int, target: int) -> Sequence[int]:
-        """The ports by which a node forwards to a GPU or NVSwitch: all of the shortest ways; none where there is no way."""
+        """The ports by which a node forwards to a GPU or NVSwitch, of all shortest ways; none if there is no way."""
         key = (node, target)
         found = self._next.get(key)
         if found is None:
@@ -101,7 +108,7 @@ class Ways:
         return found
 
     def path(self, source: int, target: int, sport: int, dport: int) -> list[int]:
-        """The ports of one flow by ns-3's hash, or by the place of its GPU at its switch where the routing is `rail`."""
+        """The ports of one flow: by ns-3's hash, or by `rail` by the place of its GPU at its switch."""
         node, path = source, []
         word = sport | (dport << 16)
         while node != target:
@@ -138,7 +145,7 @@ class Ways:
         return path
 
     def shares(self, source: int, target: int) -> Shares:
-        """All ports between two nodes with the share of the bytes that each carries, if equal next ports share evenly."""
+        """All ports between two nodes, with the share of the bytes of each if equal next ports share evenly."""
         found: Shares = {}
         waiting = {source: 1.0}
         while waiting:

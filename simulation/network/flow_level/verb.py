@@ -1,0 +1,136 @@
+"""Carries out `python -m simulation network --level flow`: simulates, writes the files, says how far to trust it."""
+
+import argparse
+from pathlib import Path
+from statistics import fmean
+
+from common.errors import MistakeList
+from common.summary import JsonValue, Summary, counted
+from common.whole_files import write_whole
+from simulation.network.flow_level.files import LinkLoads, write_flows
+from simulation.network.flow_level.simulate import FlowRun, FlowWishes, simulate
+from simulation.network.flow_level.trust import DRIFT_PERCENT, MARKED_PERCENT, Queue, drifts, queues
+from simulation.network.flow_level.ways import Ways
+from simulation.network.request import NetworkRequest, read_request
+from simulation.network.row_files import RowFiles
+from simulation.topology.fabric import Fabric, names, tiers
+
+MOST_LINES = 1 << 20  # flows that are written one by one
+BUSIEST_SHOWN = 3
+PACKETS_ONLY = {"seed": "--seed", "seeds": "--seeds", "outage": "--outage"}
+
+
+def simulated(arguments: argparse.Namespace) -> Summary:
+    """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
+    _check_options(arguments)
+    request = read_request(arguments)
+    ways = Ways(request.fabric, arguments.routing)
+    wishes = FlowWishes(request.wishes.latency_ns, request.wishes.conf.payload_bytes, request.wishes.slowness)
+    run = simulate(ways, request.job, wishes, str(request.topology))
+    return _summary(request, run, ways)
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    mistakes = MistakeList()
+    for name, flag in PACKETS_ONLY.items():
+        if getattr(arguments, name):
+            mistakes.add(flag, None, "is for --level packet: flows have no order of starts, and links that stay")
+    mistakes.check()
+
+
+def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
+    rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
+    flows, links = Path(f"{request.prefix}fct.txt"), Path(f"{request.prefix}links.csv")
+    written = run.flows <= MOST_LINES
+    files = [str(path) for path in ((flows, links) if written else ())] + [str(path) for path in rows.paths]
+    ends, first = run.rank_ends(), run.first_start()
+    makespan, mean, zero = ((each - first) / 1000 if ends else 0.0 for each in (max(ends), fmean(ends), ends[0]))
+    data: dict[str, JsonValue] = {
+        "files": files,
+        "level": "flow",
+        "routing": ways.routing,
+        "complete": run.complete,
+        "flows": run.flows,
+        "flows_simulated": run.simulated_all,
+        "seconds": round(run.seconds, 3),
+        "makespan_us": makespan,
+        "mean_over_ranks_us": mean,
+        "rank_0_us": zero,
+        "iteration_of_rank_0_us": run.finished[request.job.parts[0].first] / 1000,
+        "iteration_us": max(run.finished) / 1000,
+    }
+    lines = [
+        f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated_all} simulated in {run.seconds:.2f} s",
+        *request.notes,
+        f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; iteration of rank 0 "
+        f"{data['iteration_of_rank_0_us']:.3f} us",
+    ]
+    if not written:
+        lines.append(f"no fct.txt and no links.csv: they are written for at most {MOST_LINES} flows")
+    lines += _assumed(request, run, data)
+    lines += _trust(request, run, ways, data)
+    rows.write(run)
+    if written:
+        write_flows(flows, run, ways, request.wishes.conf.payload_bytes)
+        loads = LinkLoads(run, ways, first, max(ends, default=first))
+        named = names(request.fabric, tiers(request.fabric))
+        write_whole(links, (line.encode("ascii") for line in loads.lines(named)))
+        lines.append(_busiest(loads, ways, named, data))
+    return Summary("\n".join(lines), data, failed=not run.complete)
+
+
+def _busiest(loads: LinkLoads, ways: Ways, named: list[str], data: dict[str, JsonValue]) -> str:
+    found = loads.busiest()[:BUSIEST_SHOWN]
+    data["busiest_links"] = [
+        {"from": named[ways.owner(port)], "to": named[ways.peer[port]], "busy_percent": round(100 * share, 3)}
+        for port, share in found
+    ]
+    shown = ", ".join(
+        f"{named[ways.owner(port)]} to {named[ways.peer[port]]} {100 * share:.1f} %" for port, share in found
+    )
+    return f"busiest links: {shown}"
+
+
+def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
+    """What the flow level leaves out of what the files say."""
+    found = []
+    lossy = _lossy(request.fabric) or int(request.wishes.conf.error_rate > 0)
+    if lossy:
+        found.append(f"{counted(lossy, 'kind')} of links with an error rate: no packet is lost at flow level")
+    apart = run.classes.net.apart
+    if apart:
+        found.append(f"flows of a ring that differ by {apart} bytes are taken as equal")
+    data["bytes_taken_as_equal"] = apart
+    return found
+
+
+def _lossy(fabric: Fabric) -> int:
+    return sum(float(text.error_rate) > 0 for text in fabric.texts)
+
+
+def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, JsonValue]) -> list[str]:
+    marked = queues(run, ways, request.wishes.conf)
+    drifting = not marked and drifts(run, ways)
+    data["marks_expected"] = bool(marked)
+    data["rings_drift"] = drifting
+    if marked:
+        return [f"not to be trusted: {_told(marked, request.fabric, ways)}; --level packet follows them"]
+    if drifting:
+        low, high = DRIFT_PERCENT
+        return [
+            f"a best case: rings with hops of several speeds drift apart, typically {low} to {high} % longer; "
+            "--level packet --seeds 8 gives the band"
+        ]
+    return ["no queue reaches an ECN threshold, no ring has hops of several speeds: within 0.5 % of the packet level"]
+
+
+def _told(marked: list[Queue], fabric: Fabric, ways: Ways) -> str:
+    named = names(fabric, tiers(fabric))
+    worst = marked[0]
+    ends = f"{named[ways.owner(worst.port)]} to {named[ways.peer[worst.port]]}"
+    low, high = MARKED_PERCENT
+    return (
+        f"ECN marks expected at {counted(len(marked), 'port')}, most at {ends}, where {worst.flows} flows make a "
+        f"queue of up to {worst.queue // 1000} KB beside a threshold of {worst.threshold // 1000} KB; "
+        f"with marks recorded runs took {low} to {high} % longer"
+    )
