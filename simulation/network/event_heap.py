@@ -11,15 +11,15 @@ from numba.core import config
 from simulation.network.packet_state import Record, Simulation
 
 
-def _cache() -> Path:
-    """A folder for what is compiled, of its own for each state of these modules: numba looks at one file alone."""
-    folder = Path(__file__).parent
+def cache_of(folder: Path) -> Path:
+    """Where what is compiled of a folder stands, which differs by its files: numba looks at one of them alone."""
     sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
     name = hashlib.sha256(sources + f"{numba.__version__} {sys.version}".encode()).hexdigest()[:16]
-    return Path(config.CACHE_DIR or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
+    return Path(_BEFORE or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
 
 
-COMPILED = _cache()
+_BEFORE = config.CACHE_DIR
+COMPILED = cache_of(Path(__file__).parent)
 config.CACHE_DIR = str(COMPILED)
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)

@@ -3,12 +3,14 @@
 import sys
 from functools import cache
 from importlib.util import find_spec, module_from_spec
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 import numpy as np
+from numba.core import config
 from numpy.typing import NDArray
 
-from simulation.network.event_heap import COMPILED, jit
+from simulation.network.event_heap import cache_of, jit
 from simulation.network.flow_level.fluid_state import Fluid
 
 NAME = "simulation.network.flow_level.fluid"
@@ -18,15 +20,18 @@ _REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_d
 @cache
 def compiled() -> ModuleType:
     """The module, each function of which is compiled when it is first called."""
-    if not COMPILED.exists():
-        print(f"compiling the flow level once, into {COMPILED} (about half a minute)", file=sys.stderr)
+    folder, former = cache_of(Path(__file__).parent), config.CACHE_DIR
+    if not folder.exists():
+        print(f"compiling the flow level once, into {folder} (about half a minute)", file=sys.stderr)
     spec = find_spec(NAME)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
+    config.CACHE_DIR = str(folder)
     for name, function in vars(module).copy().items():
         if isinstance(function, FunctionType):
             setattr(module, name, jit(function))
+    config.CACHE_DIR = former
     return module
 
 
@@ -38,5 +43,7 @@ def filled(value: object, count: int) -> NDArray[np.int64] | NDArray[np.float64]
 
 def in_arrays(state: Fluid) -> Fluid:
     """The same state, its lists as arrays."""
-    columns = zip(Fluid._fields, state, strict=True)
-    return Fluid._make(np.asarray(each, np.float64 if name in _REAL else None) for name, each in columns)
+    return Fluid._make(
+        np.asarray(each, np.float64 if name in _REAL else np.int64) if isinstance(each, list) else each
+        for name, each in zip(Fluid._fields, state, strict=True)
+    )

@@ -22,6 +22,7 @@ from simulation.network.flow_level.fluid_state import (
 TOGETHER_NS = 0.5  # events that are no further apart are one event
 ALIKE = 1e-9  # links whose fair rates differ by less are full at once
 FULL = 1e-6  # of a link's room is left where it is full
+UNLIMITED = 1e9  # bytes per ns
 FOREVER = 1e300
 
 
@@ -120,6 +121,10 @@ def share_out(state: Fluid) -> None:
         state.waiting_rate[place] = place
     while left > 0:
         lowest = lowest_rate(state, number)
+        if lowest >= UNLIMITED:  # packets so small that they take no whole ns
+            for at in range(left):
+                state.rate[state.waiting_rate[at]] = UNLIMITED
+            break
         limit = lowest * (1 + ALIKE)
         kept, fixed = 0, state.counts[ACTIVE]
         for at in range(left):

@@ -101,9 +101,10 @@ class LaneBook:
         """A new lane's number: links with the time of a byte on each (and how many flows like it each carries)."""
         lanes, number = self.lanes, self.number
         for link, cost, count in data:
-            lanes.load_link.append(number(link))
-            lanes.load_cost.append(cost)
-            lanes.load_count.append(count)
+            if cost > 0:
+                lanes.load_link.append(number(link))
+                lanes.load_cost.append(cost)
+                lanes.load_count.append(count)
         lanes.data_end.append(len(lanes.load_link))
         for link, cost in acks:
             if cost > 0:
