@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -18,9 +19,10 @@ def cache_of(folder: Path) -> Path:
     return Path(_BEFORE or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
 
 
-_BEFORE = config.CACHE_DIR
+CONFIG: Any = config
+_BEFORE = CONFIG.CACHE_DIR
 COMPILED = cache_of(Path(__file__).parent)
-config.CACHE_DIR = str(COMPILED)
+CONFIG.CACHE_DIR = str(COMPILED)
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)
 

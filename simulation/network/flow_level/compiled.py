@@ -5,12 +5,12 @@ from functools import cache
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import Any
 
 import numpy as np
-from numba.core import config
 from numpy.typing import NDArray
 
-from simulation.network.event_heap import cache_of, jit
+from simulation.network.event_heap import CONFIG, cache_of, jit
 from simulation.network.flow_level.fluid_state import Fluid
 
 NAME = "simulation.network.flow_level.fluid"
@@ -20,22 +20,22 @@ _REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_d
 @cache
 def compiled() -> ModuleType:
     """The module, each function of which is compiled when it is first called."""
-    folder, former = cache_of(Path(__file__).parent), config.CACHE_DIR
+    folder, former = cache_of(Path(__file__).parent), CONFIG.CACHE_DIR
     if not folder.exists():
         print(f"compiling the flow level once, into {folder} (about half a minute)", file=sys.stderr)
     spec = find_spec(NAME)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    config.CACHE_DIR = str(folder)
+    CONFIG.CACHE_DIR = str(folder)
     for name, function in vars(module).copy().items():
         if isinstance(function, FunctionType):
             setattr(module, name, jit(function))
-    config.CACHE_DIR = former
+    CONFIG.CACHE_DIR = former
     return module
 
 
-def filled(value: object, count: int) -> NDArray[np.int64] | NDArray[np.float64]:
+def filled(value: object, count: int) -> NDArray[np.number[Any]]:
     """A column of one value; memory is taken only where zeros are overwritten."""
     kind = np.float64 if isinstance(value, float) else np.int64
     return np.full(count, value, kind) if value else np.zeros(count, kind)

@@ -68,9 +68,8 @@ def drop_first(state: Fluid) -> None:
 
 def lane_of(state: Fluid, flow: int) -> int:
     """The lane of a flow: its own, or that of its hop."""
-    if len(state.flow_lane):
-        return state.flow_lane[flow]
-    return state.hop_lane[state.flow_hop[flow]]
+    lane: int = state.flow_lane[flow] if len(state.flow_lane) else state.hop_lane[state.flow_hop[flow]]
+    return lane
 
 
 def open_links(state: Fluid) -> int:
@@ -88,7 +87,7 @@ def open_links(state: Fluid) -> int:
                 state.touched[number] = link
                 number += 1
                 state.room[link], state.weight[link], state.data[link] = 1.0, 0.0, 0.0
-                state.crowd[link], state.users[link] = 0, 0
+                state.crowd[link], state.held[link] = 0, 0
             state.weight[link] += state.load_cost[at]
             state.crowd[link] += 1
     return number
@@ -140,10 +139,7 @@ def share_out(state: Fluid) -> None:
             state.rate[place] = lowest
             take(state, state.active_lane[place], lowest)
         left = kept
-    for at in range(number):
-        link = state.touched[at]
-        if state.room[link] < FULL:
-            state.peak_flows[link] = max(state.peak_flows[link], state.users[link])
+    note_queues(state)
 
 
 def take(state: Fluid, lane: int, rate: float) -> None:
@@ -156,7 +152,20 @@ def take(state: Fluid, lane: int, rate: float) -> None:
         state.crowd[link] -= 1
         if at < state.data_end[lane]:
             state.data[link] += cost * rate
-            state.users[link] += state.load_count[at]
+
+
+def note_queues(state: Fluid) -> None:
+    """Add up what a full link may hold back of flows whose first link has room: their packets queue up before it."""
+    for place in range(state.counts[ACTIVE]):
+        lane = state.active_lane[place]
+        first = state.load_begin[lane]
+        if first == state.data_end[lane] or state.room[state.load_link[first]] < FULL:
+            continue
+        for at in range(first + 1, state.data_end[lane]):
+            link = state.load_link[at]
+            if state.room[link] < FULL:
+                state.held[link] += state.load_burst[at]
+                state.peak_held[link] = max(state.peak_held[link], state.held[link])
 
 
 def until_drained(state: Fluid) -> float:

@@ -18,8 +18,8 @@ class Fluid(NamedTuple):
     A hop is what flows of one size from a sender to a receiver have in common; flow `hop_begin[h] + k` is its step k.
     Those that wait for step k of a hop are the steps k + `child_shift` of its children. `out_part` and `in_part` are
     the sender's and the receiver's part of the collective (-1: none), of which each flow completes `out_count` flows.
-    `load_*` say what a byte on a lane takes of links (forward up to `data_end`, then for ACKs), `load_count` how many
-    flows of the lane each link carries, `wait_*` half a packet's time on each link back.
+    `load_*` say what a byte on a lane takes of links (forward up to `data_end`, then for ACKs), `load_burst` how
+    many bytes of the lane's flows may queue up before a link, `wait_*` half a packet's time on each link back.
     """
 
     hop_begin: Whole
@@ -40,7 +40,7 @@ class Fluid(NamedTuple):
     data_end: Whole
     load_link: Whole
     load_cost: Real
-    load_count: Whole
+    load_burst: Whole
     wait_begin: Whole
     wait_link: Whole
     wait_half: Real
@@ -61,8 +61,8 @@ class Fluid(NamedTuple):
     weight: Real
     data: Real
     crowd: Whole
-    users: Whole
-    peak_flows: Whole
+    held: Whole
+    peak_held: Whole
     mark: Whole
     touched: Whole
     event_time: Real
@@ -82,7 +82,7 @@ class Lanes(NamedTuple):
     data_end: list[int]
     load_link: list[int]
     load_cost: list[float]
-    load_count: list[int]
+    load_burst: list[int]
     wait_begin: list[int]
     wait_link: list[int]
     wait_half: list[float]
@@ -135,12 +135,12 @@ def begin(
         child_hop=[hop for each in children for hop, _shift in each],
         child_shift=[shift for each in children for _hop, shift in each], released=filled(0, len(begins)),
         load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
-        load_count=lanes.load_count, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
+        load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
         wait_half=lanes.wait_half, lane_delay=lanes.delay, flow_hop=flow_hop, flow_lane=flow_lane, jitter=[],
         waiting=waiting, start=filled(-1.0, total), end=filled(-1.0, total), active=filled(0, most),
         active_lane=filled(0, most), left=filled(0.0, most), rate=filled(0.0, most), waiting_rate=filled(0, most),
         fixed=filled(0, most), room=filled(0.0, links), weight=filled(0.0, links), data=filled(0.0, links),
-        crowd=filled(0, links), users=filled(0, links), peak_flows=filled(0, links), mark=filled(0, links),
+        crowd=filled(0, links), held=filled(0, links), peak_held=filled(0, links), mark=filled(0, links),
         touched=filled(0, links), event_time=filled(0.0, most + 1), event_order=filled(0, most + 1),
         event_kind=filled(0, most + 1), event_flow=filled(0, most + 1), pending=list(pending),
         ended=filled(0, max(len(pending), 1)), clock=[0.0], counts=[0] * COUNTS,

@@ -39,7 +39,8 @@ class HopSet(NamedTuple):
 def hops_of(collective: GroupCollective, latency_ns: int, ranks: int) -> HopSet:
     """The hops of all groups. `latency_ns` is the time before each send; nodes from `ranks` on are NVSwitches."""
     release_gap = REDUCING_NS if collective.op == REDUCE_SCATTER else PROCESSING_NS
-    found, apart = [], 0
+    found: list[Hop] = []
+    apart = 0
     for schedule in collective.schedules:
         book = _Book(len(found))
         for source in schedule.sources:
@@ -92,7 +93,7 @@ class _Book:
             self._append(_Part(train.source, train.targets, train.ids, train.sizes, train.parents))
             return
         count = len(train.ids)
-        if isinstance(train.targets, int) and (alike := self._alike(train.sizes)):
+        if isinstance(train.targets, int) and not isinstance(train.sizes, int) and (alike := self._alike(train.sizes)):
             self._append(_Part(train.source, train.targets, train.ids, alike, train.parents))
             return
         targets = [train.targets] * count if isinstance(train.targets, int) else train.targets

@@ -36,10 +36,10 @@ class Costs(NamedTuple):
 
 
 class CostModel:
-    """Knows the costs of ways by the kinds of their links; `payload` is the bytes of a full packet."""
+    """Knows the costs of ways by the kinds of their links; `payload` and `window` are those of a flow (bytes)."""
 
-    def __init__(self, ways: Ways, payload: int) -> None:
-        self.ways, self.payload = ways, payload
+    def __init__(self, ways: Ways, payload: int, window: int) -> None:
+        self.ways, self.payload, self.window = ways, payload, window
         self._known: dict[tuple[object, ...], Costs] = {}
 
     def costs(self, way: Way, size: int) -> Costs:
@@ -98,19 +98,19 @@ class LaneBook:
         halves: Sequence[tuple[int, float]],
         delay: float,
     ) -> int:
-        """A new lane's number: links with the time of a byte on each (and how many flows like it each carries)."""
+        """A new lane's number: links with the time of a byte on each, and the bytes that may queue up before it."""
         lanes, number = self.lanes, self.number
-        for link, cost, count in data:
+        for link, cost, burst in data:
             if cost > 0:
                 lanes.load_link.append(number(link))
                 lanes.load_cost.append(cost)
-                lanes.load_count.append(count)
+                lanes.load_burst.append(burst)
         lanes.data_end.append(len(lanes.load_link))
         for link, cost in acks:
             if cost > 0:
                 lanes.load_link.append(number(link))
                 lanes.load_cost.append(cost)
-                lanes.load_count.append(0)
+                lanes.load_burst.append(0)
         lanes.load_begin.append(len(lanes.load_link))
         for link, half in halves:
             lanes.wait_link.append(number(link))

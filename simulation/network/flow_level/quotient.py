@@ -119,7 +119,7 @@ class Builder:
         return Built(state, self.hops, self.parts, self.issued, list(self.book.numbers))
 
 
-def alike_lanes(builder: Builder, laid: Sequence[Laid]) -> Callable[[int], int]:
+def alike_lanes(builder: Builder, laid: Sequence[Laid], window: int) -> Callable[[int], int]:
     """The lane of each kind of hops: on each link as many flows as hops of this kind use one link of its kind."""
     classes, book = builder.classes, builder.book
     of_hop, of_link = classes.likeness.hops, classes.likeness.links
@@ -146,8 +146,10 @@ def alike_lanes(builder: Builder, laid: Sequence[Laid]) -> Callable[[int], int]:
         if colour not in known:
             own = laid[classes.first_hop[colour]]
             halves = [(first_port[of_link[port]], half) for port, half in zip(own.back, own.costs.halves, strict=True)]
+            links = dict.fromkeys(of_link[port] for port in own.forward)
+            burst = min(classes.hop(colour).size, window)
             known[colour] = book.add(
-                [(first_port[link], cost, count) for link, (cost, count) in data.get(colour, {}).items()],
+                [(first_port[link], data[colour][link][0], burst * data[colour][link][1]) for link in links],
                 [(first_port[link], cost) for link, cost in acks.get(colour, {}).items()],
                 halves,
                 own.costs.delay,
@@ -187,9 +189,9 @@ class FlowLanes:
         way = way_of_flow(self._model.ways, *pair, number)
         key = way, size
         if key not in self._known:
-            costs = self._model.costs(way, size)
+            costs, burst = self._model.costs(way, size), min(size, self._model.window)
             self._known[key] = self._builder.book.add(
-                [(port, cost, 1) for port, cost in zip(way.forward, costs.forward, strict=True)],
+                [(port, cost, burst) for port, cost in zip(way.forward, costs.forward, strict=True)],
                 list(zip(way.back, costs.back, strict=True)),
                 list(zip(way.back, costs.halves, strict=True)),
                 costs.delay,

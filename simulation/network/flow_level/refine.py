@@ -68,16 +68,16 @@ def refine(net: Net) -> Likeness:
     at_rank: list[list[tuple[int, int]]] = [[] for _rank in net.rank_kind]
     children: list[list[int]] = [[] for _hop in net.hop_kind]
     ranks = len(net.rank_kind)
-    for hop, (forward, back) in enumerate(zip(net.forward, net.back, strict=True)):
-        for place, link in enumerate((*forward, *back)):
-            users.setdefault(link, []).append((hop, place))
-        for place, node in enumerate((net.source[hop], net.target[hop])):
+    for number, (forward, back) in enumerate(zip(net.forward, net.back, strict=True)):
+        for place, port in enumerate((*forward, *back)):
+            users.setdefault(port, []).append((number, place))
+        for place, node in enumerate((net.source[number], net.target[number])):
             if node < ranks:
-                at_rank[node].append((hop, place))
-        for parent, _shift in net.parents[hop]:
-            children[parent].append(hop)
+                at_rank[node].append((number, place))
+        for parent, _shift in net.parents[number]:
+            children[parent].append(number)
     of_hops = _Colours(dict(enumerate(net.hop_kind)))
-    of_links = _Colours({link: net.link_kind(link) for link in users})
+    of_links = _Colours({port: net.link_kind(port) for port in users})
     of_ranks = _Colours(dict(enumerate(net.rank_kind)))
     hop, link, rank = of_hops.of, of_links.of, of_ranks.of
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from common.progress import StepProgress
 from simulation.network.flow_level import fluid
+from simulation.network.flow_level.fluid_state import PLANNED
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.net import HopNet, Laid, alike, all_different, check_ways, laid_out
 from simulation.network.flow_level.quotient import Builder, Built, Classes, FlowLanes, alike_lanes
@@ -38,13 +39,16 @@ class FlowGroup(NamedTuple):
 
 
 class FlowRun:
-    """What a simulation at flow level found; times are ns."""
+    """What a simulation at flow level found; times are ns.
+
+    `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP.
+    """
 
     def __init__(self, classes: Classes, work: Work, known: Mapping[tuple[int, int], Built], seconds: float) -> None:
         self.classes, self.work, self.known, self.seconds = classes, work, known, seconds
         self.job = classes.net.job
-        self.simulated = len(work.built.state.flow_hop)
-        self.simulated_all = self.simulated + sum(len(built.state.flow_hop) for built in known.values())
+        self.simulated = sum(len(built.state.flow_hop) for built in (work.built, *known.values()))
+        self.collide = len(work.built.state.flow_lane) > 0
         ranks = classes.likeness.ranks
         self.finished = [round(work.workers[kind].ended) for kind in ranks]
 
@@ -143,10 +147,11 @@ class FlowRun:
 
 
 class FlowWishes(NamedTuple):
-    """How to simulate: ns before each send, bytes of a packet, slow ranks; `apart` keeps what is alike apart."""
+    """How to simulate: ns before each send, bytes of a packet and a window, slow ranks, nothing alike (`apart`)."""
 
     latency_ns: int
     payload: int
+    window: int
     slowness: Mapping[int, float]
     apart: bool = False
     jitter_ns: float = 0.0
@@ -162,7 +167,7 @@ def simulate(ways: Ways, job: Job, wishes: FlowWishes, place: str = "") -> FlowR
     began = time.perf_counter()
     net = HopNet(job, wishes.latency_ns)
     check_ways(net, ways, place)
-    model = CostModel(ways, wishes.payload)
+    model = CostModel(ways, wishes.payload, wishes.window)
     laid = laid_out(net, ways, model)
     known: dict[tuple[int, int], Built] = {}
     if laid is None or wishes.apart:
@@ -190,7 +195,7 @@ def _go(work: Work, built: Built) -> bool:
 
         def tell() -> None:
             nonlocal done
-            now = int(built.state.counts[fluid.PLANNED]) // 2
+            now = int(built.state.counts[PLANNED]) // 2
             progress.advance(now - done)
             done = now
 
@@ -207,7 +212,7 @@ def _built(
     """The state of all that is not known, and the code that moves it."""
     net, builder = classes.net, Builder(classes)
     lanes = FlowLanes(builder, model) if laid is None else None
-    lane_of = alike_lanes(builder, laid) if laid is not None else _no_lane
+    lane_of = alike_lanes(builder, laid, wishes.window) if laid is not None else _no_lane
     keyed = {key for key, _kind in known}
     for number, key in enumerate(net.key_of):
         colours = classes.hops_of_key[key]
@@ -246,7 +251,9 @@ def _alone(classes: Classes, laid: Sequence[Laid], key: int, kind: int, wishes: 
     """One collective on its own, from the moment at which its ranks come to it."""
     builder = Builder(classes)
     builder.add(
-        0, alike_lanes(builder, laid), [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)]
+        0,
+        alike_lanes(builder, laid, wishes.window),
+        [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)],
     )
     built, module = _ready(builder, MOST_IN_LISTS)
     work = Work(built, module, [], wishes.latency_ns, {})

@@ -11,16 +11,15 @@ from simulation.network.flow_level.ways import Ways
 from simulation.topology.fabric import SWITCH
 
 ALL_PAIRS = 64  # GPUs up to which the window is looked for among all pairs
-# What recorded runs of ns-3 took beyond the flow level, in percent (docs/data/simulation/levels.csv): least and most.
-MARKED_PERCENT = (15, 70)
-DRIFT_PERCENT = (3, 12)
+MARKS, COLLISIONS, DRIFT, SURE = "marks", "collisions", "drift", "sure"
+# By how much recorded runs of ns-3 took longer at most, in percent (docs/data/simulation/levels.csv).
+LONGER_PERCENT = {MARKS: 61, COLLISIONS: 26, DRIFT: 9, SURE: 1}
 
 
 class Queue(NamedTuple):
-    """A full port, the flows that share it, the queue that their windows can make, its ECN threshold (bytes)."""
+    """A full port, the queue that the windows of its flows can make, and its ECN threshold (bytes)."""
 
     port: int
-    flows: int
     queue: int
     threshold: int
 
@@ -45,42 +44,46 @@ def window_of(ways: Ways, gpus: int, payload: int) -> Window:
     return best
 
 
-def queues(run: FlowRun, ways: Ways, conf: NetworkConf) -> list[Queue]:
-    """The ports of switches where ECN would mark: so many flows share them that their windows make a long queue."""
-    window = window_of(ways, run.job.ranks, conf.payload_bytes)
+def queues(run: FlowRun, ways: Ways, conf: NetworkConf, window: Window) -> list[Queue]:
+    """The ports of switches where ECN would mark: the windows of the flows that share them make a long queue."""
     found: dict[int, Queue] = {}
-    for port, flows in _full_ports(run):
+    for port, held in _full_ports(run):
         bps = ways.link(port).bps
         if ways.roles[ways.owner(port)] != SWITCH or not conf.ecn or bps not in conf.kmin:
             continue
-        queue = flows * window.size - window.rtt_ns * bps // BITS
+        queue = held - window.rtt_ns * bps // BITS
         threshold = int(conf.kmin[bps] * 1000)
         if queue > threshold:
-            found[port] = Queue(port, flows, queue, threshold)
+            found[port] = Queue(port, queue, threshold)
     return sorted(found.values(), key=lambda each: -each.queue)
 
 
 def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
-    """The ports that are full at some moment, with the most flows that share one then."""
+    """The ports that are full at some moment, with the most bytes that may queue up before one."""
     for built in (run.work.built, *run.known.values()):
-        for port, flows in zip(built.ports, built.state.peak_flows, strict=False):
-            if flows:
-                yield port, int(flows)
+        for port, held in zip(built.ports, built.state.peak_held, strict=False):
+            if held:
+                yield port, int(held)
 
 
-def drifts(run: FlowRun, ways: Ways) -> bool:
-    """Whether rings have hops of several speeds: a small delay then grows, which no flow model shows."""
-    net = run.classes.net
+def weakness(run: FlowRun, ways: Ways, marked: list[Queue]) -> str:
+    """What a flow model cannot follow in a run: MARKS, COLLISIONS, DRIFT, or nothing (SURE)."""
+    if marked:
+        return MARKS
+    net, waits = run.classes.net, False
     slowest: dict[tuple[int, int], int] = {}
+    drifting = False
     for colour in run.classes.first_hop:
         hop = run.classes.hop(colour)
         for parent, _shift in hop.parents:
+            waits = True
             speeds = set()
             for each in (hop, net.hops[parent]):
                 pair = each.source, each.target
                 if pair not in slowest:
                     slowest[pair] = round_trip(ways, *pair, 1)[1]
                 speeds.add(slowest[pair])
-            if len(speeds) > 1:
-                return True
-    return False
+            drifting = drifting or len(speeds) > 1
+    if waits and run.collide:
+        return COLLISIONS
+    return DRIFT if drifting else SURE

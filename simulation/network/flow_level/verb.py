@@ -9,7 +9,16 @@ from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
 from simulation.network.flow_level.simulate import FlowRun, FlowWishes, simulate
-from simulation.network.flow_level.trust import DRIFT_PERCENT, MARKED_PERCENT, Queue, drifts, queues
+from simulation.network.flow_level.trust import (
+    COLLISIONS,
+    DRIFT,
+    LONGER_PERCENT,
+    MARKS,
+    Queue,
+    queues,
+    weakness,
+    window_of,
+)
 from simulation.network.flow_level.ways import Ways
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
@@ -25,9 +34,15 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     _check_options(arguments)
     request = read_request(arguments)
     ways = Ways(request.fabric, arguments.routing)
-    wishes = FlowWishes(request.wishes.latency_ns, request.wishes.conf.payload_bytes, request.wishes.slowness)
-    run = simulate(ways, request.job, wishes, str(request.topology))
+    run = simulate(ways, request.job, flow_wishes(request, ways), str(request.topology))
     return _summary(request, run, ways)
+
+
+def flow_wishes(request: NetworkRequest, ways: Ways) -> FlowWishes:
+    """What of a request the flow level follows."""
+    wishes, payload = request.wishes, request.wishes.conf.payload_bytes
+    window = window_of(ways, request.job.ranks, payload)
+    return FlowWishes(wishes.latency_ns, payload, window.size, wishes.slowness)
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
@@ -51,7 +66,7 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
         "routing": ways.routing,
         "complete": run.complete,
         "flows": run.flows,
-        "flows_simulated": run.simulated_all,
+        "flows_simulated": run.simulated,
         "seconds": round(run.seconds, 3),
         "makespan_us": makespan,
         "mean_over_ranks_us": mean,
@@ -60,7 +75,7 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
         "iteration_us": max(run.finished) / 1000,
     }
     lines = [
-        f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated_all} simulated in {run.seconds:.2f} s",
+        f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated} simulated in {run.seconds:.2f} s",
         *request.notes,
         f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; iteration of rank 0 "
         f"{data['iteration_of_rank_0_us']:.3f} us",
@@ -68,7 +83,7 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
     if not written:
         lines.append(f"no fct.txt and no links.csv: they are written for at most {MOST_LINES} flows")
     lines += _assumed(request, run, data)
-    lines += _trust(request, run, ways, data)
+    lines.append(_trust(request, run, ways, data))
     rows.write(run)
     if written:
         write_flows(flows, run, ways, request.wishes.conf.payload_bytes)
@@ -108,29 +123,27 @@ def _lossy(fabric: Fabric) -> int:
     return sum(float(text.error_rate) > 0 for text in fabric.texts)
 
 
-def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, JsonValue]) -> list[str]:
-    marked = queues(run, ways, request.wishes.conf)
-    drifting = not marked and drifts(run, ways)
-    data["marks_expected"] = bool(marked)
-    data["rings_drift"] = drifting
-    if marked:
-        return [f"not to be trusted: {_told(marked, request.fabric, ways)}; --level packet follows them"]
-    if drifting:
-        low, high = DRIFT_PERCENT
-        return [
-            f"a best case: rings with hops of several speeds drift apart, typically {low} to {high} % longer; "
-            "--level packet --seeds 8 gives the band"
-        ]
-    return ["no queue reaches an ECN threshold, no ring has hops of several speeds: within 0.5 % of the packet level"]
+def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, JsonValue]) -> str:
+    """How far the result can be trusted."""
+    window = window_of(ways, request.job.ranks, request.wishes.conf.payload_bytes)
+    marked = queues(run, ways, request.wishes.conf, window)
+    weak = weakness(run, ways, marked)
+    longer = LONGER_PERCENT[weak]
+    data |= {"marks_expected": bool(marked), "weakness": weak, "longer_at_most_percent": longer}
+    recorded = f"recorded runs of ns-3 took up to {longer} % longer"
+    if weak == MARKS:
+        return f"not to be trusted: {_told(marked, request.fabric, ways)}; {recorded}; --level packet follows marks"
+    if weak == COLLISIONS:
+        return f"a best case: each step of a ring takes a way of its own, and some collide; {recorded}"
+    if weak == DRIFT:
+        return f"a best case: hops of several speeds let rings drift apart; {recorded}; --level packet gives the band"
+    return f"no queue reaches an ECN threshold, no ring drifts apart: {recorded}"
 
 
 def _told(marked: list[Queue], fabric: Fabric, ways: Ways) -> str:
-    named = names(fabric, tiers(fabric))
-    worst = marked[0]
+    named, worst = names(fabric, tiers(fabric)), marked[0]
     ends = f"{named[ways.owner(worst.port)]} to {named[ways.peer[worst.port]]}"
-    low, high = MARKED_PERCENT
     return (
-        f"ECN marks expected at {counted(len(marked), 'port')}, most at {ends}, where {worst.flows} flows make a "
-        f"queue of up to {worst.queue // 1000} KB beside a threshold of {worst.threshold // 1000} KB; "
-        f"with marks recorded runs took {low} to {high} % longer"
+        f"ECN marks expected at {counted(len(marked), 'port')}, most from {ends}, where up to {worst.queue // 1000} KB "
+        f"queue up beside a threshold of {worst.threshold // 1000} KB"
     )

@@ -82,16 +82,16 @@ class Ways:
             ports = inside or ports
         return sorted(ports, key=lambda port: (-peer[port], port))
 
-    def _nearer(self, node: int, target: int) -> set[int]:
+    def _nearer(self, node: int, target: int) -> frozenset[int]:
         """The neighbours of a node that are nearer to a target than all others."""
         ends = self.switches_of(target)
         layers = self._layers.setdefault(ends, _Layers(ends))
         around, level = self.switches_of(node), 0
         while True:
             while level >= len(layers.levels):
-                grown = set().union(*(self.switches_of(each) for each in layers.levels[-1])) - layers.seen
+                grown = set[int]().union(*(self.switches_of(each) for each in layers.levels[-1])) - layers.seen
                 if not grown:
-                    return set()
+                    return frozenset()
                 layers.levels.append(grown)
                 layers.seen |= grown
             nearer = around & layers.levels[level]
