@@ -50,4 +50,5 @@ def test_what_bash_offers(words: list[str], offered: list[str], script: str) -> 
 def test_every_command_and_run_is_offered(script: str) -> None:
     for name in ("run", "check", "resume", "verify", "list", "completion"):
         assert f'        "{name}") words="' in script
-    assert script.count("/result/'run*'") == len(("resume", "collect", "status", "attach", "stop", "clean", "verify"))
+    of_a_run = ("resume", "collect", "status", "attach", "stop", "clean", "verify", "drain", "undrain")
+    assert script.count("/result/'run*'") == len(of_a_run)
