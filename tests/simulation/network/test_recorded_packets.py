@@ -11,11 +11,20 @@ import pytest
 
 from simulation.cli import main
 from simulation.network.outcome import NetworkRun
-from simulation.network.packets import simulate
 from simulation.network.routing import ports_of, routes_of, window_bytes
 from simulation.network.tables import IterationTimes
 from simulation.topology.reading import read
-from tests.simulation.network.recordings import DATA, Times, arguments, ours, recorded, recordings, request, times_of
+from tests.simulation.network.recordings import (
+    DATA,
+    Times,
+    arguments,
+    ours,
+    recorded,
+    recordings,
+    request,
+    simulated,
+    times_of,
+)
 
 SEEDS = range(8)
 # Every flow takes as long as in ns-3, to the nanosecond, and the table of the rows is the same, byte for byte.
@@ -197,5 +206,5 @@ def test_a_permutation_of_the_servers_changes_nothing(tmp_path: Path) -> None:
     words = arguments(recording, tmp_path)
     words[words.index("-n") + 1] = str(folder)
     found = request(words)
-    run = simulate(found.fabric, found.job, found.wishes)
+    run = simulated(found)
     assert times_of(run).counted == recorded("tp8_ag_A100").counted
