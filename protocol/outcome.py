@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from common.charts.chart import Chart
 from protocol.masking import mask_config
 
 Better = Literal["higher", "lower"]
@@ -177,9 +178,9 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """An SVG element, for the report only. The benchmark escapes data from hosts in it."""
+    """A chart, for the report only."""
 
-    svg: str
+    chart: Chart
 
 
 Block = Paragraph | Preformatted | Table | Picture

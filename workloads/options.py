@@ -9,6 +9,7 @@ from typing import Any
 from workloads import dialects
 from workloads.dialects.framework import presets as models
 from workloads.job import presets
+from workloads.job.errors import ParameterError
 from workloads.job.parameters import (
     DEEPSPEED_DEFAULTS,
     DEFAULTS,
@@ -286,6 +287,19 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
                 count = max(count, args.pipeline_model_parallel)
             merged["global_batch"] = count * ranks * args.micro_batch
     return WorkloadArgs(**merged)
+
+
+def described(given: dict[str, Any], target: str, dialect: str) -> WorkloadArgs:
+    """The job that the options of `add_to` describe; `model_size` is taken out of them.
+
+    Raises:
+        ParameterError: there is no such preset.
+    """
+    model_size = given.pop("model_size", None)
+    try:
+        return resolve(given, model_size, target, dialect)
+    except ValueError as error:
+        raise ParameterError([str(error)]) from None
 
 
 def note_idle(given: Iterable[str], args: WorkloadArgs, dialect: str, target: str) -> None:

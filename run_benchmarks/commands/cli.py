@@ -48,7 +48,9 @@ from run_benchmarks.commands.run_reference import existing_run, find_run, settin
 from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, guard_console, print_table, say
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.session.allocation import allocated
 from run_benchmarks.session.preparation import connected, prepare
 from run_benchmarks.session.run_folder import OWNER_FILE, new_run_id, owner_of, result_root
 from run_benchmarks.settings.host_selection import selected
@@ -213,8 +215,8 @@ def plan(
 @selecting
 def check(asked: Request) -> None:
     """Check all hosts in parallel, changing nothing; exit code 3 if one cannot take part."""
-    prepared = prepare(asked.settings(), new_run_id())
-    with connected(prepared.settings.cluster) as reached:
+    planned = prepare(asked.settings(), new_run_id())
+    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
     show_reports(reports)
     failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
@@ -264,9 +266,9 @@ def clean(
     else:
         settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
     owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
-    prepared = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
-    cleaning.check_run(folder, prepared.plan)
-    with connected(prepared.settings.cluster) as hosts:
+    planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
+    cleaning.check_run(folder, planned.plan)
+    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
         say(f"{host}: removed {', '.join(removed) or 'nothing'}")
@@ -305,5 +307,8 @@ def main() -> None:
     except (JournalError, verification.NoRunError) as error:
         complain(str(error))
         sys.exit(EXIT_USAGE)
+    except AllocationError as error:
+        complain(str(error))
+        sys.exit(EXIT_CHECK)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

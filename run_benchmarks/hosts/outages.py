@@ -32,7 +32,8 @@ class OutOfReachError(LinkLostError):
 class Patience:
     """How long an answer of a host is waited for: `limit` seconds by the clock `now`, or until `is_over`.
 
-    `tell` receives each outage as it begins; `check` raises what ends the run.
+    `tell` receives each outage as it begins; `check` raises what ends the run; `slept`: the seconds in which this
+    process could not run, which `now` leaves out.
     """
 
     limit: float = 0.0
@@ -40,6 +41,7 @@ class Patience:
     check: Callable[[], None] = lambda: None
     tell: Callable[[str], None] = lambda _: None
     now: Callable[[], float] = lambda: time.monotonic()
+    slept: Callable[[], float] = lambda: 0.0
 
 
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
@@ -67,7 +69,7 @@ class Reconnecting:
         self._heard = self._patience.now(), _now_ms()
 
     def run(self, action: Callable[[], ValueT]) -> ValueT:
-        """Run the action; where its answer is lost on the way, reconnect and run it again.
+        """Run the action; where its answer is lost on the way, or not awaited, reconnect and run it again.
 
         The action may run any number of times, also after it took effect.
 
@@ -77,12 +79,17 @@ class Reconnecting:
             HostError: whatever the action raises; of an outage, if the host answers and the action does not.
         """
         while True:
-            began = self._patience.now()
+            began, slept = self._patience.now(), self._patience.slept()
             try:
                 result = action()
             except HostError as error:
-                is_final = self._patience.limit <= 0 or self._patience.is_over()
-                if is_final or not _is_outage(error, self._host):
+                if self._patience.limit <= 0 or self._patience.is_over():
+                    raise
+                if self._patience.slept() != slept:  # its answer may have come while nobody listened
+                    self._patience.tell(f"{self._host.name}: asked again, since the controller itself was suspended")
+                    refusal(self._host)
+                    continue
+                if not _is_outage(error, self._host):
                     raise
                 self._wait(error, began)
             else:

@@ -10,8 +10,10 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from common.charts.chart import Chart
+from common.charts.page import document, figure
+from common.printable import printable
 from run_benchmarks.console.console import LOG
-from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.outcomes import report_blocks
 from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
@@ -26,9 +28,9 @@ def _harmless(value: object) -> object:
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
-def _drawn(svg: str) -> Markup:
-    """A picture of ours, whose texts may be a host's."""
-    return Markup(printable(svg))
+def _drawn(chart: Chart) -> Markup:
+    """A chart, whose texts may be a host's, as an element of the page."""
+    return Markup(figure(chart))
 
 
 @functools.cache
@@ -57,13 +59,14 @@ def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) ->
     path = result_dir / "report.html"
     template = _template()
     try:
-        page = template.render(run=run, rounds=_by_case(run, rounds))
+        page = document(f"ClusterDyno {run.run_id}", template.render(run=run, rounds=_by_case(run, rounds)))
         page.encode("utf-8")
     except Exception as error:  # noqa: BLE001 - a page without what hosts sent is better than none
         LOG.warning(
             "The report is without the measurements, which cannot be shown: %s: %s", type(error).__name__, error
         )
-        page = template.render(run=_bare_run(run), rounds=_by_case(run, [_bare(record) for record in rounds]))
+        body = template.render(run=_bare_run(run), rounds=_by_case(run, [_bare(record) for record in rounds]))
+        page = document(f"ClusterDyno {run.run_id}", body)
     write_text(path, page)
     return path
 

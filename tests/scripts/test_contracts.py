@@ -61,7 +61,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "training.benchmarks.network.pytorch.measuring.output",
             "Operations of the network benchmark",
         ),
-        ("training/benchmarks/aicb/pytorch/stage.py", "training.benchmarks.aicb.cli", "The executor and the measuring"),
+        ("workloads/options.py", "workloads.commands.show", "The rooms of the descriptions"),
         (
             "training/benchmarks/driver/training/settings/division.py",
             "training.benchmarks.driver.training.proof.replicas",

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
 from workloads import options
+from workloads.cli import main
 from workloads.dialects.framework import presets, schedule
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.placement import RankPlacement

@@ -180,6 +180,21 @@ class WorkloadArgs:
         """Whether computation rows are part of the workload."""
         return self.computation_enable or self.aiob_enable
 
+    def in_short(self) -> str:
+        """Which job it is, in a few words: framework, model, ranks and how they are divided."""
+        if self.frame == "collective_test":
+            return f"{self.test_comm} of {self.world_size} ranks"
+        sizes = {
+            "tp": self.tensor_model_parallel_size, "pp": self.pipeline_model_parallel,
+            "ep": self.expert_model_parallel_size,
+        }  # fmt: skip
+        model = self.model_name or f"{self.num_layers} layers of width {self.hidden_size}"
+        zero = f" ZeRO {self.stage}" if self.frame == "DeepSpeed" else ""
+        divided = ", ".join(
+            [f"{self.world_size} ranks", *(f"{name} {size}" for name, size in sizes.items() if size > 1)]
+        )
+        return f"{self.frame}{zero}, {model}, {divided}"
+
     def to_dict(self) -> dict[str, Any]:
         """Every parameter by name, for a record beside the workload."""
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -131,3 +131,19 @@ def test_a_run_that_has_to_end_waits_for_nobody() -> None:
     with pytest.raises(LinkLostError):
         across_outages(host(3), Action(LOST), Patience(limit=30, is_over=lambda: True))
     assert time.monotonic() == 0
+
+
+@pytest.mark.parametrize("error", [LOST, DeadlineError("h", ["sleep"], 5, ""), CommandError("h", ["false"], 137, "")])
+def test_what_nobody_listened_to_is_asked_again(error: HostError) -> None:
+    """The controller itself was suspended while the action ran: its deadline passed, and the host is no worse."""
+    slept, noted, told, errors = [0.0], list[Outage](), list[str](), [error]
+
+    def action() -> str:
+        if errors:
+            slept[0] += 40.0
+            raise errors.pop()
+        return "done"
+
+    patience = Patience(limit=30, slept=lambda: slept[0], tell=told.append)
+    assert across_outages(host(1), action, patience, noted.append) == "done"
+    assert noted == [] and told == ["h: asked again, since the controller itself was suspended"]

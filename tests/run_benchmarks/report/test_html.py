@@ -24,6 +24,7 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.links: list[str] = []
         self.text = ""
+        self.file = file
         self._open: list[str] = []
         self.feed(file.read_text(encoding="utf-8"))
         self.close()
@@ -51,11 +52,9 @@ def test_nothing_of_a_host_controls_a_terminal_or_reverses_the_page(tmp_path: Pa
     page = write_report(tmp_path, run_record({evil: 1.5}), [record]).read_text()
     assert not set(page) & set("\x1b\x07\u202e\x9b"), page
     assert page.count(r"\x1b]52;c;YQ==\x07\u202e\x9b2J") >= 4 and "device 0: \\x1b" in page
-    template = _template().environment.from_string("{{ svg | drawn }}{{ words }}{{ number }}")
-    drawn = template.render(svg=f"<svg><text>{evil}</text></svg>", words=[evil], number=1.5)
-    assert (
-        drawn.startswith("<svg><text>\\x1b]52") and not set(drawn) & set(evil[:1] + "\u202e") and drawn.endswith("1.5")
-    )
+    template = _template().environment.from_string("{{ words }}{{ number }}")
+    drawn = template.render(words=[evil], number=1.5)
+    assert "x1b]52" in drawn and not set(drawn) & set(evil[:1] + "\u202e") and drawn.endswith("1.5")
 
 
 def test_a_run_that_passed(tmp_path: Path) -> None:

@@ -137,8 +137,8 @@ class NetworkOutcome(DefaultOutcome):
         if view is None:
             return ()
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in view.sentences]
-        if view.plot:
-            blocks.append(Picture(svg=view.plot))
+        if view.plot is not None:
+            blocks.append(Picture(chart=view.plot))
         if view.matrix:
             blocks.append(matrix_table(view))
         elif view.analysis is not None and view.analysis.groups:

@@ -1,4 +1,4 @@
-"""Turns a round of the network benchmark into sentences, the host x host matrix, groups, a plot, nccl-tests' table."""
+"""Turns a round of the network benchmark into sentences, the host x host matrix, groups, a chart, nccl-tests' table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from common.svg import sweep_svg
+from common.charts.chart import Curves
+from common.charts.sweep import sweep
 from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.reporting import table
@@ -33,13 +34,13 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis, an SVG plot."""
+    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis, a sweep's chart."""
 
     sentences: tuple[str, ...]
     analysis: Analysis | None
     hosts: tuple[str, ...]
     matrix: tuple[tuple[MatrixCell | None, ...], ...]
-    plot: str
+    plot: Curves | None
 
 
 # Views that are kept: sentences, console and report need that of each round.
@@ -183,13 +184,11 @@ def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)
 
 
-def _plot(steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
-    """busbw over message size where all ranks swept two sizes or more, and what was advertised; empty otherwise."""
+def _plot(steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> Curves | None:
+    """busbw over message size where all ranks swept two sizes or more, and what was advertised; None otherwise."""
     points = [point for step in steps if (point := _point(step)) is not None]
-    if len({size for size, _ in points}) < 2:
-        return ""
     advertised = advertised_gbps(config.get("expected_link"), config.get("expected_links", 1))
-    return sweep_svg({"busbw": points}, "busbw, GB/s, over message size", advertised=advertised)
+    return sweep("Bus bandwidth over message size", {"busbw": points}, advertised=advertised)
 
 
 def _point(step: Mapping[str, Any]) -> tuple[int, float] | None:
