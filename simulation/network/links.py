@@ -38,9 +38,18 @@ def busiest(fabric: Fabric, run: NetworkRun, most: int) -> list[BusyLink]:
 
 
 def _shares(run: NetworkRun, bps: Ints) -> Floats:
-    """By port and bin; bins after the last end are left out. A packet counts in the bin in which it begins."""
+    """By port and bin; bins after the last end are left out.
+
+    A packet was counted in the bin in which it begins: what does not fit into that one is in the next.
+    """
     bins = min(run.usage.shape[1], max(1, -(-int(max(run.end.max(initial=0), run.finished.max())) // run.bin_ns)))
-    return np.minimum(run.usage[:, :bins] * 8e9 / bps[:, None] / run.bin_ns, 1.0)
+    wanted = run.usage[:, :bins] * 8e9 / bps[:, None] / run.bin_ns
+    left = np.zeros(len(wanted))
+    for place in range(bins):
+        left += wanted[:, place]
+        wanted[:, place] = np.minimum(left, 1.0)
+        left -= wanted[:, place]
+    return wanted
 
 
 def table(fabric: Fabric, run: NetworkRun) -> Iterator[str]:

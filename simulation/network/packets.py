@@ -32,11 +32,11 @@ class Network(NamedTuple):
     conf: NetworkConf
 
 
-def network_of(fabric: Fabric, conf: NetworkConf, ranks: int) -> Network:
-    """The network as packets see it; `ranks` are those that take part."""
+def network_of(fabric: Fabric, conf: NetworkConf) -> Network:
+    """The network as packets see it."""
     ports = ports_of(fabric, conf.error_rate)
     routes = routes_of(fabric, ports)
-    window, _rtt = window_bytes(ports, routes, ranks, conf.payload_bytes)
+    window, _rtt = window_bytes(ports, routes, fabric.gpus, conf.payload_bytes)
     return Network(fabric, ports, routes, window, state.port_records(ports, list(fabric.roles), conf), conf)
 
 

@@ -52,7 +52,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
 
 
 def _network(request: NetworkRequest) -> Network:
-    network = network_of(request.fabric, request.wishes.conf, request.job.ranks)
+    network = network_of(request.fabric, request.wishes.conf)
     _check_routes(request, network)
     return network
 

@@ -36,6 +36,7 @@ class Recording(TypedDict):
     max_rtt_ns: int | None
     csv: str
     flows: int
+    makespans_us: list[float]
 
 
 class Times(NamedTuple):
@@ -99,7 +100,7 @@ def ours(recording: Recording, folder: Path, seed: int = 0) -> NetworkRun:
 
 def simulated(found: NetworkRequest, seed: int = 0) -> NetworkRun:
     """The packet-level run of a request."""
-    network = network_of(found.fabric, found.wishes.conf, found.job.ranks)
+    network = network_of(found.fabric, found.wishes.conf)
     return simulate(network, found.job, found.wishes._replace(seed=seed))
 
 

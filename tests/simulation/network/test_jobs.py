@@ -77,14 +77,16 @@ def test_a_pipeline_takes_as_long_as_its_schedule_says(
     transfer = sum(us for _source, _target, us in transfers) / len(transfers)
     wanted = run_schedule(schedule, STAGES, BATCHES, chunks, 20.0, 40.0, transfer).makespan
     assert found == pytest.approx(wanted, rel=0.02)
-    assert took([*words, "--fast-forward", *(["--vpp", "2"] if chunks == 2 else [])], capsys) == found
+    assert took([*words, "--fast-forward", *(["--vpp", "2"] if chunks == 2 else [])], capsys) == pytest.approx(
+        found, rel=0.005
+    )
 
 
 def test_stages_that_do_not_fit_are_named(fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = pipeline(tmp_path)
     text = path.read_text(encoding="utf-8")
     for old, new, message in [
-        ("ga: 4", "ga: 3", "no so many equal micro-batches"),
+        ("ga: 4", "ga: 5", "no so many equal micro-batches"),
         ("pp_comm: 10000", "pp_comm: 0", "must be the bytes of a transfer"),
     ]:
         path.write_text(text.replace(old, new), encoding="utf-8")
@@ -115,7 +117,9 @@ def test_a_straggler_costs_what_it_computes_longer(
 ) -> None:
     job = data_parallel(tmp_path / "job.txt")
     words = ["-n", str(fabric), "-r", f"{tmp_path}/s-", "-w", f"{job}@0-1"]
-    assert took([*words, "--straggler", "1:1.3"], capsys) == pytest.approx(took(words, capsys) + 0.3 * 30, abs=0.01)
+    sound, slow = took(words, capsys), took([*words, "--straggler", "1:1.3"], capsys)
+    # It sends its first two pieces at once then: one of them may take a step longer, here 5 us.
+    assert 0.3 * 30 <= slow - sound <= 0.3 * 30 + 5
     for wrong in ("9:2", "1:0.5", "one:2"):
         assert main(["network", *words, "--straggler", wrong]) == 2
         assert "--straggler" in capsys.readouterr().err

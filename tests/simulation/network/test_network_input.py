@@ -45,7 +45,7 @@ def test_a_wrong_option_is_named(
     ("text", "message"),
     [
         (HEADER.replace("all_gpus: 8", "all_gpus: 64") + ROW, "has 8 GPUs"),
-        (HEADER.replace("pp: 1", "pp: 2") + ROW, "stages are not simulated yet"),
+        (HEADER.replace("pp: 1", "pp: 2").replace("8 ep", "4 ep") + ROW, "pp_comm: 0"),
         (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_PP"), "PP: has no flows"),
         (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "'SCATTER' is none of"),
         (HEADER + "L -1 1000\n", "fields where 12 are expected"),
