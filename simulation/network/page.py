@@ -14,7 +14,7 @@ from simulation.network.routing import ports_of
 from simulation.network.timeline import BESIDE, COMPUTE, spans
 
 MOST_RANKS, MOST_LINKS, CURVES, MOST_STEPS, POINTS = 128, 10, 3, 200, 200
-WIDE = 1000  # of a timeline
+WIDE, JOINED = 1000, 0.3  # of a timeline; what is not further apart is drawn as one
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
     "svg{width:100%;height:auto;font-size:12px;fill:currentColor}table{border-collapse:collapse}"
@@ -48,14 +48,17 @@ def _timeline(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
     kinds = {COMPUTE: 0}
     rows = []
     for rank in ranks[:MOST_RANKS]:
-        paths: dict[int, list[str]] = {}
+        drawn: dict[int, list[list[float]]] = {}
         for span in spans(request.job, run, request.wishes.slowness, rank):
             if span.track == BESIDE:
                 continue
-            wide = (span.end - span.begin) * WIDE / ends
-            piece = f"M{span.begin * WIDE / ends:.2f} 0h{wide:.2f}v1h-{wide:.2f}z"
-            paths.setdefault(kinds.setdefault(span.kind, len(kinds)), []).append(piece)
-        rows.append((str(rank), {kind: "".join(each) for kind, each in paths.items()}))
+            begin, end = span.begin * WIDE / ends, span.end * WIDE / ends
+            own = drawn.setdefault(kinds.setdefault(span.kind, len(kinds)), [])
+            if own and begin - own[-1][1] < JOINED:
+                own[-1][1] = end
+            else:
+                own.append([begin, end])
+        rows.append((str(rank), {kind: "".join(_box(*each) for each in own) for kind, own in drawn.items()}))
     shades = [svg.color(number) for number in range(len(kinds))]
     names = "".join(
         f'<span class="swatch" style="background:{shade}"></span>{escape(kind)}'
@@ -64,6 +67,10 @@ def _timeline(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
     left = f" (the first {MOST_RANKS} of {len(ranks)})" if len(ranks) > MOST_RANKS else ""
     yield f"<h2>What each rank did{left}</h2><p>computation, or waiting for a collective of:{names}</p>"
     yield svg.timeline("what each rank did", rows, shades, f"{ends / 1000:.1f} us")
+
+
+def _box(begin: float, end: float) -> str:
+    return f"M{begin:.2f} 0h{end - begin:.2f}v1H{begin:.2f}z"
 
 
 def _links(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:

@@ -136,10 +136,10 @@ def _beside(answer: Summary, found: NetworkRun, theirs: EngineRun) -> Summary:
 
 def _check_routes(request: NetworkRequest, network: Network) -> None:
     """Every flow has a way; the first that has none is named."""
+    schedules = {id(each): each for collective in request.job.collectives for each in collective.schedules}
     ends = {
         (train.source, target)
-        for collective in request.job.collectives
-        for schedule in collective.schedules
+        for schedule in schedules.values()
         for source in schedule.sources
         for train in schedule.trains(source)
         for target in ((train.targets,) if isinstance(train.targets, int) else train.targets)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
+from simulation.network import event_heap
 from tests.simulation.network.recordings import DATA
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
@@ -82,3 +83,10 @@ def test_ranks_that_cannot_reach_one_another_are_named(tmp_path: Path, capsys: p
     apart.write_text("4 2 0 2 2 A100\n2 3\n0 2 100Gbps 0.0005ms 0\n1 3 100Gbps 0.0005ms 0\n", encoding="utf-8")
     error = refused(["-n", str(apart), "--op", "AllToAll", "--size", "1M"], tmp_path, capsys)
     assert "GPU 0 does not reach GPU 1" in error
+
+
+def test_what_is_compiled_is_compiled_again_when_its_modules_change() -> None:
+    """The folder of the compiled code is named for the modules that have some; numba looks at a caller's file alone."""
+    folder = Path(event_heap.__file__).parent
+    compiled = {path.stem for path in folder.glob("*.py") if "@jit" in path.read_text(encoding="utf-8")}
+    assert compiled | {"packet_state"} == set(event_heap.SOURCES)
