@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 def spans(job: Job, run: NetworkRun, slowness: Mapping[int, float], rank: int) -> Iterator[Span]:
-    """What a rank did, up to where the run ended."""
+    """What a rank did, up to where the run ended; `slowness`, dimensionless, is how many times as long it computes."""
     now, factor = 0, slowness.get(rank, 1.0)
     begins, ends = run.part_begin[:, rank].tolist(), run.part_end[:, rank].tolist()
     for phase in job.phases(rank):
