@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
@@ -25,6 +24,7 @@ PYTHON = ".venv/bin/python"
 EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
 COMPLETION = "completion"
 _UNREAD = object()
+_NONE: Mapping[str, str] = {}
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
 
 
@@ -114,8 +114,7 @@ def _nothing(_: VerbParser) -> None:
     """Add no options."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(NamedTuple):
     """A program of verbs. verbs: where each is, a module or `module:name`, which is imported when it is called.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
@@ -128,7 +127,7 @@ class Program:
     common: Callable[[VerbParser], None] = _nothing
     examples: Sequence[str] = ()
     abbreviates: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = _NONE
 
     @property
     def called(self) -> str:
@@ -141,6 +140,9 @@ class Program:
         if not words or words[0] in ("-h", "--help"):
             print(self.overview(), end="")
             return WORKED if words else WRONG_INPUT
+        if words == [COMPLETION]:
+            print(self.completion())
+            return WORKED
         former = _stop_at_termination()
         try:
             with _notes_on_stderr():
@@ -173,7 +175,21 @@ class Program:
             f"usage: {self.called} VERB [options]\n\n{self.purpose}\n\n{verbs}\n"
             + (f"Examples:\n\n{examples}\n" if examples else "")
             + f"Each verb has its own --help. {EXIT_CODES}\n"
+            + f"`source <({self.called} {COMPLETION})` completes them in bash.\n"
         )
+
+    def completion(self) -> str:
+        """What bash needs to complete verbs and options."""
+        from common.completion import script
+
+        words = {"": [*dict.fromkeys(verb.partition(" ")[0] for verb in self.verbs), COMPLETION, "--help"]}
+        for name in self.verbs:
+            first, _, second = name.partition(" ")
+            if second:
+                words.setdefault(first, []).append(second)
+            options = [each for action in self.parser(name)._actions for each in action.option_strings]
+            words.setdefault(name, []).extend(each for each in options if each.startswith("--"))
+        return script(self.module, 3, words)
 
     def verb(self, name: str) -> Verb:
         """A verb, imported now."""

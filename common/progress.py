@@ -18,11 +18,10 @@ STEP = 1 << 14  # items between two looks at the clock
 def watched(what: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
     """The items, with progress of how many of about `total` were taken."""
     with StepProgress(what, total) as progress:
-        step = min(STEP, max(1, total // 100))
         for number, item in enumerate(items, 1):
             yield item
-            if not number % step:
-                progress.advance(step)
+            if not number % STEP:
+                progress.advance(STEP)
 
 
 class StepProgress:

@@ -7,6 +7,7 @@ from workloads.job.parameters import SCRIPTS_NAMES
 VERBS = {
     "generate": "workloads.commands.generate:GENERATE",
     "simai": "workloads.commands.generate:SIMAI",
+    "job": "workloads.commands.generate:JOB",
     "suite": "workloads.commands.suite",
     "show": "workloads.commands.show:SHOW",
     "diff": "workloads.commands.show:DIFF",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.progress import watched
+from common.progress import StepProgress
 from workloads import dialects, naming
 from workloads.api import check
 from workloads.job.errors import ParameterError
@@ -124,11 +124,13 @@ def write_all(
     if problems:
         raise ParameterError(problems)
     written = []
-    for done, (number, args) in enumerate(watched("rows written", len(jobs), jobs), start=1):
-        made = chosen.workload(args) if target == "csv" else chosen.simai(args)
-        path = output_dir / f"{number:02d}-{naming.default_path(args, target, dialect).name}"
-        said = f"{len(made)} rows, {made.save(path)} bytes -> {path}"
-        written.append(WrittenRow(path, f"[{done}/{len(jobs)}] row {number} {args.model_name}: {said}"))
+    with StepProgress("rows written", len(jobs)) as progress:
+        for done, (number, args) in enumerate(jobs, start=1):
+            made = chosen.workload(args) if target == "csv" else chosen.simai(args)
+            path = output_dir / f"{number:02d}-{naming.default_path(args, target, dialect).name}"
+            said = f"{len(made)} rows, {made.save(path)} bytes -> {path}"
+            written.append(WrittenRow(path, f"[{done}/{len(jobs)}] row {number} {args.model_name}: {said}"))
+            progress.advance()
     return written
 
 

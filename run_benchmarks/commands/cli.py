@@ -15,6 +15,7 @@ from run_benchmarks.commands import (
     collecting,
     comparing,
     completion,
+    draining,
     import_flagperf,
     listing,
     starting,
@@ -43,6 +44,7 @@ from run_benchmarks.commands.options import (
     request,
     selecting,
 )
+from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
 from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.commands.trusting import trust_hosts
@@ -195,14 +197,19 @@ def plan(
     sets: SetOption = None,
     repeat: RepeatOption = None,
     settings: Annotated[bool, typer.Option("--settings", help="each case's settings and where each is set")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="the batch script and the steps that Slurm receives")] = False,
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="JobSets; not tried on a cluster")] = False,
 ) -> None:
     """Print what a run would do, as JSON, without touching a host; or the settings of its cases, as tables."""
     asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat).over(context.obj)
     prepared = prepare(asked.settings(), RUN_ID_SLOT)
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
-    shown = masked(prepared.plan)
-    if not settings:
+    if slurm:
+        print(slurm_script(prepared), end="")
+        return
+    shown = job_sets(prepared) if kubernetes else masked(prepared.plan)
+    if not settings or kubernetes:
         print(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     for each in shown["cases"]:
@@ -244,6 +251,8 @@ def diagnose(asked: Request) -> None:
 
 
 app.command()(collecting.collect)
+app.command()(draining.drain)
+app.command()(draining.undrain)
 app.command("compare")(comparing.compare_runs)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)

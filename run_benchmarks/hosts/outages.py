@@ -28,6 +28,9 @@ class OutOfReachError(LinkLostError):
     """A host was out of reach for longer than it may be."""
 
 
+FINAL = (HostKeyError, OutOfReachError)  # a host that answers so is not asked again
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patience:
     """How long an answer of a host is waited for: `limit` seconds by the clock `now`, or until `is_over`.
@@ -116,16 +119,16 @@ class Reconnecting:
         self._note((began_ms, _now_ms(), first))
         if silence is None:
             raise trouble
-        if isinstance(silence, HostKeyError):
+        if isinstance(silence, FINAL):
             raise silence from trouble
         name = self._host.name
         why = f"{first.removeprefix(f'{name}: ')}; connecting again: {silence.detail}"
         raise OutOfReachError(name, f"out of reach for {seconds:.0f} s ({why})") from trouble
 
     def _silence(self, until: float) -> HostError | None:
-        """Wait for the host until then, by the clock, or until it shows another key; returns why it does not answer."""
+        """Wait for the host until then, by the clock, or until its answer is FINAL; returns why it does not answer."""
         while (silence := refusal(self._host, HEARTBEAT_SECONDS)) is not None:
-            if isinstance(silence, HostKeyError) or self._patience.is_over() or self._patience.now() >= until:
+            if isinstance(silence, FINAL) or self._patience.is_over() or self._patience.now() >= until:
                 break
             time.sleep(RECONNECT_SECONDS)
         return silence

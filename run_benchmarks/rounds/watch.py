@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from protocol.node_record import NODE_EXIT_FILE
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.progress import LiveProgress
-from run_benchmarks.errors import ClusterDynoError, EngineSilentError, HostError, HostKeyError, LinkLostError
+from run_benchmarks.errors import ClusterDynoError, EngineSilentError, HostError, LinkLostError
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.outages import RECONNECT_SECONDS, OutOfReachError, Patience, Reconnecting
+from run_benchmarks.hosts.outages import FINAL, RECONNECT_SECONDS, Patience, Reconnecting
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
@@ -98,7 +98,7 @@ class Watch:
         outcome.heard_ms, heard = _now_ms(), self._clock.now()
         try:
             outcome.exit_code = self._exit_code(node)
-        except (OutOfReachError, HostKeyError) as error:
+        except FINAL as error:
             node.lost = outcome.lost = True
             outcome.error = str(error)
         except LinkLostError as error:
@@ -168,6 +168,7 @@ class Watch:
 
         Raises:
             HostKeyError: the host shows a key that is not its own.
+            OutOfReachError: the host is gone for good.
             LinkLostError: no answer came, also of an engine alone.
             TaskError: the task's runtime cannot say how it ended.
         """
@@ -178,7 +179,7 @@ class Watch:
             raise LinkLostError(node.plan.host, error.detail) from error
         if code is None:
             refused = refusal(node.host, min(HEARTBEAT_SECONDS, self._context.link_limit / 4))
-            if isinstance(refused, HostKeyError):
+            if isinstance(refused, FINAL):
                 raise refused
             if refused is not None:
                 raise LinkLostError(node.plan.host, "does not answer") from refused

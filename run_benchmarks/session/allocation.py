@@ -8,15 +8,17 @@ from contextlib import contextmanager
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain
-from run_benchmarks.hosts.slurm.jobs import Job
+from run_benchmarks.hosts.slurm.client import SlurmError
+from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job
 from run_benchmarks.hosts.slurm.node_names import folded
+from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.interruption import Interruption
 
 AROUND_US = ("SLURM_JOB_ID", "SLURM_JOBID")
-END_SECONDS = 60.0  # of the allocation's time, for stopping and collecting
-BLAMES_NODES = ("NODE_FAIL", "OUT_OF_MEMORY")  # ends of a job that are verdicts on its hosts
+END_SECONDS, END_SHARE = 60.0, 0.2  # of the allocation's time for stopping and collecting; at most this share of it
+BLAMES_NODES = (*FAILED_NODE, "OUT_OF_MEMORY")  # ends of a job that are verdicts on its hosts
 
 
 def request_of(prepared: PreparedRun) -> Request:
@@ -51,7 +53,8 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
             allocation.on_end = _ender(interruption)
             if job is not None and job.seconds_left is not None:
                 reason = f"the time of Slurm's job {allocation.number} is over"
-                interruption.end_within(job.seconds_left - END_SECONDS, reason)
+                margin = min(END_SECONDS, END_SHARE * job.seconds_left)
+                interruption.end_within(job.seconds_left - margin, reason)
         LOG.info("Nodes of Slurm's job %s: %s", allocation.number, folded(hosts))
         yield prepared.allocated(hosts, allocation)
     finally:
@@ -66,8 +69,26 @@ def _around_us() -> Allocation | None:
 
 def _of_our_own(prepared: PreparedRun, interruption: Interruption | None) -> Allocation:
     check: Callable[[], None] = (lambda: None) if interruption is None else interruption.check
-    limit = prepared.settings.cluster.SLURM_QUEUE_LIMIT
-    return obtain(request_of(prepared), limit=limit, check=check, tell=LOG.info)
+    cluster = prepared.settings.cluster
+    if not cluster.are_unnamed:
+        _refuse_out_of_service(cluster.HOSTS)
+    return obtain(request_of(prepared), limit=cluster.SLURM_QUEUE_LIMIT, check=check, tell=LOG.info)
+
+
+def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
+    """Refuse nodes that a job would wait for until somebody mends them.
+
+    Raises:
+        AllocationError: some are down or drained, or do not exist; with Slurm's reasons.
+    """
+    try:
+        found = states_of(hosts)
+    except SlurmError as error:
+        raise AllocationError(f"the nodes cannot be looked at: {error.detail}") from error
+    if unusable := [node.in_words for node in found if node.is_out_of_service]:
+        raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(unusable)}")
+    if unknown := sorted(set(hosts) - {node.name for node in found}):
+        raise AllocationError(f"Slurm knows no node {folded(unknown)}")
 
 
 def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tuple[str, ...]:

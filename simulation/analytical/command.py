@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from common.errors import InputProblems, MistakeList, input_problem
 from common.summary import JsonValue, Summary
+from common.units import rates_taken
 from common.whole_files import is_special, target, whole_file, write_whole
 from simulation.analytical.busbw_file import read_busbw
 from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
@@ -147,7 +148,9 @@ def _write(
 
         written.append(Path(beside + CHART_NAME))
         write_whole(written[-1], [chart_page(name, overview)])
-    return Summary(report_text(overview, evaluation.rows, written), about | {"files": [str(one) for one in written]})
+    text = report_text(overview, evaluation.rows, written)
+    text += rates_taken({"-nv": arguments.nvlink, "-nic": arguments.nic_busbw})
+    return Summary(text, about | {"files": [str(one) for one in written]})
 
 
 def _check_output(arguments: argparse.Namespace, path: Path) -> None:

@@ -1,16 +1,18 @@
-"""Writes the workload that parameters describe: the verbs `generate` and `simai`."""
+"""Writes the workload that parameters describe: the verbs `generate` and `simai`, and `job`, the parameters alone."""
 
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.command_line import VerbParser
+from common.command_line import FunctionVerb, VerbParser
 from common.summary import Summary
+from common.whole_files import write_whole
 from workloads import dialects, naming, options
 from workloads.api import generate, simai
 from workloads.formats import csvfile
 from workloads.formats.workload import Workload
-from workloads.job.errors import AicbError
+from workloads.job import rules
+from workloads.job.errors import AicbError, ParameterError
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,31 @@ class Writing:
         )
 
 
+def _add_job(parser: VerbParser) -> None:
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="FILE.yaml or FILE.json; - is stdout, in YAML"
+    )
+    parser.add_argument(
+        "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
+        help="whose ready-made models -m names (default: %(default)s)",
+    )  # fmt: skip
+    options.add_to(parser, dialects.named_in(parser.words))
+
+
+def _write_job(arguments: argparse.Namespace) -> Summary:
+    from workloads.job.description import text_of
+
+    given = vars(arguments)
+    output, dialect = given.pop("output"), given.pop("dialect")
+    args = options.described(given, "csv", dialect)
+    problems = [problem.text for problem in rules.check(args)]
+    if problems:
+        raise ParameterError(problems)
+    data = text_of(args, as_json=output.suffix == ".json").encode()
+    write_whole(output, [data], size=len(data))
+    return Summary(f"wrote {output}: {args.in_short()}", {"file": str(output), "job": args.to_dict()})
+
+
 def add_dialect(parser: argparse.ArgumentParser) -> None:
     """Add the options of all verbs that write by a dialect's rules."""
     parser.add_argument(
@@ -80,4 +107,7 @@ def _save(workload: Workload, path: Path, form: str | None) -> int:
 GENERATE = Writing("write a workload as CSV: every collective and GEMM with its group, size and stage", "csv")
 SIMAI = Writing(
     "write a workload as text for the SimAI simulator (aicb's frame collective_test: its micro test)", "simai"
+)
+JOB = FunctionVerb(
+    "write the description of a job, which every verb that needs a job reads as --job", _add_job, _write_job
 )

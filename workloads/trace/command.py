@@ -23,7 +23,7 @@ from workloads.rows.conversion import rows_of
 from workloads.trace import checks
 from workloads.trace.deep import deep_traces, depths, is_whole
 from workloads.trace.depth import depth_of
-from workloads.trace.job import TraceJob
+from workloads.trace.job import NAMES, OWN, TraceJob
 from workloads.trace.record import Trace, load
 
 HELP = "run Megatron-core, FSDP2 or DeepSpeed itself for one rank of any job on this machine; write what it sends"
@@ -36,8 +36,6 @@ KNOWN = {
 INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
 ROOT = Path(__file__).resolve().parents[2]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
-NAMES = {"activation_recompute": "recompute", "qk_nope_dim": "qk_head_dim", "qk_rope_dim": "qk_pos_emb_head_dim"}
-"""Parameters of generate that a job calls otherwise."""
 IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
 """Parameters that other fields of a job say."""
 OWN_HELP = {
@@ -65,6 +63,8 @@ def run(arguments: argparse.Namespace) -> Summary:
     given = vars(arguments)
     output: Path = given.pop("output")
     shallow = given.pop("layers_traced", None)
+    options.with_file(given)
+    given.setdefault("frame", "Megatron")
     stages = _stages(given)
     args = _resolved(given)
     options.note_idle(given, args, "framework", "csv")
@@ -104,10 +104,9 @@ def run(arguments: argparse.Namespace) -> Summary:
 
 def add_arguments(parser: VerbParser) -> None:
     """See Verb: the options of generate, and what only a trace has."""
-    ours = {field.name for field in fields(TraceJob)} | set(NAMES) | IMPLIED
+    ours = NAMES | IMPLIED
     options.add_to(parser, hidden={*options.idle_in("framework", "csv"), *options.OPTIONS} - ours)
     own = parser.add_argument_group("trace")
-    parser.set_defaults(frame="Megatron")
     frame = next(action for action in parser._actions if action.dest == "frame")
     frame.choices = checks.FRAMES
     frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
@@ -128,7 +127,7 @@ def add_arguments(parser: VerbParser) -> None:
     )  # fmt: skip
     known = {action.dest for action in parser._actions}
     for field in fields(TraceJob):
-        if field.name in known or field.name == "rank" or field.name in NAMES.values():
+        if field.name not in OWN or field.name in known or field.name == "rank":
             continue
         kind: Callable[[str], object] = KINDS.get(type(field.default), str)
         extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
@@ -160,7 +159,7 @@ def job_of(given: dict[str, Any]) -> TraceJob:
 
 
 def _job(given: dict[str, Any], args: WorkloadArgs) -> TraceJob:
-    ours = {field.name for field in fields(TraceJob)}
+    ours = set(NAMES)
     frame = given.get("frame", "Megatron")
     lost = _lost(args, ours)
     if lost:
@@ -170,8 +169,8 @@ def _job(given: dict[str, Any], args: WorkloadArgs) -> TraceJob:
         for name, value in args.to_dict().items()
         if name in ours and (name in given or value != getattr(DEFAULTS, name))
     }
-    values |= {own: getattr(args, name) for name, own in NAMES.items()}
-    values |= {"ffn_hidden_size": args.ffn_size, "q_lora_rank": args.q_lora_rank or None}
+    values |= {name: getattr(args, name) for name in ("activation_recompute", "qk_nope_dim", "qk_rope_dim")}
+    values |= {"ffn_hidden_size": args.ffn_size, "q_lora_rank": args.q_lora_rank}
     values |= {name: value for name, value in given.items() if name in ours}
     kind, _, path = values.get("routing", "").partition(":")
     if kind == "file":
@@ -198,7 +197,7 @@ def _resolved(given: dict[str, Any]) -> WorkloadArgs:
 
 def _lost(args: WorkloadArgs, ours: set[str]) -> list[str]:
     """Parameters that change what generate says and that a job has no place for."""
-    known = ours | set(NAMES) | IMPLIED | dialects.get("framework").without_effect(args, "csv")
+    known = ours | IMPLIED | dialects.get("framework").without_effect(args, "csv")
     return [name for name, value in args.to_dict().items() if name not in known and value != getattr(DEFAULTS, name)]
 
 

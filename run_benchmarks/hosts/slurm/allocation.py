@@ -14,11 +14,13 @@ from run_benchmarks.hosts.slurm import jobs
 from run_benchmarks.hosts.slurm.client import CANCEL_SECONDS, SlurmError, call
 from run_benchmarks.hosts.slurm.jobs import Job
 from run_benchmarks.hosts.slurm.node_names import count_of, expanded
+from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, batch_script
 
 QUERY_SECONDS = 5.0  # between two queries of the same controller
 FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
 POLL_SECONDS = 0.2
+PING_SECONDS = 5.0
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
 
@@ -57,6 +59,7 @@ class Allocation:
     def _ask(self) -> None:
         was_over = self._job is not None and self._job.is_over
         try:
+            call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
         except SlurmError:
             return
@@ -67,10 +70,19 @@ class Allocation:
             if found.is_over and not was_over and not self._is_given_back:
                 self.on_end(found)
 
-    def over(self) -> str:
-        """How its job ended, in words; "" while it is alive or nothing is known."""
+    def over(self, host: str) -> str:
+        """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
         job = self.job()
-        return job.end_in_words if job is not None and job.is_over else ""
+        if job is None or not job.is_over:
+            return ""
+        if job.state not in jobs.FAILED_NODE:
+            return job.end_in_words
+        try:
+            failed = [node for node in states_of(job.hosts or (host,)) if node.has_failed]
+        except SlurmError:
+            failed = []
+        own = [node.in_words for node in failed if node.name == host]
+        return "; ".join([*own, job.end_in_words, *([] if own else (node.in_words for node in failed))])
 
     def cpus(self, host: str) -> int:
         """How many processors the job has on a node.

@@ -136,7 +136,7 @@ class SlurmHost:
         return completed
 
     def _check_job(self, cause: Exception | None) -> None:
-        if over := self._allocation.over():
+        if over := self._allocation.over(self.name):
             raise JobOverError(self.name, over) from cause
 
     def hold_step(self, argv: Sequence[str], stdin: bytes, *, seconds: float, options: Sequence[str] = ()) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from run_benchmarks.hosts.slurm.client import SlurmError, call
-from run_benchmarks.hosts.slurm.node_names import expanded, folded
+from run_benchmarks.hosts.slurm.node_names import expanded
 
 # The reason stands last: it is a sentence that may hold any separator ("ReqNodeNotAvail, UnavailableNodes:n2").
 SQUEUE_FORMAT = "%i|%T|%N|%L|%S|%r"
@@ -28,6 +28,7 @@ ENDS = {
     "FAILED": "it failed",
     "COMPLETED": "it ended",
 }
+FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL")
 # A job that is accepted and never begins, whatever it waits for; transient reasons (Resources, Priority, nodes that are
 # away, BeginTime) are none of these.
 NEVER_BEGINS = (
@@ -179,19 +180,3 @@ def job_of(number: str) -> Job | None:
 def _last(jobs: Iterable[Job], number: str) -> Job | None:
     found = [job for job in jobs if job.id == number]
     return found[-1] if found else None
-
-
-def failed_nodes(hosts: Iterable[str]) -> dict[str, str]:
-    """The state and Slurm's reason of those nodes that are down or do not answer.
-
-    Raises:
-        SlurmError: slurmctld does not answer.
-    """
-    text = call(["sinfo", "--noheader", "--Node", f"--nodes={folded(hosts)}", "--format=%N|%T|%E"])
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, rest = line.partition("|")
-        state, _, reason = rest.partition("|")
-        if state.startswith(("down", "fail", "unknown")) or state.endswith("*"):
-            found[name] = f"{state}: {reason}" if reason.strip() not in ("", "none") else state
-    return found

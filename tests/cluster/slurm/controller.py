@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cluster.controller import Controller
+from run_benchmarks.plan.plan import round_folder
+from tests.cluster.controller import STEP_BEGIN, Controller
 from tests.cluster.faulty_project import LIGHT
 from tests.cluster.slurm.cluster import SlurmCluster
 
@@ -61,3 +62,14 @@ class SlurmController(Controller):
     def jobs(self) -> list[str]:
         """The ids of all jobs that have not ended."""
         return self.cluster.call(["squeue", "--noheader", "--format=%i"]).split()
+
+    def at_work(self, case: str, attempt: int = 1) -> bool:
+        """Whether a rank of that case's first round has begun its work, on any node."""
+        pattern = f"{self.logs}/.hosts/*/{case}/{round_folder(1, attempt)}/*_noderank0/rank0.out.log".lstrip("/")
+        found = (log for host in self.cluster.hosts for log in host.path("/").glob(pattern))
+        return any(STEP_BEGIN in log.read_text() for log in found)
+
+    def said(self, words: str) -> bool:
+        """Whether the log of the newest run has these words."""
+        run = self.newest_run()
+        return run is not None and (run / "run.log").exists() and words in (run / "run.log").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import cast
 
@@ -58,10 +59,16 @@ class Action:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time passes in the pauses alone."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    """Time passes in this thread's pauses alone; other threads keep theirs."""
+    now, mine, monotonic, sleep = [0.0], threading.get_ident(), time.monotonic, time.sleep
+
+    def pause(seconds: float) -> None:
+        if threading.get_ident() != mine:
+            return sleep(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0] if threading.get_ident() == mine else monotonic())
+    monkeypatch.setattr(time, "sleep", pause)
 
 
 def host(back: int, refusal: HostError | None = None) -> Host:

@@ -9,6 +9,7 @@ import pytest
 from run_benchmarks.hosts.slurm import allocation, client, jobs
 from run_benchmarks.hosts.slurm.jobs import Job, from_sacct, from_squeue, seconds_of
 from run_benchmarks.hosts.slurm.node_names import count_of, expanded, folded
+from run_benchmarks.hosts.slurm.nodes import from_sinfo
 
 RECORDED = Path(__file__).parents[2] / "data" / "slurm"
 PENDING = (RECORDED / "squeue_pending_reasons.txt").read_text().splitlines()
@@ -87,11 +88,16 @@ def test_an_end_is_slurmctld_s_and_else_that_of_the_accounts(
     assert (found and found.state) == state
 
 
-def test_nodes_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_down_has_failed_and_a_drained_one_is_out_of_service() -> None:
     lines = [line.split("|") for line in (RECORDED / "sinfo_N_down.txt").read_text().splitlines()]
     answer = "\n".join(f"{name}|{state}|{reason}" for name, state, _, reason, *_ in lines)
-    monkeypatch.setattr(jobs, "call", lambda argv: answer)
-    assert jobs.failed_nodes(["n1", "n2", "n3"]) == {"n3": "down*: Not responding"}
+    found = from_sinfo(f"{answer}\nn4|drained|clusterdyno run X: 2|3 of 4")
+    assert [node.name for node in found] == ["n1", "n2", "n3", "n4"]
+    assert [node.name for node in found if node.has_failed] == ["n3"]
+    assert [node.in_words for node in found if node.is_out_of_service] == [
+        "n3 is down* (Not responding)",
+        "n4 is drained (clusterdyno run X: 2|3 of 4)",
+    ]
 
 
 def test_processors_of_a_node_are_those_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ JOBS = {
     "torchtitan": SMALL | TITAN,
     "torchtitan with tensor parallelism": SMALL | TITAN | {"tensor_model_parallel_size": 2},
     "torchtitan with tensor parallelism, biases and recomputation": (
-        SMALL | TITAN | {"tensor_model_parallel_size": 2, "add_bias_linear": True, "recompute": "full"}
+        SMALL | TITAN | {"tensor_model_parallel_size": 2, "add_bias_linear": True, "activation_recompute": "full"}
     ),
 }
 WIDTHS = {"float": 4, "c10::BFloat16": 2}

@@ -66,10 +66,10 @@ def of_any_kind(draw: st.DrawFn, job: TraceJob) -> TraceJob:
         bucket_size=None if job.bucket_size is None else size,
         normalization=draw(st.sampled_from(["RMSNorm", "LayerNorm"])),
         position_embedding="rope" if latent else draw(st.sampled_from(["rope", "learned_absolute"])),
-        q_lora_rank=draw(st.sampled_from([None, 96])) if latent else job.q_lora_rank,
+        q_lora_rank=draw(st.sampled_from([0, 96])) if latent else job.q_lora_rank,
         clip_grad=draw(st.sampled_from([0.0, 1.0])),
         make_vocab_size_divisible_by=draw(st.sampled_from([1, 64, 128])),
-        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+        activation_recompute=draw(st.sampled_from(["none", "selective", "full"])),
         moe_first_dense_layers=draw(st.integers(0, 2)) if experts else 0,
         num_microbatches=job.num_microbatches * draw(st.integers(1, 3)),
     )
