@@ -88,7 +88,7 @@ def _iterations(request: NetworkRequest, found: NetworkRun, data: dict[str, Json
     parts = request.job.parts
     firsts = [float(found.finished[part.first]) / 1000 for part in parts]
     data["iteration_of_rank_0_us"] = firsts[0]
-    data["iteration_us"] = float(found.finished.max()) / 1000
+    data["iteration_us"] = found.iteration_us
     if len(parts) == 1:
         return f"iteration of rank 0 {firsts[0]:.3f} us"
     took = [float(found.finished[part.first : part.first + part.ranks].max()) / 1000 for part in parts]

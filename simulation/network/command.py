@@ -6,6 +6,7 @@ from pathlib import Path
 from common.summary import Summary
 from common.units import SIZE_FORM
 from simulation.analytical.schedules import ONE_F_ONE_B
+from simulation.common.dialect import SIMAI
 from simulation.flows.collective import AUTO, ORIGINAL_OPS
 from simulation.network.flow_level.ways import ECMP, ROUTINGS
 from simulation.network.outages import FORM
@@ -47,6 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--vpp", type=int, metavar="N", help="chunks of a stage, with --schedule interleaved")
     add("--straggler", action="append", default=[], metavar="RANK:FACTOR", help="a rank that computes longer: 3:1.3")
     add("--outage", action="append", default=[], metavar=FORM, help="links that go down and come back (us)")
+    add("--fast-forward", action="store_true", help="skip steady states and remember equal contention")
+    add("--what-if", type=Path, metavar="RUN_FOLDER",
+        help="slow down the hosts and NICs that a run of the benchmarks found slow; say what it costs")  # fmt: skip
+    add("--engine", choices=(SIMAI,), help="also run SimAI's ns-3, which --simulator names, and show both")
+    add("--simulator", metavar="CMD", help="with --engine simai: your SimAI_simulator; --conf is its SimAI.conf")
+    add("--trace", type=Path, metavar="FILE.json", help="also write a trace that ui.perfetto.dev shows")
     add("--seed", type=int, metavar="N", help="shuffle simultaneous starts by this seed")
     add("--seeds", type=int, metavar="K", help="simulate K shuffled orders: the band of the result")
     what = "packet: every packet; flow: fair rates, in a fraction of the time (default: %(default)s)"

@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,22 @@ from numba.core import config
 
 from simulation.network.packet_state import Record, Simulation
 
+# The modules that have compiled code, or whose constants and records it holds.
+SOURCES = (
+    "event_heap", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps", "rates",
+)  # fmt: skip
 
-def cache_of(folder: Path) -> Path:
-    """Where what is compiled of a folder stands, which differs by its files: numba looks at one of them alone."""
-    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+
+def cache_of(folder: Path, names: Sequence[str]) -> Path:
+    """Where what is compiled of modules stands, for each state of these: numba looks at the file of one alone."""
+    sources = b"".join((folder / f"{name}.py").read_bytes() for name in names)
     name = hashlib.sha256(sources + f"{numba.__version__} {sys.version}".encode()).hexdigest()[:16]
     return Path(_BEFORE or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
 
 
 CONFIG: Any = config
 _BEFORE = CONFIG.CACHE_DIR
-COMPILED = cache_of(Path(__file__).parent)
+COMPILED = cache_of(Path(__file__).parent, SOURCES)
 CONFIG.CACHE_DIR = str(COMPILED)
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)

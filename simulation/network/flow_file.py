@@ -4,21 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
-from simulation.network.conf import NetworkConf
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_state import HEADER_BYTES
-from simulation.network.routing import ports_of, round_trip, routes_of
+from simulation.network.packets import Network
+from simulation.network.routing import round_trip
 from simulation.network.tables import flow_line
-from simulation.topology.fabric import Fabric
 
 
 class FlowFile:
     """The file, into which `write` puts the flows that ended since the last call."""
 
-    def __init__(self, path: Path, fabric: Fabric, conf: NetworkConf) -> None:
-        self.path, self._payload = path, conf.payload_bytes
-        self._ports = ports_of(fabric)
-        self._routes = routes_of(fabric, self._ports)
+    def __init__(self, path: Path, network: Network) -> None:
+        self.path, self._payload = path, network.conf.payload_bytes
+        self._ports, self._routes = network.ports, network.routes
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         self._written = np.zeros(0, np.bool_)
         self._file = path.open("w", encoding="ascii")

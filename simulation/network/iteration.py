@@ -121,7 +121,7 @@ def work_of(job: Job, latency_ns: int, slowness: Mapping[int, float]) -> RankWor
 
     Args:
         latency_ns: the time before each send.
-        slowness: how many times as long as others a rank computes.
+        slowness: how many times as long as others a rank computes (dimensionless).
     """
     flows = _Flows(latency_ns, job.ranks)
     for number, collective in enumerate(job.collectives):

@@ -86,3 +86,14 @@ def change_links(sim: Simulation, down: Ints) -> None:
             plan(sim, sim.totals[0].now + PATIENCE, LOOKED, number)
     for number in range(len(sim.ports)):
         send(sim, number)
+
+
+@jit
+def find_all_paths(sim: Simulation) -> None:
+    """Give all flows the paths that they get if those of a pair of GPUs start in the order of their numbers."""
+    for number in range(len(sim.flows)):
+        flow = sim.flows[number]
+        flow.sport = FIRST_SPORT + sim.pair_count[flow.pair]
+        sim.pair_count[flow.pair] += 1
+        find_path(sim, sim.path[number], flow.source, flow.target, flow.sport, DPORT)
+        find_path(sim, sim.back[number], flow.target, flow.source, DPORT, flow.sport)

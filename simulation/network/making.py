@@ -67,8 +67,10 @@ class _Collectives:
         """The number of a new transfer from one stage of a pipeline to another."""
         key = (SEND_RECEIVE, f"{source} {target}", size_bytes)
         if key not in self._known:
-            ranks, first = self.where.ranks // stages, self.where.first
-            self._known[key] = [transfer_schedule(source, target, ranks, first, size_bytes)]
+            ranks = self.where.ranks // stages
+            first = self.where.first + source * ranks
+            ends = ((rank, rank + (target - source) * ranks) for rank in range(first, first + ranks))
+            self._known[key] = [transfer_schedule(*pair, size_bytes) for pair in ends]
         return self._added(SEND_RECEIVE, "PP", size_bytes, 2, self._known[key], DEFAULT_END_GAP_NS)
 
     def _added(self, op: str, kind: str, size: int, members: int, flows: list[FlowSchedule], gap: int) -> int:

@@ -79,5 +79,10 @@ class NetworkRun(NamedTuple):
 
     @property
     def makespan_us(self) -> float:
-        """From the start of the first flow to the end of the last one."""
-        return float(self.end.max() - self.first_start) / 1000 if len(self.end) else 0.0
+        """From the start of the first flow to the end of the last one; of a run that keeps no flows, the iteration."""
+        return float(self.end.max() - self.first_start) / 1000 if len(self.end) else self.iteration_us
+
+    @property
+    def iteration_us(self) -> float:
+        """From the beginning to the end of the last rank."""
+        return float(self.finished.max(initial=0)) / 1000

@@ -259,7 +259,7 @@ def run(sim: Simulation, most: int) -> int:
     """
     totals = sim.totals[0]
     for _turn in range(most):
-        if totals.ended == len(sim.ranks):
+        if totals.ended == len(sim.ranks) and totals.done == len(sim.flows):
             return FINISHED
         if totals.heap == 0:
             return STALLED

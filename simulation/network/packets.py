@@ -3,34 +3,58 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.network import packet_state as state
+from simulation.network.conf import NetworkConf
 from simulation.network.job import Job
 from simulation.network.outages import Outage
 from simulation.network.outcome import NetworkRun
 from simulation.network.request import Wishes
-from simulation.network.routing import Ints, ports_of, routes_of, window_bytes
+from simulation.network.routing import Ints, Ports, Routes, ports_of, routes_of, window_bytes
 from simulation.topology.fabric import Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
 
 
+class Network(NamedTuple):
+    """What a simulation needs to know of a network, however often it runs: its ports, next hops, window and rules."""
+
+    fabric: Fabric
+    ports: Ports
+    routes: Routes
+    window: int
+    records: state.Records
+    conf: NetworkConf
+
+
+def network_of(fabric: Fabric, conf: NetworkConf) -> Network:
+    """The network as packets see it."""
+    ports = ports_of(fabric, conf.error_rate)
+    routes = routes_of(fabric, ports)
+    window, _rtt = window_bytes(ports, routes, fabric.gpus, conf.payload_bytes)
+    return Network(fabric, ports, routes, window, state.port_records(ports, list(fabric.roles), conf), conf)
+
+
 def simulate(
-    fabric: Fabric, job: Job, wishes: Wishes, finished: Callable[[NetworkRun], None] | None = None
+    network: Network, job: Job, wishes: Wishes, finished: Callable[[NetworkRun], None] | None = None, *, less: int = 0
 ) -> NetworkRun:
     """Runs a job; `finished` sees the state after each slice, to write what is there.
+
+    `less` is the number of packets that each flow is shorter.
 
     Raises:
         SimulationError: numba is missing.
     """
-    _check_numba()
+    check_numba()
     from simulation.network import packet_loop as loop
 
-    sim = _prepared(fabric, job, wishes)
+    sim = prepared(network, job, wishes)
+    sim.flows["size"] -= less * network.conf.payload_bytes
     parents = _parents(sim)
     began = time.perf_counter()
     loop.begin_ranks(sim, wishes.seed + 1)
@@ -41,27 +65,28 @@ def simulate(
             if outcome == loop.NO_ROOM:
                 sim = state.grown(sim)
             elif outcome == loop.LINKS_CHANGE:
-                sim = _with_links_changed(sim, fabric, wishes)
+                sim = _with_links_changed(sim, network.fabric, wishes)
             progress.advance(int(sim.totals["done"][0]) - done)
             done = int(sim.totals["done"][0])
-            if finished and outcome != loop.NO_ROOM:
+            if finished and outcome == loop.PAST_LIMIT:
                 finished(_found(sim, parents, began))
-    return _found(sim, parents, began)
+    found = _found(sim, parents, began)
+    if finished:
+        finished(found)
+    return found
 
 
-def _prepared(fabric: Fabric, job: Job, wishes: Wishes) -> state.Simulation:
+def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
     """The state before the first event."""
     from simulation.network import iteration
     from simulation.network.event_heap import LINKS, plan
 
-    ports = ports_of(fabric, wishes.conf.error_rate)
-    routes = routes_of(fabric, ports)
-    window, _rtt = window_bytes(ports, routes, job.ranks, wishes.conf.payload_bytes)
     work = iteration.work_of(job, wishes.latency_ns, wishes.slowness)
-    rules = state.rules_of(wishes.conf, window, wishes.latency_ns + iteration.PROCESSING_NS)
-    records = state.port_records(ports, list(fabric.roles), wishes.conf)
-    nodes = state.node_records(len(fabric.roles))
-    sim = state.begin(records, nodes, routes, work, rules, seed=wishes.seed, outages=bool(wishes.outages))
+    rules = state.rules_of(network.conf, network.window, wishes.latency_ns + iteration.PROCESSING_NS)
+    nodes = state.node_records(len(network.fabric.roles))
+    sim = state.begin(
+        network.records.copy(), nodes, network.routes, work, rules, seed=wishes.seed, outages=bool(wishes.outages)
+    )
     for number, outage in enumerate(wishes.outages):
         plan(sim, outage.time_ns, LINKS, number)
     return sim
@@ -81,7 +106,7 @@ def _with_links_changed(sim: state.Simulation, fabric: Fabric, wishes: Wishes) -
     return sim
 
 
-def _check_numba() -> None:
+def check_numba() -> None:
     """Say what is missing, and that the first call takes longer."""
     try:
         from simulation.network.event_heap import COMPILED

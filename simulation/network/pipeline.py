@@ -126,13 +126,7 @@ class StagePrograms:
         return self.rows[cut[0] : cut[1]]
 
 
-def transfer_schedule(source: int, target: int, ranks: int, first: int, size_bytes: int) -> FlowSchedule:
-    """One flow from each rank of a stage to its like in another; stages have `ranks` ranks, the first is `first`."""
-    sources = range(first + source * ranks, first + (source + 1) * ranks)
-    shift = (target - source) * ranks
-
-    def trains(rank: int) -> list[FlowTrain]:
-        number = rank - sources.start
-        return [FlowTrain(rank, 0, range(number, number + 1), rank + shift, size_bytes, 0, 1, PAIR)]
-
-    return FlowSchedule(RING, 0, ranks, ranks * size_bytes, sources, trains)
+def transfer_schedule(source: int, target: int, size_bytes: int) -> FlowSchedule:
+    """One flow from a rank of a stage to its like in another."""
+    train = FlowTrain(source, 0, range(1), target, size_bytes, 0, 1, PAIR)
+    return FlowSchedule(RING, 0, 1, size_bytes, (source,), lambda _rank: [train])

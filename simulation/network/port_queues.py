@@ -262,14 +262,13 @@ def send_queued(sim: Simulation, number: int) -> None:
 
 @jit
 def mark(sim: Simulation, port: Record, packet: Record) -> None:
-    """Mark a packet by ECN as the depth of the queue behind it says."""
+    """Mark a packet, or an ACK, by ECN as the depth of the queue behind it says."""
     depth = port.queued
     if depth <= port.kmin:
         return
     chance = port.pmax * (depth - port.kmin) / (port.kmax - port.kmin)
     if depth > port.kmax or np.random.random() < chance:
-        if packet.kind == DATA and not packet.marked:
-            sim.totals[0].marks += 1
+        sim.totals[0].marks += 1
         packet.marked |= 1
 
 

@@ -53,6 +53,7 @@ class NetworkRequest(NamedTuple):
     topology: Path
     wishes: Wishes
     seeds: int
+    fast_forward: bool
     prefix: str
     notes: list[str]
 
@@ -75,7 +76,9 @@ def read_request(arguments: argparse.Namespace) -> NetworkRequest:
     wishes = Wishes(round(arguments.send_lat * 1000), conf, arguments.seed or 0, slowness, outages)
     idle = gpus - sum(part.ranks for part in job.parts)
     notes = [f"{gpus - idle} ranks on {gpus} GPUs: the others send nothing"] if idle else []
-    return NetworkRequest(job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.result, notes)
+    return NetworkRequest(
+        job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.fast_forward, arguments.result, notes
+    )
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
@@ -89,6 +92,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
     for flag, value in (("--seed", arguments.seed), ("--seeds", arguments.seeds), ("--vpp", arguments.vpp)):
         if value is not None and not 0 < value < 1 << 31:
             mistakes.add(flag, value, "allowed is a whole number from 1")
+    _check_engine(arguments, mistakes)
+    if arguments.fast_forward and arguments.outage:
+        mistakes.add("--fast-forward", None, "skips what --outage would meet: one of the two")
     if arguments.seed and arguments.seeds:
         mistakes.add("--seed, --seeds", None, "one of the two")
     if arguments.vpp and arguments.schedule != INTERLEAVED:
@@ -97,6 +103,18 @@ def _check_options(arguments: argparse.Namespace) -> None:
         if value is not None and arguments.workload:
             mistakes.add(flag, value, "is for --op; a workload says it itself")
     mistakes.check()
+
+
+def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
+    if (arguments.engine is None) != (arguments.simulator is None):
+        mistakes.add("--engine simai, --simulator", None, "each needs the other")
+    if not arguments.engine:
+        return
+    if not arguments.conf or not arguments.workload or len(arguments.workload) > 1:
+        mistakes.add("--engine simai", None, "needs --conf, SimAI's own SimAI.conf, and one -w")
+    for flag in ("outage", "straggler", "what_if"):
+        if getattr(arguments, flag):
+            mistakes.add(f"--{flag.replace('_', '-')}", None, "SimAI cannot simulate it: not with --engine simai")
 
 
 def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -> dict[int, float]:

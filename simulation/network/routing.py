@@ -57,7 +57,7 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
 def routes_of(fabric: Fabric, ports: Ports, down: NDArray[np.bool_] | None = None) -> Routes:
     """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS.
 
-    Ports that are `down` lead nowhere.
+    Ports that are `down` (shape: ports) lead nowhere.
     """
     roles = fabric.roles
     ends = [node for node, role in enumerate(roles) if role in (GPU, NVSWITCH)]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simulation.network.event_heap import CONFIG, cache_of, jit
 from simulation.network.flow_level.fluid_state import Fluid
 
+SOURCES = ("fluid", "fluid_state")
 NAME = "simulation.network.flow_level.fluid"
 _REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock", "jitter"}
 
@@ -20,7 +21,7 @@ _REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_d
 @cache
 def compiled() -> ModuleType:
     """The module, each function of which is compiled when it is first called."""
-    folder, former = cache_of(Path(__file__).parent), CONFIG.CACHE_DIR
+    folder, former = cache_of(Path(__file__).parent, SOURCES), CONFIG.CACHE_DIR
     if not folder.exists():
         print(f"compiling the flow level once, into {folder} (about half a minute)", file=sys.stderr)
     spec = find_spec(NAME)
@@ -36,7 +37,7 @@ def compiled() -> ModuleType:
 
 
 def filled(value: object, count: int) -> NDArray[np.number[Any]]:
-    """A column of one value; memory is taken only where zeros are overwritten."""
+    """A column of one value, of shape (count,); memory is taken only where zeros are overwritten."""
     kind = np.float64 if isinstance(value, float) else np.int64
     return np.full(count, value, kind) if value else np.zeros(count, kind)
 

@@ -27,7 +27,7 @@ FOREVER = 1e300
 
 
 def plan(state: Fluid, time: float, what: int, flow: int) -> None:
-    """Put an event on the heap, which is ordered by time and then by order of planning."""
+    """Put an event on the heap, which is ordered by time (ns) and then by order of planning."""
     times, kinds, counts = state.event_time, state.event_kind, state.counts
     place, order = counts[EVENTS], counts[PLANNED]
     counts[EVENTS] += 1
@@ -94,7 +94,7 @@ def open_links(state: Fluid) -> int:
 
 
 def lowest_rate(state: Fluid, number: int) -> float:
-    """The fair rate of the link that is full first."""
+    """The fair rate of the link that is full first (bytes per ns)."""
     lowest = FOREVER
     for at in range(number):
         link = state.touched[at]
@@ -104,7 +104,7 @@ def lowest_rate(state: Fluid, number: int) -> float:
 
 
 def is_limited(state: Fluid, lane: int, limit: float) -> bool:
-    """Whether a link of a lane is full when everybody on it has this rate."""
+    """Whether a link of a lane is full when everybody on it has this rate (bytes per ns)."""
     for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
         link = state.load_link[at]
         if state.room[link] <= limit * state.weight[link]:
@@ -143,7 +143,7 @@ def share_out(state: Fluid) -> None:
 
 
 def take(state: Fluid, lane: int, rate: float) -> None:
-    """Take from the links of a lane what one of its flows needs at a rate."""
+    """Take from the links of a lane what one of its flows needs at a rate (bytes per ns)."""
     for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
         link = state.load_link[at]
         cost = state.load_cost[at]
@@ -177,7 +177,7 @@ def until_drained(state: Fluid) -> float:
 
 
 def move(state: Fluid, took: float) -> None:
-    """Let all active flows send for a while."""
+    """Let all active flows send for a while (ns)."""
     for place in range(state.counts[ACTIVE]):
         state.left[place] -= state.rate[place] * took
 
@@ -204,7 +204,7 @@ def drain(state: Fluid) -> None:
 
 
 def settle(state: Fluid, flow: int, gap: float) -> None:
-    """One of those that a flow waits for is there; after the last one it starts."""
+    """One of those that a flow waits for is there; `gap` ns after the last one it starts."""
     state.waiting[flow] -= 1
     if state.waiting[flow] == 0:
         late = state.jitter[flow] if len(state.jitter) else 0.0
@@ -212,7 +212,7 @@ def settle(state: Fluid, flow: int, gap: float) -> None:
 
 
 def issue(state: Fluid, hop: int, gap: float) -> None:
-    """A sender begins its part of a collective: all flows of a hop may start that wait for nothing else."""
+    """A sender begins its part of a collective: in `gap` ns all flows of a hop may start that wait for nothing else."""
     for flow in range(state.hop_begin[hop], state.hop_begin[hop] + state.hop_steps[hop]):
         settle(state, flow, gap)
 

@@ -26,7 +26,7 @@ from simulation.topology.fabric import Fabric, names, tiers
 
 MOST_LINES = 1 << 20  # flows that are written one by one
 BUSIEST_SHOWN = 3
-PACKETS_ONLY = {"seed": "--seed", "seeds": "--seeds", "outage": "--outage"}
+PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "what_if", "engine", "simulator", "trace")
 
 
 def simulated(arguments: argparse.Namespace) -> Summary:
@@ -47,9 +47,9 @@ def flow_wishes(request: NetworkRequest, ways: Ways) -> FlowWishes:
 
 def _check_options(arguments: argparse.Namespace) -> None:
     mistakes = MistakeList()
-    for name, flag in PACKETS_ONLY.items():
+    for name in PACKETS_ONLY:
         if getattr(arguments, name):
-            mistakes.add(flag, None, "is for --level packet: flows have no order of starts, and links that stay")
+            mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
     mistakes.check()
 
 

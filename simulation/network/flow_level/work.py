@@ -60,7 +60,7 @@ class Work:
         self._order = 0
 
     def add(self, kind: int, program: list[JobPhase], slowness: float) -> None:
-        """Let a kind of ranks begin its steps at time 0."""
+        """Let a kind of ranks begin its steps at 0 ns; it computes `slowness` times as long as others."""
         self.workers[kind] = _Worker(program, slowness)
         self._plan(0.0, kind)
 
@@ -102,7 +102,7 @@ class Work:
             self._plan(now + self.collectives[number].end_gap_ns, kind)
 
     def issue(self, number: int, kind: int, now: float) -> bool:
-        """A rank begins its part of a collective; returns whether it has nothing to wait for."""
+        """A rank begins its part of a collective at `now` (ns); returns whether it has nothing to wait for."""
         where = number, kind
         self.begins[where] = now
         for hop in self.built.issued.get(where, ()):
