@@ -58,6 +58,7 @@
     const every = spec.panels.flatMap((panel) => panel.series.flatMap((each) => xOf(each, spec)));
     const span = every.reduce((a, b) => Math.max(a, b), -Infinity) - every.reduce((a, b) => Math.min(a, b), Infinity);
     const interval = spec.x.format === 'seconds' && span > 0 ? timeStep(span, width - right - 56) : undefined;
+    const minInterval = spec.x.kind !== 'log' && every.every(Number.isInteger) ? 1 : undefined;
     let top = TOP;
     spec.panels.forEach((panel, at) => {
       const last = at === spec.panels.length - 1;
@@ -65,7 +66,9 @@
       option.xAxis.push(axis(spec.x, {
         gridIndex: at, name: last ? spec.x.name : '', nameLocation: 'middle', nameGap: 26, scale: true,
         axisLabel: { ...axisText(), show: last, formatter: (value) => shown(value, spec.x.format) }, splitLine: { show: false },
-        axisTick: { show: last }, min: spec.x.from ?? 'dataMin', max: spec.x.to ?? 'dataMax', interval,
+        axisTick: { show: last }, interval, minInterval,
+        min: spec.x.from ?? (interval ? (at) => Math.floor(at.min / interval) * interval : 'dataMin'),
+        max: spec.x.to ?? (interval ? (at) => Math.ceil(at.max / interval) * interval : 'dataMax'),
       }));
       option.yAxis.push(axis(panel.y, {
         gridIndex: at, splitNumber: heights[at] < 100 ? 2 : 5, nameLocation: 'end', nameGap: 8,

@@ -17,6 +17,7 @@ from run_benchmarks.commands import (
     completion,
     import_flagperf,
     listing,
+    reporting,
     starting,
     stopping,
     verification,
@@ -243,6 +244,7 @@ def diagnose(asked: Request) -> None:
 
 app.command()(collecting.collect)
 app.command("compare")(comparing.compare_runs)
+app.command("report")(reporting.report)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)
