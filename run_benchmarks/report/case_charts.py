@@ -71,7 +71,10 @@ def _skew(steps: StepCurves, host_of: Mapping[int, str]) -> Curves:
         panels=[
             Panel(
                 y=Axis(name="ms behind the median"),
-                series=[Series(name="", style="points", y=[shown[rank] for rank in ranks])],
+                series=[
+                    Series(name="", style="points", y=[shown[rank] for rank in ranks]),
+                    Series(name=f"rank {latest}", style="points", x=[latest], y=[steps.late_ms[latest]], tone="bad"),
+                ],
                 lines=[Line(name="median rank", value=0.0)],
             )
         ],

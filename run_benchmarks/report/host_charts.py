@@ -25,6 +25,7 @@ PANELS = (
 )
 MOST_LINES, MOST_OUTLIERS = 6, 3
 LOW, HIGH = 0.05, 0.95
+LEAST_FAR = 0.01  # of the median: what is nearer is no outlier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ def _is_seen(members: Sequence[_Member]) -> bool:
 
 def _axis(name: str) -> Axis:
     """The axis of a metric; shares and rates begin at 0."""
-    starts = name.endswith((PERCENT, "/s"))
+    starts = name.endswith((PERCENT, "/s", "W"))
     return Axis(name=name, start=0.0 if starts else None, end=100.0 if name.endswith(PERCENT) else None)
 
 
@@ -129,8 +130,7 @@ def _drawn(members: Sequence[_Member]) -> list[Series]:
         middle.append(there[last // 2] if there else None)
         low.append(there[round(last * LOW)] if there else None)
         high.append(there[round(last * HIGH)] if there else None)
-    suspects = [each for each in members if each.is_bad]
-    chosen = (suspects or _outliers(members, middle))[:MOST_OUTLIERS]
+    chosen = _outliers(members, middle)[:MOST_OUTLIERS]
     return [
         Series(name="median", y=middle),
         Series(name="5 to 95 %", style="band", low=low, high=high),
@@ -139,12 +139,19 @@ def _drawn(members: Sequence[_Member]) -> list[Series]:
 
 
 def _outliers(members: Sequence[_Member], middle: Sequence[Number]) -> list[_Member]:
-    """Those whose median distance from the median of all is more than three times the usual one, farthest first."""
-    far = [(_distance(each.values, middle), number) for number, each in enumerate(members)]
-    usual = median(distance for distance, _ in far)
-    return [members[number] for distance, number in sorted(far, reverse=True) if distance > 3 * usual > 0]
+    """Those whose distance from the median of all is more than three times the usual one, and the suspect one
+    that is farthest in any case; suspects first, the farthest first.
+    """
+    far = [_distance(each.values, middle) for each in members]
+    level = median([abs(value) for value in middle if value is not None] or [0.0])
+    least = max(LEAST_FAR * level, 3 * median(far))
+    suspects = [number for number, each in enumerate(members) if each.is_bad]
+    farthest = max(suspects, key=far.__getitem__, default=None)
+    chosen = [number for number, distance in enumerate(far) if distance > least or number == farthest]
+    return [members[number] for number in sorted(chosen, key=lambda at: (not members[at].is_bad, -far[at]))]
 
 
 def _distance(values: Sequence[Number], middle: Sequence[Number]) -> float:
+    """Mean distance of a series from the middle, in its unit: a device that is slow half of the time is far."""
     found = [abs(a - b) for a, b in zip(values, middle, strict=True) if a is not None and b is not None]
-    return median(found) if found else 0.0
+    return sum(found) / len(found) if found else 0.0

@@ -5,6 +5,7 @@ The report reads this and no log: a host of an hour has megabytes of samples, it
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -96,7 +97,10 @@ def _word(value: float | None) -> str:
 
 
 def _number(word: str) -> float | None:
+    if word == GAP:
+        return None
     try:
-        return rounded(float(word))
+        value = float(word)
     except ValueError:
         return None
+    return value if math.isfinite(value) else None
