@@ -44,17 +44,23 @@ class Statistic:
 
 @dataclass(kw_only=True, slots=True)
 class PowerSummary:
-    """One power meter: watts, and joules over the whole round by `method` ("counter" or "integrated power")."""
+    """One power meter: watts, and joules over the whole round by `method` ("counter" or "integrated power").
+
+    devices: the fewest devices that a sum of theirs had, and how many there were; None for a whole machine.
+    """
 
     watts: Statistic = field(default_factory=Statistic)
     joules: float | None = None
     method: str | None = None
+    devices: list[int] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class DeviceSummary:
     """One accelerator. ECC counts are the last ones read.
 
+    first_counts, counts: its error counters at the first and the last look; states: those of the last
+    (vendors.base.AcceleratorHealth). lost: it did not answer at its last sample.
     throttled: by reason, in how many of the `samples` with reasons it was present.
     """
 
@@ -70,6 +76,10 @@ class DeviceSummary:
     throttled: dict[str, int] = field(default_factory=dict)
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
+    first_counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    lost: bool = False
     errors: list[str] = field(default_factory=list)
 
 
@@ -238,23 +248,41 @@ def _take_power(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
     meter = summary.power.setdefault(_slot(summary.power, values["meter"]), PowerSummary())
     meter.watts.add(values["watts"])
     meter.joules, meter.method = values["joules"], values["method"]
+    if (devices := values.get("devices")) is not None:
+        measured, there = (int(count) for count in devices)
+        meter.devices = [min(measured, (meter.devices or [measured])[0]), there]
 
 
 def _take_accelerator(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
-    known = {device.index: device for device in summary.devices}
     for sample in values["devices"]:
-        device = known.get(sample["index"])
-        if device is None:
-            if len(known) >= MAX_NAMES:
-                raise SummaryError(f"more than {MAX_NAMES} devices")
-            device = DeviceSummary(index=int(sample["index"]))
-            summary.devices.append(device)
-            known[device.index] = device
-        _take_device(device, sample)
+        _take_device(_device_of(summary, sample["index"]), sample)
+
+
+def _take_health(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    for look in values["devices"]:
+        device = _device_of(summary, look["index"])
+        is_first = not device.states and not device.counts
+        for name, count in (look.get("counts") or {}).items():
+            # What a later look counts for the first time, such as an XID, was 0 at the first.
+            device.first_counts.setdefault(_slot(device.first_counts, name), int(count) if is_first else 0)
+            device.counts[name] = int(count)
+        for name, state in (look.get("states") or {}).items():
+            device.states[_slot(device.states, name)] = int(state)
+
+
+def _device_of(summary: MonitorSummary, index: Any) -> DeviceSummary:
+    for device in summary.devices:
+        if device.index == index:
+            return device
+    if len(summary.devices) >= MAX_NAMES:
+        raise SummaryError(f"more than {MAX_NAMES} devices")
+    summary.devices.append(DeviceSummary(index=int(index)))
+    return summary.devices[-1]
 
 
 def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
     error = sample.get("error")
+    device.lost = error is not None
     if error is not None:
         _note(device.errors, error)
         return
@@ -280,4 +308,5 @@ _TAKE = {
     "mem": _take_memory,
     "power": _take_power,
     "accelerator": _take_accelerator,
+    "accelerator_health": _take_health,
 }

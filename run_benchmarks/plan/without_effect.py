@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from run_benchmarks.settings.launcher_names import LAUNCHERS
 from run_benchmarks.settings.settings import Settings
 
 CONTAINERS_ONLY = (
@@ -31,7 +32,11 @@ def without_effect(settings: Settings) -> list[str]:
     else:
         warnings += _container_warnings(settings)
     if not settings.cluster.ssh_hosts:
-        warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
+        reached = "Slurm's nodes are" if settings.cluster.needs_allocation else "localhost is"
+        warnings += [f"{key} has no effect: {reached} reached without ssh" for key in REMOTE_ONLY if key in touched]
+    others = [entry.prefix for name, entry in LAUNCHERS.items() if name != settings.cluster.LAUNCHER]
+    of_others = (key for key in sorted(touched) if key.startswith(tuple(others)) and key not in REMOTE_ONLY)
+    warnings += [f"{key} has no effect with LAUNCHER {settings.cluster.LAUNCHER!r}" for key in of_others]
     if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
         warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
     finished = not settings.test.in_containers or settings.test.IMAGE is not None

@@ -18,6 +18,7 @@ from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
+from run_benchmarks.results.device_findings import is_broken_device
 from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.observations import with_observations
@@ -32,6 +33,7 @@ from run_benchmarks.rounds.time_budget import budget_of, time_budget
 from run_benchmarks.state.context import RunContext, RunningNode
 
 MAX_REASON_CHARACTERS = 1000
+SAID = 3  # findings of a failed round that its reason names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +117,14 @@ def round_record(
 def with_findings(
     case: CaseLike, record: RoundRecord, seen: Sequence[PartFinding] = (), sights: Sequence[Sight] = ()
 ) -> RoundRecord:
-    """A round that passed with the bad parts that it found, DEGRADED if there are some; any other one unchanged.
+    """A round that passed with the bad parts that it found, DEGRADED if there are some.
 
-    `seen`: those that the hosts' monitors saw, which follow those of the benchmark. `sights`: what else they saw, which
-    stands beside the benchmark's findings on a host, device or link.
+    One that failed or timed out keeps its verdict and gets the devices that broke in it. `seen`: those that the hosts'
+    monitors saw, which follow those of the benchmark. `sights`: what else they saw, which stands beside the benchmark's
+    findings on a host, device or link.
     """
+    if record.verdict in (Verdict.FAIL, Verdict.TIMEOUT):
+        return _with_broken_devices(record, [each for each in seen if is_broken_device(each)])
     if record.verdict is not Verdict.PASS:
         return record
     measured, warnings = findings_in(case, record)
@@ -129,6 +134,13 @@ def with_findings(
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         update |= {"verdict": Verdict.DEGRADED, "reason": f"{found[0].sentence}{more}; {record.reason}"}
     return record.model_copy(update=update)
+
+
+def _with_broken_devices(record: RoundRecord, broken: Sequence[PartFinding]) -> RoundRecord:
+    if not broken:
+        return record
+    reason = "; ".join([record.reason, *(each.sentence for each in broken[:SAID])])
+    return record.model_copy(update={"findings": list(broken), "reason": reason})
 
 
 def unjudged_record(

@@ -106,6 +106,12 @@ InterfaceName = Annotated[
 ]
 
 
+SlurmWord = Annotated[str, *_form(r"[^\s'\"\\\-][^\s'\"\\]*", "a word without quotes, as after `--option=`")]
+SlurmOption = Annotated[
+    str, *_form(r"--[a-z][a-z0-9-]*(=[^\n'\"\\]+)?", "one option of sbatch in its long form, such as '--mem=64G'")
+]
+
+
 def _absolute(path: str) -> str:
     if not path.startswith("/") or ".." in path.split("/") or path.strip("/") == "":
         raise ValueError("expected an absolute path without '..'")

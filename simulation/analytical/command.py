@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from common.errors import InputProblems, MistakeList, input_problem
 from common.summary import JsonValue, Summary
+from common.units import rates_taken
 from common.whole_files import is_special, target, whole_file, write_whole
 from simulation.analytical.busbw_file import read_busbw
 from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
@@ -30,7 +31,7 @@ HELP = "compute the time of a training iteration from a workload, in closed form
 NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %
 UNTIMED = (
     "COMPUTATION IS 0 % of the iteration, so the total is no iteration's time: the rows have no compute times. Measure "
-    "them on the GPU with `python -m training.benchmarks.aicb aiob <the job's options> --output times.txt` and make "
+    "them on the GPU with `python -m workloads aiob <the job's options> --output times.txt` and make "
     "the workload again with `--aiob_enable --comp_filepath times.txt`"
 )
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"
@@ -147,7 +148,9 @@ def _write(
 
         written.append(Path(beside + CHART_NAME))
         write_whole(written[-1], [chart_page(name, overview)])
-    return Summary(report_text(overview, evaluation.rows, written), about | {"files": [str(one) for one in written]})
+    text = report_text(overview, evaluation.rows, written)
+    text += rates_taken({"-nv": arguments.nvlink, "-nic": arguments.nic_busbw})
+    return Summary(text, about | {"files": [str(one) for one in written]})
 
 
 def _check_output(arguments: argparse.Namespace, path: Path) -> None:

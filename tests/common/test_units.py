@@ -16,6 +16,8 @@ from common.units import (
     format_bandwidth,
     format_size,
     parse_sizes,
+    rate_gbps,
+    rates_taken,
     size_bytes,
     time_seconds,
 )
@@ -56,6 +58,24 @@ def test_what_is_no_bandwidth(text: str) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match=r"such as 0\.0005ms"):
         time_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("360", 360.0), ("48.5", 48.5), ("450GBps", 450.0), ("3600Gbps", 450.0), ("400Gb/s", 50.0)]
+)
+def test_a_rate_with_a_unit_and_one_in_gigabytes_are_the_same(text: str, rate: float) -> None:
+    assert rate_gbps(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "-1", "inf", "nan", "450GB", "0Gbps", "4 5"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a positive number"):
+        rate_gbps(text)
+
+
+def test_what_a_number_without_a_unit_was_taken_for_is_said() -> None:
+    given = {"-nv": "360", "-nic": "400Gbps", "-x": None}
+    assert rates_taken(given) == "\n-nv 360 is 360 GB/s, 2880 Gbps"
 
 
 def test_bandwidths_for_people() -> None:

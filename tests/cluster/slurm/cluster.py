@@ -109,11 +109,23 @@ class SlurmCluster:
         key.write_bytes(secrets.token_bytes(KEY_BYTES))
         self._daemon(_munged(places.munge, key, folder))
         self._start_accounting(places)
-        self._daemon(["slurmctld", "-D", "-f", str(places.conf)])
-        _wait(lambda: self._answers(["scontrol", "ping"]), "slurmctld")
+        self.start_controller()
         for host in self.hosts:
             self.boot_node(host)
         self.wait_idle()
+
+    def start_controller(self) -> None:
+        """Start slurmctld, also again after stop_controller()."""
+        assert self._places is not None
+        self._daemon(["slurmctld", "-D", "-f", str(self._places.conf)])
+        _wait(lambda: self._answers(["scontrol", "ping"]), "slurmctld")
+
+    def stop_controller(self) -> None:
+        """End slurmctld in order; it keeps its state."""
+        (found,) = [each for each in self._daemons if each[0] == "slurmctld"]
+        self._daemons.remove(found)
+        found[1].terminate()
+        found[1].wait(STOP_SECONDS)
 
     def _start_accounting(self, places: files.Places) -> None:
         data, sql = places.folder / "mariadb", places.folder / "sql"
@@ -164,6 +176,12 @@ class SlurmCluster:
         names = ",".join(host.name for host in hosts or self.hosts)
         shown = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%t", "--partition=main"]
         _wait(lambda: set(self.call(shown).split()) == {"idle"}, f"{names} idle")
+
+    def allocate(self, nodes: int, *options: str) -> str:
+        """The id of a job that holds so many whole nodes and runs nothing."""
+        argv = ["salloc", "--no-shell", f"--nodes={nodes}", "--exclusive", *options, "--job-name=held"]
+        self.call(argv)
+        return self.call(["squeue", "--noheader", "--name=held", "--format=%i"]).split()[-1]
 
     def cancel_all(self) -> None:
         """End all jobs, and wait until the hosts take others."""

@@ -304,5 +304,5 @@ def test_a_workload_without_compute_times_is_named_with_the_command_that_makes_t
     path = asking.write(tmp_path / "w.txt", [asking.row("ALLREDUCE 1073741824", ns=ns)], tp=8)
     answer = asking.ask("-w", str(path), "-g", "8", *asking.CLUSTER, "--json")
     assert answer.code == 0
-    said = "COMPUTATION IS 0 %" in answer.err and "aicb aiob" in answer.err and "--comp_filepath" in answer.err
+    said = "COMPUTATION IS 0 %" in answer.err and "workloads aiob" in answer.err and "--comp_filepath" in answer.err
     assert said == warned == any("COMPUTATION" in note for note in json.loads(answer.out)["notes"])

@@ -5,9 +5,10 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from common.command_line import FunctionVerb, VerbParser
 from common.reading import read_bounded
+from common.summary import Summary
 from common.whole_files import write_whole
 from workloads.formats import csvfile
 from workloads.formats.chakra.reading import read
@@ -28,8 +29,7 @@ MOST_ROWS = 20_000_000
 """Rows of all traces of a call together: a node takes some hundred bytes."""
 
 
-def add_export(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `export`."""
+def _add_export(parser: VerbParser) -> None:
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="a workload CSV for each pipeline stage, in order"
     )
@@ -39,8 +39,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `import`."""
+def _add_import(parser: VerbParser) -> None:
     parser.add_argument("file", type=Path, metavar="TRACE", help="an execution trace, .et or .et.gz")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the workload CSV")
     parser.add_argument(
@@ -52,12 +51,13 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--world_size", type=int, metavar="N", help="ranks of a group without a name")
 
 
-def export(given: dict[str, Any]) -> None:
+def _export(arguments: argparse.Namespace) -> Summary:
     """Write `workload.<rank>.et` for each rank, and the groups.
 
     Raises:
         AicbError: a file is no workload, or its ranks cannot be told or moved.
     """
+    given = vars(arguments)
     schema = load_schema()
     sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
     files, loaded = [path for path, _ in sources], [Workload.load(*source) for source in sources]
@@ -90,7 +90,10 @@ def export(given: dict[str, Any]) -> None:
             written += 1
     text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
     write_whole(given["chakra"] / GROUPS_FILE, [text])
-    print(f"wrote {written} traces and {len(names)} groups to {given['chakra']}")
+    return Summary(
+        f"wrote {written} traces and {len(names)} groups to {given['chakra']}",
+        {"folder": str(given["chakra"]), "traces": written, "groups": len(names)},
+    )
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
@@ -180,12 +183,13 @@ def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world:
         raise AicbError("\n".join(problems))
 
 
-def load(given: dict[str, Any]) -> None:
+def _import(arguments: argparse.Namespace) -> Summary:
     """Write the rows of a trace as a workload CSV.
 
     Raises:
         AicbError: the trace or the file of groups is malformed.
     """
+    given = vars(arguments)
     path: Path = given["file"]
     groups = given["comm_groups"] or path.with_name(GROUPS_FILE)
     known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
@@ -201,7 +205,10 @@ def load(given: dict[str, Any]) -> None:
         raise AicbError(f"{path}: {error}") from None
     if found.skipped:
         print(f"note: no rows are {', '.join(found.skipped)}", file=sys.stderr)
-    print(f"wrote {given['output']}: {len(workload)} rows, {size} bytes")
+    return Summary(
+        f"wrote {given['output']}: {len(workload)} rows, {size} bytes",
+        {"file": str(given["output"]), "rows": len(workload), "bytes": size, "skipped": list(found.skipped)},
+    )
 
 
 def _communicators(path: Path) -> dict[str, Ranks]:
@@ -212,3 +219,7 @@ def _communicators(path: Path) -> dict[str, Ranks]:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise WorkloadFileError(path, None, f"does not map names of groups to lists of ranks: {error}") from None
+
+
+EXPORT = FunctionVerb("write workload CSVs as Chakra execution traces, one for each rank", _add_export, _export)
+IMPORT = FunctionVerb("read a Chakra execution trace as a workload CSV", _add_import, _import)
