@@ -10,18 +10,23 @@ from numba.core import config
 
 from simulation.network.packet_state import Record, Simulation
 
+# The modules that have compiled code, or whose constants and records it holds.
+SOURCES = (
+    "event_heap", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps", "rates",
+)  # fmt: skip
+
 
 def _cache() -> Path:
     """A folder for what is compiled, of its own for each state of these modules: numba looks at one file alone."""
     folder = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    sources = b"".join((folder / f"{name}.py").read_bytes() for name in SOURCES)
     name = hashlib.sha256(sources + f"{numba.__version__} {sys.version}".encode()).hexdigest()[:16]
     return Path(config.CACHE_DIR or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
 
 
 COMPILED = _cache()
 config.CACHE_DIR = str(COMPILED)
-TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED = range(10)
+TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)
 
 
