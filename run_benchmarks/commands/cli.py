@@ -21,6 +21,7 @@ from run_benchmarks.commands import (
     history,
     import_flagperf,
     listing,
+    reporting,
     showing,
     starting,
     stopping,
@@ -264,6 +265,7 @@ app.command()(collecting.collect)
 app.command()(draining.drain)
 app.command()(draining.undrain)
 app.command("compare")(comparing.compare_runs)
+app.command("report")(reporting.report)
 app.command("show")(showing.show_run)
 app.command("export")(exporting.export)
 app.command("bundle")(exporting.pack)
