@@ -145,12 +145,11 @@ class Assessment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableCell:
-    """A cell of a table: a text or a number, a smaller note below it, whether it is bad, and a shade from 0 to 1."""
+    """A cell of a table: a text or a number, a smaller note below it, and whether it is bad."""
 
     value: str | float
     note: str = ""
     is_bad: bool = False
-    shade: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from run_benchmarks.commands import (
     draining,
     import_flagperf,
     listing,
+    reporting,
     starting,
     stopping,
     verification,
@@ -254,6 +255,7 @@ app.command()(collecting.collect)
 app.command()(draining.drain)
 app.command()(draining.undrain)
 app.command("compare")(comparing.compare_runs)
+app.command("report")(reporting.report)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)
