@@ -209,14 +209,19 @@ def _wish(
         return _original_wish(arguments, machine, mistakes)
     if between != AUTO and algorithm != "nvls":
         mistakes.add("--between", between, "is for --algorithm nvls")
-    if pxn and op and op not in PXN_OPS:
-        mistakes.add("--pxn", None, f"is for {', '.join(PXN_OPS)}")
-    elif pxn and algorithm not in (AUTO, "ring"):
-        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {algorithm}")
+    if pxn:
+        _check_pxn(op, algorithm, mistakes)
     modelled = algorithm == AUTO and not pxn if algorithm != "nvls" else between == AUTO
     if not modelled or op not in ("", *RING_OPS):
         _refuse_bandwidths(arguments, mistakes, "has no effect: no algorithm is chosen by its modelled time")
     return FlowWish(algorithm, pxn, between, machine)
+
+
+def _check_pxn(op: str, algorithm: str, mistakes: MistakeList) -> None:
+    if op and op not in PXN_OPS:
+        mistakes.add("--pxn", None, f"is for {', '.join(PXN_OPS)}")
+    elif algorithm not in (AUTO, "ring"):
+        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {algorithm}")
 
 
 def _original_wish(arguments: argparse.Namespace, machine: LinkSpeeds, mistakes: MistakeList) -> FlowWish:
