@@ -231,6 +231,16 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
         assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, f"seed {seed}"
 
 
+def test_a_pair_that_is_compared_with_no_other_is_named_in_no_way() -> None:
+    """A host without another of its kind, in no block, has a single pair with the older hosts across racks."""
+    older, alone, fabric = (5, 6, 10, 11, 17, 26, 28), 0, Fabric(6, 5)
+    kinds = {host: "NVIDIA A100" if host in older else "NVIDIA H100" for host in range(30)} | {alone: "NVIDIA V100"}
+    ailment = Ailment(rate=dict.fromkeys(older, 0.5) | {alone: 0.3}, delay_us=dict.fromkeys(older, 5.0))
+    found = analyse(steps(fabric, ailment, 700), slow_percent=15.0, kinds=kinds)
+    assert found is not None and found.findings == (), found.sentences
+    assert found.remarks[1].endswith("in no block: node1")
+
+
 def test_routes_that_collide_at_times_blame_no_host() -> None:
     """Each repeat draws again: one of the 96 paths collides in all three with a chance of 1 - (1 - 0.05^3)^96 = 1 %."""
     links = 0
