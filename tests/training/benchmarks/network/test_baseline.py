@@ -11,7 +11,7 @@ from protocol.baseline_file import CaseBaseline, save
 from protocol.default_outcome import compare
 from protocol.outcome import Reference
 from protocol.perflog import PREFIX
-from tests.training.benchmarks.network.fabrics import Ailment, Fabric
+from tests.training.benchmarks.network.fabrics import Ailment, Fabric, Part
 from tests.training.benchmarks.network.fabrics import steps as fabric_steps
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network import baseline, reporting
@@ -109,7 +109,7 @@ def test_of_rails_a_baseline_of_many_hosts_holds_each_host_s_and_of_few_each_pai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reporting.references, "MOST_HOSTS_OF_PAIRS", 8)
-    bad = {(4, "rail 1"): 0.5}
+    bad: dict[Part, float] = {(4, "rail 1"): 0.5}
 
     def measured(hosts: int, ailment: Ailment) -> dict[str, Reference]:
         values = fabric_steps(Fabric(1, hosts, rails=2), ailment, 1, repeats=1, pattern="rail_pairs")
