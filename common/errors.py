@@ -1,4 +1,4 @@
-"""Errors of the simulation, whose text is for the user."""
+"""Errors and notes whose text is for the user."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,6 +6,10 @@ from typing import NamedTuple
 
 class SimulationError(Exception):
     """The work failed though the input is right; exit code 1."""
+
+
+class InputNote(UserWarning):
+    """What an input does not say, and what is taken instead."""
 
 
 class InputMistake(NamedTuple):
@@ -17,7 +21,7 @@ class InputMistake(NamedTuple):
 
     def __str__(self) -> str:
         shown = "" if self.value is None else f" {self.value}"
-        return f"{self.where}{shown}: {self.allowed}"
+        return f"{self.where}{shown}" + (f": {self.allowed}" if self.allowed else "")
 
 
 class InputProblems(SimulationError):  # noqa: N818 - it is a list of them

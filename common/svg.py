@@ -1,11 +1,7 @@
-"""Draws SVG text, which needs no library: `element`, and of it bars, curves, points, timelines and sweeps."""
+"""Draws SVG text, which needs no library: `element`, and of it bars, curves, points, timelines."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
-
-from common.units import format_size
 
 WIDTH, LINE = 960, 22
 LEFT, RIGHT = 70, 34
@@ -13,7 +9,6 @@ PALETTE = (
     "#0969da", "#cf222e", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#0f766e", "#b35900", "#57606a", "#3b5bdb",
     "#a16207", "#15803d", "#be123c", "#6d28d9", "#0e7490", "#4d7c0f",
 )  # fmt: skip
-_SWEEP_COLORS, _TICKS = 5, 8
 Points = Sequence[tuple[float, float]]
 
 
@@ -158,95 +153,3 @@ def timeline(title: str, rows: Sequence[tuple[str, Mapping[int, str]]], shades: 
 def _polyline(places: Points, shade: str, *content: str) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return element("polyline", *content, points=path, fill="none", stroke=shade, stroke_width=2)
-
-
-class _Axes(NamedTuple):
-    """The frame of a sweep in pixels: sizes from `low` to `high` bytes, logarithmic, values from 0 to `top`."""
-
-    low: int
-    high: int
-    top: float
-    width: int = 640
-    height: int = 320
-    left: int = 60
-    right: int = 20
-    above: int = 36
-    below: int = 44
-
-    def x(self, size: int) -> float:
-        """Where a size stands; in the middle if there is one size."""
-        share = 0.5 if self.low == self.high else math.log(size / self.low) / math.log(self.high / self.low)
-        return self.left + share * (self.width - self.left - self.right)
-
-    def y(self, value: float) -> float:
-        """Where a value stands."""
-        return self.height - self.below - value / self.top * (self.height - self.above - self.below)
-
-    def drawn(self, sizes: Sequence[int]) -> list[str]:
-        """Five lines with their values, and names of at most `_TICKS` sizes."""
-        parts = []
-        for value in (self.top * step / 4 for step in range(5)):
-            y = self.y(value)
-            line = element("line", x1=self.left, y1=y, x2=self.width - self.right, y2=y, stroke="#8884")
-            name = element("text", f"{value:g}", x=self.left - 6, y=y + 4, text_anchor="end")
-            parts.append(line + name)
-        for size in sizes[:: max(1, -(-len(sizes) // _TICKS))]:
-            x, y = self.x(size), self.height - self.below + 18
-            parts.append(element("text", format_size(size), x=x, y=y, text_anchor="middle"))
-        return parts
-
-
-def sweep_svg(series: Mapping[str, Sequence[tuple[int, float]]], title: str, *, advertised: float | None = None) -> str:
-    """An SVG document of lines over sizes (bytes, logarithmic) and GB/s (linear from 0), one line per name in `series`.
-
-    `advertised`, in GB/s, is drawn as a horizontal line. Points without a size (a barrier) are left out; a picture
-    without points says so.
-    """
-    lines = {name: sorted(point for point in points if point[0] > 0) for name, points in series.items()}
-    every = [point for points in lines.values() for point in points]
-    sizes = sorted({size for size, _ in every}) or [1]
-    axes = _Axes(sizes[0], sizes[-1], _nice(max([*(value for _, value in every), advertised or 0.0], default=0.0)))
-    body = [element("text", escape(title), x=axes.left, y=20, font_weight=600)]
-    if every:
-        body += axes.drawn(sizes)
-        body += _across(advertised, axes) if advertised else []
-        for number, (name, points) in enumerate(lines.items()):
-            body += _swept(name, points, PALETTE[number % _SWEEP_COLORS], axes)
-    else:
-        body.append(element("text", "no sizes were measured", x=axes.left, y=axes.height // 2))
-    return (
-        element(
-            "svg", *body, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {axes.width} {axes.height}",
-            width=axes.width, height=axes.height, font_family="system-ui, sans-serif", font_size=12,
-            fill="currentColor",
-        )
-        + "\n"
-    )  # fmt: skip
-
-
-def _nice(value: float) -> float:
-    """1, 2 or 5 times a power of ten, not below `value`; 1 for 0."""
-    if value <= 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
-
-
-def _across(advertised: float, axes: _Axes) -> list[str]:
-    y, right = axes.y(advertised), axes.width - axes.right
-    return [
-        element("line", x1=axes.left, y1=y, x2=right, y2=y, stroke="#cf222e", stroke_dasharray="6 4"),
-        element("text", f"advertised {advertised:g}", x=right, y=y - 5, text_anchor="end"),
-    ]
-
-
-def _swept(name: str, points: Sequence[tuple[int, float]], shade: str, axes: _Axes) -> list[str]:
-    places = [(axes.x(size), axes.y(value)) for size, value in points]
-    marks = [
-        element(
-            "circle", element("title", escape(f"{name} {format_size(size)}: {value:.4g} GB/s")),
-            cx=x, cy=y, r=3, fill=shade,
-        )
-        for (x, y), (size, value) in zip(places, points, strict=True)
-    ]  # fmt: skip
-    return [_polyline(places, shade), *marks]

@@ -4,11 +4,13 @@ One grammar of sizes for all commands: a number of bytes, or one with K, M, G or
 nccl-tests and Docker have it; KiB and MiB say the same. KB and MB are refused, since half of the world means 1000.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 BANDWIDTH_FORM = "a positive number with a unit, such as 400Gbps, 50GBps or 100Mb/s"
+RATE_FORM = "a positive number of GB/s, or one with its unit, such as 450GBps or 3600Gbps"
 TIME_FORM = "a number of at least 0 with a unit, such as 0.0005ms, 0.5us or 500ns"
 SIZE_FORM = "a size such as 4096, 512K, 16M or 1.5G, in bytes; K, M, G and T are powers of 1024"
 SIZES_FORM = (
@@ -40,6 +42,25 @@ def bandwidth_bps(text: str) -> float:
     base = 1024.0 if prefix.endswith("i") else 1000.0
     per_unit = 8 if match["unit"].startswith("B") else 1
     return float(float(match["number"]) * base ** _POWERS[prefix[:1]] * per_unit)
+
+
+def rate_gbps(text: str) -> float:
+    """GB/s of `450GBps` or `3600Gbps`; a number alone is GB/s, as SimAI has it.
+
+    Raises:
+        ValueError: the text has another form, or the number is not above 0.
+    """
+    number = re.fullmatch(_NUMBER, text)
+    rate = bandwidth_bps(text) / 8e9 if number is None else float(text)
+    if not 0 < rate < math.inf:
+        raise ValueError(RATE_FORM)
+    return rate
+
+
+def rates_taken(given: Mapping[str, str | None]) -> str:
+    """What numbers without a unit were taken for, a line for each option: those of topologies are in Gbps."""
+    bare = {flag: text for flag, text in given.items() if text is not None and re.fullmatch(_NUMBER, text)}
+    return "".join(f"\n{flag} {text} is {text} GB/s, {8 * float(text):g} Gbps" for flag, text in bare.items())
 
 
 def time_seconds(text: str) -> float:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from monitors import nccl_log, sysinfo
 from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorMeter, AcceleratorSampler
+from monitors.device_health import DeviceHealthSampler
 from monitors.ending import Ending, block_signals
 from monitors.foreign import ForeignProcesses
 from monitors.host import CpuSampler, FrequencySampler, MemorySampler, ThrottleSampler
@@ -105,6 +106,7 @@ def _open_accelerator(samplers: "_Samplers", vendor: Vendor, options: argparse.N
         return {"unavailable": reason}
     samplers.open(AcceleratorMeter, AcceleratorMeter.log, partial(AcceleratorMeter, sampler))
     samplers.opened.append(ForeignProcesses(sampler, str(options.log_dir)))
+    samplers.opened.append(DeviceHealthSampler(sampler))
     return sampler.describe()
 
 

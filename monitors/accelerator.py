@@ -7,7 +7,15 @@ from typing import Any, ClassVar
 
 from monitors.power import PowerMeter, Reading
 from monitors.sampler import Sampler, Unavailable, Values, Worker
-from vendors.base import AcceleratorProbe, AcceleratorProcess, AcceleratorSample, ProbeUnavailable, ProcessLister
+from vendors.base import (
+    AcceleratorHealth,
+    AcceleratorProbe,
+    AcceleratorProcess,
+    AcceleratorSample,
+    HealthReader,
+    ProbeUnavailable,
+    ProcessLister,
+)
 
 OPEN_DEADLINE_S = 10.0
 SAMPLE_DEADLINE_S = 0.5
@@ -84,6 +92,16 @@ class AcceleratorSampler(Sampler):
         probe = self._probe
         return self._worker.call(probe.processes, self._deadline_s) if isinstance(probe, ProcessLister) else None
 
+    def health(self) -> list[AcceleratorHealth] | None:
+        """What the devices counted; None if the vendor's probe cannot tell.
+
+        Raises:
+            Late: the driver does not answer in time.
+            Exception: whatever the vendor's driver raises.
+        """
+        probe = self._probe
+        return self._worker.call(probe.health, OPEN_DEADLINE_S) if isinstance(probe, HealthReader) else None
+
     def rows(self, values: Values) -> list[Sequence[Any]]:
         """One line per device in FlagPerf's order: temperature, power, memory used, memory size, utilization."""
         return [
@@ -114,7 +132,7 @@ class AcceleratorMeter(PowerMeter):
         self._sampler = sampler
 
     def read(self) -> Reading | None:
-        """The sum over the devices, in watts and joules.
+        """The sum over the devices that report it, in watts and joules, and how many of all these are.
 
         Raises:
             Unavailable: no device reports its power.
@@ -127,7 +145,8 @@ class AcceleratorMeter(PowerMeter):
                 raise Unavailable("no device reports its power")
             return None
         energy = self._sampler.energy_j
-        return Reading(sum(watts), None if energy is None else sum(energy.values()))
+        of_devices = (len(watts), len(self._sampler.latest))
+        return Reading(sum(watts), None if energy is None else sum(energy.values()), of_devices)
 
 
 def _mib(size: int | None) -> int | None:

@@ -42,15 +42,20 @@ class Loop:
             self._skipped += following - tick - 1
             tick = following
         last = started + (tick - 1) * self._interval_s
-        if time.monotonic() - last >= _SHORTEST_S:
-            self._sample_all(is_last=True)
+        self._sample_last(rare_alone=time.monotonic() - last < _SHORTEST_S)
         elapsed = time.monotonic() - started
         self._summarize(reason, elapsed, time.process_time() - busy)
 
-    def _sample_all(self, *, is_last: bool = False) -> None:
+    def _sample_all(self) -> None:
         self._ticks += 1
         for sampler in list(self._samplers):
-            self._sample(sampler, sampler.sample_last if is_last else sampler.sample)
+            self._sample(sampler, sampler.sample)
+
+    def _sample_last(self, *, rare_alone: bool) -> None:
+        self._ticks += not rare_alone
+        for sampler in list(self._samplers):
+            if sampler.is_rare or not rare_alone:
+                self._sample(sampler, sampler.sample_last)
 
     def _sample(self, sampler: Sampler, read: Callable[[], Values | None]) -> None:
         stamp = now()

@@ -71,6 +71,7 @@ class PortSampler(Sampler):
 
     source = "ports"
     log = ""
+    is_rare = True
 
     def __init__(self, net: Path = NET, infiniband: Path = INFINIBAND, snmp: Path = SNMP) -> None:
         self._snmp, self._due = snmp, 0.0

@@ -15,10 +15,14 @@ INTEGRATED = "integrated power"
 
 
 class Reading(NamedTuple):
-    """Watts now, and joules since the meter was opened (None: no counter; they are integrated from the watts)."""
+    """Watts now, and joules since the meter was opened (None: no counter; they are integrated from the watts).
+
+    of_devices: how many devices the sum is of, and how many there are; None for a meter of the whole machine.
+    """
 
     watts: float
     joules: float | None
+    of_devices: tuple[int, int] | None = None
 
 
 class PowerMeter(Sampler):
@@ -41,7 +45,7 @@ class PowerMeter(Sampler):
         """A new reading in watts and joules; None if there is none since the last."""
 
     def sample(self) -> Values | None:
-        """{"meter", "watts", "joules" since the start, "method"}"""
+        """{"meter", "watts", "joules" since the start, "method"}; of devices "devices": [measured, all], too."""
         reading = self.read()
         if reading is None:
             return None
@@ -51,6 +55,7 @@ class PowerMeter(Sampler):
             "watts": round(reading.watts, 3),
             "joules": round(self.joules or 0.0, 3),
             "method": self.method,
+            **({} if reading.of_devices is None else {"devices": list(reading.of_devices)}),
         }
 
     def _account(self, reading: Reading) -> None:

@@ -24,13 +24,15 @@ class Sampler(ABC):
     """Reads one thing of this host at every tick.
 
     source: the record's "source"; meter: distinguishes samplers of one source ("" if there is one). log: name of the
-    text log ("" for none); columns: the columns after the time in each of its lines.
+    text log ("" for none); columns: the columns after the time in each of its lines. is_rare: it does not read at every
+    tick, so that its last sample is taken however short the time since the last tick.
     """
 
     source: ClassVar[str]
     meter: ClassVar[str] = ""
     log: str = ""
     columns: ClassVar[Sequence[str]] = ()
+    is_rare: ClassVar[bool] = False
 
     @abstractmethod
     def sample(self) -> Values | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from monitors.increases import PortIncreases
 from monitors.phase import PhaseReader, PhaseSummary
+from monitors.timeline import Timeline
 
 SCHEMA_VERSION = 1
 # A host may send anything: names (meters, sources, reasons), devices and messages are limited to what any host has,
@@ -43,17 +44,23 @@ class Statistic:
 
 @dataclass(kw_only=True, slots=True)
 class PowerSummary:
-    """One power meter: watts, and joules over the whole round by `method` ("counter" or "integrated power")."""
+    """One power meter: watts, and joules over the whole round by `method` ("counter" or "integrated power").
+
+    devices: the fewest devices that a sum of theirs had, and how many there were; None for a whole machine.
+    """
 
     watts: Statistic = field(default_factory=Statistic)
     joules: float | None = None
     method: str | None = None
+    devices: list[int] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class DeviceSummary:
     """One accelerator. ECC counts are the last ones read.
 
+    first_counts, counts: its error counters at the first and the last look; states: those of the last
+    (vendors.base.AcceleratorHealth). lost: it did not answer at its last sample.
     throttled: by reason, in how many of the `samples` with reasons it was present.
     """
 
@@ -69,6 +76,10 @@ class DeviceSummary:
     throttled: dict[str, int] = field(default_factory=dict)
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
+    first_counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    states: dict[str, int] = field(default_factory=dict)
+    lost: bool = False
     errors: list[str] = field(default_factory=list)
 
 
@@ -109,13 +120,18 @@ class MonitorSummary:
 
 
 def summarize(
-    path: Path, *, phase_ms: tuple[int, int] | None = None, load: Callable[[bytes], object] = json.loads
+    path: Path,
+    *,
+    phase_ms: tuple[int, int] | None = None,
+    load: Callable[[bytes], object] = json.loads,
+    timeline: Timeline | None = None,
 ) -> MonitorSummary:
     """Read a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes the result JSON-able.
 
     `phase_ms`: begin and end of the measured work in epoch ms by the host's own clock, to summarize it separately.
     `load` reads the JSON of one line, and fails with a ValueError for anything else: the head node passes a reader that
-    bounds what a host may send. Memory is bounded for any file.
+    bounds what a host may send. `timeline` takes the samples, too, so that the file is read once. Memory is bounded for
+    any file.
 
     Raises:
         OSError: the file cannot be read.
@@ -137,6 +153,8 @@ def summarize(
                 increases.take(record["values"]["ports"])
             if phase is not None:
                 phase.take(source, moment, record["values"])
+            if timeline is not None:
+                timeline.take(source, moment, record["values"])
         else:
             _take_lack(summary, record)
     summary.ports = increases.found
@@ -230,23 +248,41 @@ def _take_power(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
     meter = summary.power.setdefault(_slot(summary.power, values["meter"]), PowerSummary())
     meter.watts.add(values["watts"])
     meter.joules, meter.method = values["joules"], values["method"]
+    if (devices := values.get("devices")) is not None:
+        measured, there = (int(count) for count in devices)
+        meter.devices = [min(measured, (meter.devices or [measured])[0]), there]
 
 
 def _take_accelerator(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
-    known = {device.index: device for device in summary.devices}
     for sample in values["devices"]:
-        device = known.get(sample["index"])
-        if device is None:
-            if len(known) >= MAX_NAMES:
-                raise SummaryError(f"more than {MAX_NAMES} devices")
-            device = DeviceSummary(index=int(sample["index"]))
-            summary.devices.append(device)
-            known[device.index] = device
-        _take_device(device, sample)
+        _take_device(_device_of(summary, sample["index"]), sample)
+
+
+def _take_health(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    for look in values["devices"]:
+        device = _device_of(summary, look["index"])
+        is_first = not device.states and not device.counts
+        for name, count in (look.get("counts") or {}).items():
+            # What a later look counts for the first time, such as an XID, was 0 at the first.
+            device.first_counts.setdefault(_slot(device.first_counts, name), int(count) if is_first else 0)
+            device.counts[name] = int(count)
+        for name, state in (look.get("states") or {}).items():
+            device.states[_slot(device.states, name)] = int(state)
+
+
+def _device_of(summary: MonitorSummary, index: Any) -> DeviceSummary:
+    for device in summary.devices:
+        if device.index == index:
+            return device
+    if len(summary.devices) >= MAX_NAMES:
+        raise SummaryError(f"more than {MAX_NAMES} devices")
+    summary.devices.append(DeviceSummary(index=int(index)))
+    return summary.devices[-1]
 
 
 def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
     error = sample.get("error")
+    device.lost = error is not None
     if error is not None:
         _note(device.errors, error)
         return
@@ -272,4 +308,5 @@ _TAKE = {
     "mem": _take_memory,
     "power": _take_power,
     "accelerator": _take_accelerator,
+    "accelerator_health": _take_health,
 }

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from common.charts.chart import Chart
 from protocol.masking import mask_config
 
 Better = Literal["higher", "lower"]
@@ -144,12 +145,11 @@ class Assessment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableCell:
-    """A cell of a table: a text or a number, a smaller note below it, whether it is bad, and a shade from 0 to 1."""
+    """A cell of a table: a text or a number, a smaller note below it, and whether it is bad."""
 
     value: str | float
     note: str = ""
     is_bad: bool = False
-    shade: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,9 +177,9 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Picture:
-    """An SVG element, for the report only. The benchmark escapes data from hosts in it."""
+    """A chart, for the report only."""
 
-    svg: str
+    chart: Chart
 
 
 Block = Paragraph | Preformatted | Table | Picture

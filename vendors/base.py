@@ -45,6 +45,31 @@ class AcceleratorProcess:
     memory_bytes: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AcceleratorHealth:
+    """What one device counted and is, as far as it tells. `error` is set if it did not answer.
+
+    counts: errors, each ever rising: `ecc_uncorrected`, `nvlink_errors`, `pcie_replays`, and `xid_<code>` for each
+    code of the driver's error events since the probe was opened. states: `rows_pending` and `rows_failed` (1: a memory
+    row waits for its remapping, or it failed), `nvlinks_up` and `nvlinks_down`, `pcie_width` and `pcie_width_max` in
+    lanes, `mig` (1: the device is divided), `slowdown_c` (degrees Celsius from which its clocks are lowered).
+    """
+
+    index: int
+    counts: Mapping[str, int] | None = None
+    states: Mapping[str, int] | None = None
+    error: str | None = None
+
+
+@runtime_checkable
+class HealthReader(Protocol):
+    """A probe that can tell what its devices counted."""
+
+    def health(self) -> list[AcceleratorHealth]:
+        """One entry per device, in index order."""
+        ...
+
+
 @runtime_checkable
 class ProcessLister(Protocol):
     """A probe that can list the processes on its devices."""

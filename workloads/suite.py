@@ -1,11 +1,11 @@
 """Writes the ten workloads of the AICB specification 1.1."""
 
 import argparse
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from common.progress import StepProgress
 from workloads import dialects, naming
 from workloads.api import check
 from workloads.job.errors import ParameterError
@@ -73,6 +73,13 @@ ROWS = tuple(
 )  # fmt: skip
 
 
+class WrittenRow(NamedTuple):
+    """A row's file, and the line to say of it."""
+
+    path: Path
+    line: str
+
+
 def row_list(text: str) -> list[int]:
     """Rows from `1,2,8`.
 
@@ -94,8 +101,8 @@ def write_all(
     num_microbatches: int | None = None,
     dialect: str = dialects.DEFAULT_DIALECT,
     force: bool = False,
-) -> list[Path]:
-    """Write the chosen rows (default all) into output_dir, with one line of progress each. Returns the files.
+) -> "list[WrittenRow]":
+    """Write the chosen rows (default all) into output_dir. Returns what was written.
 
     `world_size` is in ranks. All rows are checked before the first is written.
 
@@ -117,13 +124,13 @@ def write_all(
     if problems:
         raise ParameterError(problems)
     written = []
-    for done, (number, args) in enumerate(jobs, start=1):
-        made = chosen.workload(args) if target == "csv" else chosen.simai(args)
-        path = output_dir / f"{number:02d}-{naming.default_path(args, target, dialect).name}"
-        size = made.save(path)
-        print(f"[{done}/{len(jobs)}] row {number} {args.model_name}: {len(made)} rows, {size} bytes -> {path}")
-        sys.stdout.flush()
-        written.append(path)
+    with StepProgress("rows written", len(jobs)) as progress:
+        for done, (number, args) in enumerate(jobs, start=1):
+            made = chosen.workload(args) if target == "csv" else chosen.simai(args)
+            path = output_dir / f"{number:02d}-{naming.default_path(args, target, dialect).name}"
+            said = f"{len(made)} rows, {made.save(path)} bytes -> {path}"
+            written.append(WrittenRow(path, f"[{done}/{len(jobs)}] row {number} {args.model_name}: {said}"))
+            progress.advance()
     return written
 
 

@@ -15,8 +15,10 @@ from run_benchmarks.commands import (
     collecting,
     comparing,
     completion,
+    draining,
     import_flagperf,
     listing,
+    reporting,
     starting,
     stopping,
     verification,
@@ -43,12 +45,15 @@ from run_benchmarks.commands.options import (
     request,
     selecting,
 )
+from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
 from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, guard_console, print_table, say
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.session.allocation import allocated
 from run_benchmarks.session.preparation import connected, prepare
 from run_benchmarks.session.run_folder import OWNER_FILE, new_run_id, owner_of, result_root
 from run_benchmarks.settings.host_selection import selected
@@ -193,14 +198,19 @@ def plan(
     sets: SetOption = None,
     repeat: RepeatOption = None,
     settings: Annotated[bool, typer.Option("--settings", help="each case's settings and where each is set")] = False,
+    slurm: Annotated[bool, typer.Option("--slurm", help="the batch script and the steps that Slurm receives")] = False,
+    kubernetes: Annotated[bool, typer.Option("--kubernetes", help="JobSets; not tried on a cluster")] = False,
 ) -> None:
     """Print what a run would do, as JSON, without touching a host; or the settings of its cases, as tables."""
     asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat).over(context.obj)
     prepared = prepare(asked.settings(), RUN_ID_SLOT)
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
-    shown = masked(prepared.plan)
-    if not settings:
+    if slurm:
+        print(slurm_script(prepared), end="")
+        return
+    shown = job_sets(prepared) if kubernetes else masked(prepared.plan)
+    if not settings or kubernetes:
         print(json.dumps(shown, indent=2, ensure_ascii=False))
         return
     for each in shown["cases"]:
@@ -213,8 +223,8 @@ def plan(
 @selecting
 def check(asked: Request) -> None:
     """Check all hosts in parallel, changing nothing; exit code 3 if one cannot take part."""
-    prepared = prepare(asked.settings(), new_run_id())
-    with connected(prepared.settings.cluster) as reached:
+    planned = prepare(asked.settings(), new_run_id())
+    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
     show_reports(reports)
     failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
@@ -242,7 +252,10 @@ def diagnose(asked: Request) -> None:
 
 
 app.command()(collecting.collect)
+app.command()(draining.drain)
+app.command()(draining.undrain)
 app.command("compare")(comparing.compare_runs)
+app.command("report")(reporting.report)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)
@@ -264,9 +277,9 @@ def clean(
     else:
         settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
     owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
-    prepared = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
-    cleaning.check_run(folder, prepared.plan)
-    with connected(prepared.settings.cluster) as hosts:
+    planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
+    cleaning.check_run(folder, planned.plan)
+    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
         say(f"{host}: removed {', '.join(removed) or 'nothing'}")
@@ -305,5 +318,8 @@ def main() -> None:
     except (JournalError, verification.NoRunError) as error:
         complain(str(error))
         sys.exit(EXIT_USAGE)
+    except AllocationError as error:
+        complain(str(error))
+        sys.exit(EXIT_CHECK)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -11,6 +11,7 @@ import typer
 
 from run_benchmarks import __version__
 from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.console.language import Language
 from run_benchmarks.session.preparation import checked_settings
 from run_benchmarks.session.revision import revision
 from run_benchmarks.settings.changes import Changes
@@ -72,6 +73,7 @@ SaveOption = Annotated[
     typer.Option("--save-baseline", help="save the measurements as a baseline if all cases pass", metavar="F"),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="replace that file if it exists")]
+LanguageOption = Annotated[Language, typer.Option("--lang", help="language of headings and sentences")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="a run's name, e.g. run20261121191924, or the path of its result folder")
 ]

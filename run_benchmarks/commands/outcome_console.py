@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from common.printable import printable
 from protocol.outcome import Block, Picture, Table
 from run_benchmarks.console.console import CONSOLE, outliving, print_table
-from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.results.outcomes import console_blocks
 from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
 from run_benchmarks.results.summary import show

@@ -55,7 +55,8 @@ def check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, fi
             _check_config(f"{_base(name, node)}/{rank_log_name(rank)}", log, case, record.case_sha256, findings)
     if 0 in logs:
         _check_measurements(name, record, logs[0], findings)
-    if (record.verdict is Verdict.DEGRADED) != bool(record.findings):
+    judged = record.verdict in (Verdict.PASS, Verdict.DEGRADED)
+    if judged and (record.verdict is Verdict.DEGRADED) != bool(record.findings):
         findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
     if record.verdict.is_measured:
         for problem in _reasons_to_fail(case, record, logs):

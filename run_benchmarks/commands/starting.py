@@ -24,11 +24,13 @@ from run_benchmarks.console.console import (
     stop_logging,
 )
 from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
+from run_benchmarks.session.allocation import allocated
 from run_benchmarks.session.collection import Collection, is_owing
 from run_benchmarks.session.learning import baseline_in_use, is_baseline_of
 from run_benchmarks.session.preparation import PreparedRun, connected, prepare
@@ -36,7 +38,7 @@ from run_benchmarks.session.run_folder import new_run_folder, new_run_id, owner_
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, JournalState, RunStarted
 from run_benchmarks.state.run_lock import controlling, is_controlled
@@ -134,7 +136,8 @@ def _as_begun(settings: Settings, folder: Path, past: JournalState) -> PreparedR
     if is_controlled(folder):
         raise JournalError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
     narrowed = selected(settings, past.started.hosts)
-    prepared = prepare(narrowed, folder.name, recorded_cases(folder)).named(folder.name, owner_of(folder.parent))
+    recorded = recorded_cases(folder) if is_own(folder, past.started) else None  # they hold paths
+    prepared = prepare(narrowed, folder.name, recorded).named(folder.name, owner_of(folder.parent))
     if prepared.digest() != past.started.plan_digest:
         raise JournalError(
             f"{folder}: cannot be resumed: the plan changed since the run started, "
@@ -169,9 +172,13 @@ def diagnose(settings: Settings) -> int:
         with (
             controlling(folder) as lock,
             Interruption(cleanup, lock.note_stopping) as interruption,
-            connected(prepared.settings.cluster) as hosts,
+            allocated(prepared, interruption) as reachable,
+            connected(reachable.settings.cluster, reachable.allocation) as hosts,
         ):
-            return _climb(Ladder(prepared, hosts, folder, interruption))
+            return _climb(Ladder(reachable, hosts, folder, interruption))
+    except AllocationError as error:
+        complain(str(error))
+        return EXIT_CHECK
     except InterruptedRunError as error:
         complain(str(error))
         return EXIT_INTERRUPTED
@@ -212,12 +219,22 @@ def _control(
     start_logging(prepared.settings.test.FLAGPERF_LOG_LEVEL, folder / "run.log")
     cleanup = own_command("clean", run_word(folder))
     try:
-        with controlling(folder) as lock, Interruption(cleanup, lock.note_stopping) as interruption:
-            session = kind(prepared, folder, interruption, sys.argv, learn)
+        with (
+            controlling(folder) as lock,
+            Interruption(cleanup, lock.note_stopping) as interruption,
+            allocated(prepared, interruption) as reachable,
+        ):
+            session = kind(reachable, folder, interruption, sys.argv, learn)
             record = session.run()
         show_run(record, folder)
         if session.not_saved:
             complain(session.not_saved)
+    except AllocationError as error:
+        complain(str(error))
+        return EXIT_CHECK
+    except InterruptedRunError as error:  # while it waited for an allocation
+        complain(str(error))
+        return EXIT_INTERRUPTED
     except OSError as error:
         resume_command = own_command("resume", run_word(folder))
         complain(unwritable(error, folder, f"then go on: {resume_command}; or remove what is on the hosts: {cleanup}"))

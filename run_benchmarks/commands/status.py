@@ -9,9 +9,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from common.printable import printable
 from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
-from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
 from run_benchmarks.state.run_lock import is_controlled

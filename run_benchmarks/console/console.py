@@ -21,7 +21,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from run_benchmarks.hosts.incoming.text import printable
+from common.printable import printable
 
 LOG = logging.getLogger("clusterdyno")
 # paramiko logs each broken connection with its traceback; our own errors hold what the user needs.

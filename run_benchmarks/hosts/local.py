@@ -29,8 +29,11 @@ class LocalHost:
 
     needs_docker_client = False  # its engine's socket is here
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, *, end_seconds: float = 0.0, environment: Callable[[], dict[str, str]] | None = None
+    ) -> None:
+        """`end_seconds`: for a command that is ended early, from SIGTERM on; `environment` makes that of commands."""
+        self.name, self._end_seconds, self._environment = name, end_seconds, environment
         self.address = "127.0.0.1"
         self._docker: APIClient | None = None
         self._lock = threading.Lock()
@@ -68,6 +71,7 @@ class LocalHost:
                 stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                env=self._environment() if self._environment else None,
                 start_new_session=True,
             )
         except OSError as error:
@@ -82,7 +86,7 @@ class LocalHost:
         except TimeoutError as error:
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         finally:
-            _end(process)
+            _end(process, self._end_seconds)
             if feeder is not None:
                 feeder.join(FEEDER_SECONDS)
         completed = Completed(
@@ -166,12 +170,19 @@ def _drain(
         raise TimeoutError from error
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a process that was not waited for, reap it, and close the pipes.
+def _end(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Kill the group of a process that was not waited for, `seconds` after a SIGTERM, reap it, and close the pipes.
 
     The process may have ended and left others that hold its pipes; until it is reaped, its group number stays reserved.
     """
     if process.returncode is None:
+        if seconds > 0:
+            process.terminate()
+            until = time.monotonic() + seconds
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                if time.monotonic() >= until:
+                    break
+                time.sleep(POLL_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

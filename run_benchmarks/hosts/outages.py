@@ -28,11 +28,15 @@ class OutOfReachError(LinkLostError):
     """A host was out of reach for longer than it may be."""
 
 
+FINAL = (HostKeyError, OutOfReachError)  # a host that answers so is not asked again
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patience:
     """How long an answer of a host is waited for: `limit` seconds by the clock `now`, or until `is_over`.
 
-    `tell` receives each outage as it begins; `check` raises what ends the run.
+    `tell` receives each outage as it begins; `check` raises what ends the run; `slept`: the seconds in which this
+    process could not run, which `now` leaves out.
     """
 
     limit: float = 0.0
@@ -40,6 +44,7 @@ class Patience:
     check: Callable[[], None] = lambda: None
     tell: Callable[[str], None] = lambda _: None
     now: Callable[[], float] = lambda: time.monotonic()
+    slept: Callable[[], float] = lambda: 0.0
 
 
 def answers(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
@@ -67,7 +72,7 @@ class Reconnecting:
         self._heard = self._patience.now(), _now_ms()
 
     def run(self, action: Callable[[], ValueT]) -> ValueT:
-        """Run the action; where its answer is lost on the way, reconnect and run it again.
+        """Run the action; where its answer is lost on the way, or not awaited, reconnect and run it again.
 
         The action may run any number of times, also after it took effect.
 
@@ -77,12 +82,17 @@ class Reconnecting:
             HostError: whatever the action raises; of an outage, if the host answers and the action does not.
         """
         while True:
-            began = self._patience.now()
+            began, slept = self._patience.now(), self._patience.slept()
             try:
                 result = action()
             except HostError as error:
-                is_final = self._patience.limit <= 0 or self._patience.is_over()
-                if is_final or not _is_outage(error, self._host):
+                if self._patience.limit <= 0 or self._patience.is_over():
+                    raise
+                if self._patience.slept() != slept:  # its answer may have come while nobody listened
+                    self._patience.tell(f"{self._host.name}: asked again, since the controller itself was suspended")
+                    refusal(self._host)
+                    continue
+                if not _is_outage(error, self._host):
                     raise
                 self._wait(error, began)
             else:
@@ -109,16 +119,16 @@ class Reconnecting:
         self._note((began_ms, _now_ms(), first))
         if silence is None:
             raise trouble
-        if isinstance(silence, HostKeyError):
+        if isinstance(silence, FINAL):
             raise silence from trouble
         name = self._host.name
         why = f"{first.removeprefix(f'{name}: ')}; connecting again: {silence.detail}"
         raise OutOfReachError(name, f"out of reach for {seconds:.0f} s ({why})") from trouble
 
     def _silence(self, until: float) -> HostError | None:
-        """Wait for the host until then, by the clock, or until it shows another key; returns why it does not answer."""
+        """Wait for the host until then, by the clock, or until its answer is FINAL; returns why it does not answer."""
         while (silence := refusal(self._host, HEARTBEAT_SECONDS)) is not None:
-            if isinstance(silence, HostKeyError) or self._patience.is_over() or self._patience.now() >= until:
+            if isinstance(silence, FINAL) or self._patience.is_over() or self._patience.now() >= until:
                 break
             time.sleep(RECONNECT_SECONDS)
         return silence

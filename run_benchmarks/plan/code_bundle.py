@@ -11,7 +11,7 @@ from pathlib import Path
 
 PARTS = ("common", "protocol", "workloads", "training", "monitors", "vendors")
 # No .env: the variables of a case reach its task through the plan, and may be secrets.
-SUFFIXES = frozenset({".py", ".txt", ".json", ".csv", ".model"})
+SUFFIXES = frozenset({".py", ".txt", ".json", ".csv", ".model", ".js", ".css"})
 CASE_CONFIGS = "vendors/*/*/config/*"
 BASE_CONFIG, CONFIG_CLASS = "base.py", "config.py"
 HASH_LENGTH = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from run_benchmarks.settings.launcher_names import LAUNCHERS
 from run_benchmarks.settings.settings import Settings
 
 CONTAINERS_ONLY = (
@@ -31,7 +32,9 @@ def without_effect(settings: Settings) -> list[str]:
     else:
         warnings += _container_warnings(settings)
     if not settings.cluster.ssh_hosts:
-        warnings += [f"{key} has no effect: localhost is reached without ssh" for key in REMOTE_ONLY if key in touched]
+        reached = "Slurm's nodes are" if settings.cluster.needs_allocation else "localhost is"
+        warnings += [f"{key} has no effect: {reached} reached without ssh" for key in REMOTE_ONLY if key in touched]
+    warnings += _of_other_launchers(settings)
     if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
         warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
     finished = not settings.test.in_containers or settings.test.IMAGE is not None
@@ -39,6 +42,13 @@ def without_effect(settings: Settings) -> list[str]:
         if finished and "_" in case.framework:
             warnings.append(f"{name}.framework: the version in {case.framework!r} has no effect without an own image")
     return warnings
+
+
+def _of_other_launchers(settings: Settings) -> list[str]:
+    launcher, touched = settings.cluster.LAUNCHER, settings.cluster.model_fields_set
+    others = tuple(entry.prefix for name, entry in LAUNCHERS.items() if name != launcher)
+    keys = [key for key in sorted(touched) if key.startswith(others) and key not in REMOTE_ONLY]
+    return [f"{key} has no effect with LAUNCHER {launcher!r}" for key in keys]
 
 
 def _container_warnings(settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Finds bad ports and transports in what the monitor of a host saw: NCCL's network, port errors, link speeds."""
+"""Finds bad devices, ports and transports in what the monitor of a host saw."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from monitors.ports import ERRORS
 from protocol.finding import MAX_CHARACTERS, PartFinding
+from run_benchmarks.results.device_findings import device_findings
 from run_benchmarks.results.sights import number
 
 MAX_OF_A_HOST = 50
@@ -18,7 +19,12 @@ def host_findings(host: str, info: Mapping[str, Any], monitor: Mapping[str, Any]
 
     Values of another form than the monitor's are passed over: a host may send anything.
     """
-    found = [*_transport(host, info), *_port_errors(host, info, monitor or {}), *_slow_links(host, info)]
+    found = [
+        *device_findings(host, monitor),
+        *_transport(host, info),
+        *_port_errors(host, info, monitor or {}),
+        *_slow_links(host, info),
+    ]
     return found[:MAX_OF_A_HOST]
 
 

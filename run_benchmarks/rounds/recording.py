@@ -17,6 +17,8 @@ from protocol.finding import PartFinding
 from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
+from run_benchmarks.results.device_findings import is_broken_device
 from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.observations import with_observations
@@ -24,12 +26,14 @@ from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
+from run_benchmarks.results.step_curves import StepCurves
 from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
 from run_benchmarks.rounds.owed import with_recorded
 from run_benchmarks.rounds.time_budget import budget_of, time_budget
 from run_benchmarks.state.context import RunContext, RunningNode
 
 MAX_REASON_CHARACTERS = 1000
+SAID = 3  # findings of a failed round that its reason names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,25 +55,32 @@ class RoundFacts:
 def write_round(
     path: Path, context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts
 ) -> RoundRecord:
-    """Judge a round, write its round.json, and return the record.
+    """Judge a round, write its round.json and, beside it, its curves.json, and return the record.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: a file cannot be written.
     """
+    curves = ""
     try:
         with time_budget(budget_of(nodes)):
-            record = round_record(context, case, nodes, facts)
+            record, steps = round_record(context, case, nodes, facts)
             text = record_text(record)
+            found = [each.outcome.curves for each in nodes if each.outcome.curves is not None]
+            curves = record_text(RoundCurves(nodes=found, steps=steps), indent=None)
     except Exception as error:  # noqa: BLE001 - whatever a host sent is this round's verdict and not the run's end
         LOG.debug("round %d of %s cannot be judged", facts.index, case.name, exc_info=True)
         record = unjudged_record(context, case, nodes, facts, error)
         text = record_text(record)
+    if curves:
+        write_text(path.with_name(CURVES_FILE), curves)
     write_text(path, text)
     return record
 
 
-def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
-    """Judge the collected files of a round and make its record."""
+def round_record(
+    context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts
+) -> tuple[RoundRecord, StepCurves | None]:
+    """Judge the collected files of a round and make its record; and what its ranks did by step."""
     judgement = judge(
         [node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256, case=case
     )
@@ -100,17 +111,20 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
         sights.append(sight_of(part.host, info, part.monitor))
-    return with_findings(case, record, seen, sights)
+    return with_findings(case, record, seen, sights), judgement.step_curves
 
 
 def with_findings(
     case: CaseLike, record: RoundRecord, seen: Sequence[PartFinding] = (), sights: Sequence[Sight] = ()
 ) -> RoundRecord:
-    """A round that passed with the bad parts that it found, DEGRADED if there are some; any other one unchanged.
+    """A round that passed with the bad parts that it found, DEGRADED if there are some.
 
-    `seen`: those that the hosts' monitors saw, which follow those of the benchmark. `sights`: what else they saw, which
-    stands beside the benchmark's findings on a host, device or link.
+    One that failed or timed out keeps its verdict and gets the devices that broke in it. `seen`: those that the hosts'
+    monitors saw, which follow those of the benchmark. `sights`: what else they saw, which stands beside the benchmark's
+    findings on a host, device or link.
     """
+    if record.verdict in (Verdict.FAIL, Verdict.TIMEOUT):
+        return _with_broken_devices(record, [each for each in seen if is_broken_device(each)])
     if record.verdict is not Verdict.PASS:
         return record
     measured, warnings = findings_in(case, record)
@@ -120,6 +134,13 @@ def with_findings(
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         update |= {"verdict": Verdict.DEGRADED, "reason": f"{found[0].sentence}{more}; {record.reason}"}
     return record.model_copy(update=update)
+
+
+def _with_broken_devices(record: RoundRecord, broken: Sequence[PartFinding]) -> RoundRecord:
+    if not broken:
+        return record
+    reason = "; ".join([record.reason, *(each.sentence for each in broken[:SAID])])
+    return record.model_copy(update={"findings": list(broken), "reason": reason})
 
 
 def unjudged_record(

@@ -27,6 +27,7 @@ from run_benchmarks.rounds.watch import Watch, stop_workloads
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.journal import RoundCollecting, RoundStarted
+from run_benchmarks.state.own_clock import own_clock
 
 PREPARE_SECONDS = 120.0
 TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"
@@ -53,6 +54,7 @@ class RoundRunner:
         self._master_port: int | None = None
         self._resumed = False
         self._neighbourhood = Neighbourhood(context.plan, context.runtime)
+        self._slept = own_clock().slept
         self._phases: dict[str, float] = {}
         self.left: dict[str, list[RunningTask]] = {}  # by host, after the round: tasks that may still run there
         self._started_ms = time.time_ns() // 1_000_000
@@ -211,6 +213,8 @@ class RoundRunner:
             recorded=recorded,
         )
         nodes = list(self._nodes.values())
+        if slept := own_clock().slept - self._slept:
+            nodes[0].warnings.append(f"the controller itself was suspended for {slept:.0f} s, which no limit counts")
         record = write_round(self.folder / RECORD_FILE, self._context, self._case, nodes, facts)
         remove_tasks(self._nodes, self.left)
         return record

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from protocol.node_record import NODE_EXIT_FILE
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.progress import LiveProgress
-from run_benchmarks.errors import ClusterDynoError, EngineSilentError, HostError, HostKeyError, LinkLostError
+from run_benchmarks.errors import ClusterDynoError, EngineSilentError, HostError, LinkLostError
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.hosts.outages import RECONNECT_SECONDS, OutOfReachError, Patience, Reconnecting
+from run_benchmarks.hosts.outages import FINAL, RECONNECT_SECONDS, Patience, Reconnecting
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.rounds.post_mortem import examine, recorded_end
 from run_benchmarks.rounds.stall import StallWatch
 from run_benchmarks.state.context import HEARTBEAT_SECONDS, RunContext, RunningNode, refusal
-from run_benchmarks.state.own_clock import OwnClock
+from run_benchmarks.state.own_clock import own_clock
 
 WAIT_SECONDS = 20.0
 PEER_GRACE_SECONDS = 5.0
@@ -38,7 +38,7 @@ class Watch:
         self, context: RunContext, case: CasePlan, index: int, nodes: Mapping[str, RunningNode], elapsed: float = 0.0
     ) -> None:
         self._context, self._case, self._index, self._nodes = context, case, index, nodes
-        self._clock = OwnClock()
+        self._clock = own_clock()
         self._deadline = self._clock.now() + case.time_limit - elapsed
         self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
@@ -46,14 +46,6 @@ class Watch:
 
     def run(self) -> tuple[Verdict, str] | None:
         """Wait, then stop what still runs; verdict and reason if the controller itself ended the round."""
-        with self._clock:
-            early_end = self._run()
-        if slept := self._clock.slept:
-            first = next(iter(self._nodes.values()))
-            first.warnings.append(f"the controller itself was suspended for {slept:.0f} s, which no limit counts")
-        return early_end
-
-    def _run(self) -> tuple[Verdict, str] | None:
         threads = [
             threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
             for node in self._nodes.values()
@@ -87,7 +79,8 @@ class Watch:
             early_end = self._early_end(stall)
             if early_end is not None or (stop_at is not None and self._clock.now() >= stop_at):
                 return early_end
-        return None
+        # What lost the nodes may be what ends the run: the end of the allocation that they belong to.
+        return self._early_end(stall) if any(node.lost for node in self._nodes.values()) else None
 
     def _early_end(self, stall: StallWatch) -> tuple[Verdict, str] | None:
         if self._context.interruption.is_set():
@@ -105,7 +98,7 @@ class Watch:
         outcome.heard_ms, heard = _now_ms(), self._clock.now()
         try:
             outcome.exit_code = self._exit_code(node)
-        except (OutOfReachError, HostKeyError) as error:
+        except FINAL as error:
             node.lost = outcome.lost = True
             outcome.error = str(error)
         except LinkLostError as error:
@@ -175,6 +168,7 @@ class Watch:
 
         Raises:
             HostKeyError: the host shows a key that is not its own.
+            OutOfReachError: the host is gone for good.
             LinkLostError: no answer came, also of an engine alone.
             TaskError: the task's runtime cannot say how it ended.
         """
@@ -185,7 +179,7 @@ class Watch:
             raise LinkLostError(node.plan.host, error.detail) from error
         if code is None:
             refused = refusal(node.host, min(HEARTBEAT_SECONDS, self._context.link_limit / 4))
-            if isinstance(refused, HostKeyError):
+            if isinstance(refused, FINAL):
                 raise refused
             if refused is not None:
                 raise LinkLostError(node.plan.host, "does not answer") from refused

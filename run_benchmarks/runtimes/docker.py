@@ -10,6 +10,7 @@ from typing import Any
 import docker
 import docker.errors
 import docker.types
+import requests
 
 from container.engine_images import ImageIdentity
 from container.image import ImageSpec
@@ -133,7 +134,14 @@ class _Container:
                 host_config=_host_config(client, node, options, bound),
             )
 
-        self._call(f"creating container {task.name} from {node.image} ({bound.image})", create)
+        what = f"creating container {task.name} from {node.image} ({bound.image})"
+        try:
+            self._call(what, create)
+        except TaskError as error:
+            if getattr(error.__cause__, "status_code", None) != requests.codes.conflict:
+                raise
+            self.remove()  # an earlier call, whose answer was lost, made it meanwhile
+            self._call(what, create)
 
     def _call(self, what: str, action: Callable[[], ValueT]) -> ValueT:
         return call(self._host, what, action)

@@ -151,11 +151,11 @@ class ProcessRuntime:
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create; nothing happens on the host before the start."""
-        return _Tree(host, node, task, bound, self._output_bytes)
+        return ProcessTree(host, node, task, bound, self._output_bytes)
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
         """See Runtime.attach."""
-        return _Tree(host, node, task, None, self._output_bytes)
+        return ProcessTree(host, node, task, None, self._output_bytes)
 
 
 def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
@@ -163,16 +163,22 @@ def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
     return ProcessRuntime(output_bytes)
 
 
+def state_folder(node: NodePlan, task: Task) -> str:
+    """Where a task's supervisor keeps its files: beside the node's folder, not in it, since they are not collected."""
+    return f"{node.log_dir_host}.{task.labels['org.clusterdyno.task']}"
+
+
 def _interpreter(cases: Sequence[CasePlan]) -> str:
     return cases[0].rounds[0].nodes[0].workload.argv[0]
 
 
-class _Tree:
+class ProcessTree:
+    """A task as a supervised process tree; see RunningTask."""
+
     def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound | None, output_bytes: int) -> None:
         self._host, self._node, self._task, self._bound = host, node, task, bound
         self._output_bytes = output_bytes
-        # Beside the node's folder, not in it: the supervisor's files are not collected.
-        self._state = f"{node.log_dir_host}.{task.labels['org.clusterdyno.task']}"
+        self._state = state_folder(node, task)
 
     def _supervise(self, *words: str, stdin: bytes = b"", deadline: float) -> None:
         argv = [
@@ -194,6 +200,10 @@ class _Tree:
 
     def start(self) -> None:
         """See RunningTask.start."""
+        self._supervise("start", stdin=self.request(), deadline=START_SECONDS)
+
+    def request(self) -> bytes:
+        """What its supervisor is told to run."""
         assert self._bound is not None
         facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in self._bound.facts.items()}
         request = {
@@ -201,7 +211,7 @@ class _Tree:
             "environment": {**facts, **self._task.environment},
             "cwd": self._node.workdir,
         }
-        self._supervise("start", stdin=json.dumps(request).encode(), deadline=START_SECONDS)
+        return json.dumps(request).encode()
 
     def exists(self) -> bool:
         """See RunningTask.exists."""

@@ -34,7 +34,7 @@ class Collection(Session):
         """Collect from the hosts that answer; run.json and the report are of the new records then."""
         self._begin()
         (self._result_dir / SEAL_FILE).unlink(missing_ok=True)
-        with connected(self._prepared.settings.cluster) as hosts:
+        with connected(self._prepared.settings.cluster, self._prepared.allocation) as hosts:
             try:
                 self._bring(hosts)
             except InterruptedRunError as error:

@@ -18,6 +18,7 @@ from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.factory import hosts_of
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.slurm.allocation import Allocation
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle
 from run_benchmarks.plan.plan import Plan, RoundPlan
 from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_round
@@ -33,12 +34,13 @@ from run_benchmarks.settings.settings import Settings, SettingsError, load_setti
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """Everything known before a host is touched."""
+    """Everything known before a host is touched. `allocation`: that which has the hosts, if they need one."""
 
     settings: Settings
     resolved: Resolved
     code: CodeBundle
     plan: Plan
+    allocation: Allocation | None = None
 
     def plan_for(self, hosts: tuple[str, ...]) -> Plan:
         """The plan of the same run on some of its hosts, without cases that need more hosts or other ones."""
@@ -60,6 +62,12 @@ class PreparedRun:
         """The same run under another name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
         return dataclasses.replace(self, plan=plan)
+
+    def allocated(self, hosts: tuple[str, ...], allocation: Allocation) -> PreparedRun:
+        """The same run on the hosts of an allocation."""
+        settings, plan = with_hosts(self.settings, hosts), self.plan
+        made = make_plan(settings, self.resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
+        return dataclasses.replace(self, settings=settings, plan=made, allocation=allocation)
 
     def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
         """The runtime of its plan; `warn` receives what a host does not permit a task."""
@@ -152,19 +160,19 @@ def _access_problems(settings: Settings) -> tuple[list[Problem], list[str]]:
     return problems, notes
 
 
-def make_hosts(cluster: ClusterConf) -> dict[str, Host]:
+def make_hosts(cluster: ClusterConf, allocation: Allocation | None = None) -> dict[str, Host]:
     """One Host per name; nothing is connected yet.
 
     Raises:
         ConfigError: an ssh configuration file is unusable.
     """
-    return hosts_of(cluster.HOSTS, lambda name: endpoint_of(name, cluster))
+    return hosts_of(cluster.HOSTS, lambda name: endpoint_of(name, cluster), allocation)
 
 
 @contextmanager
-def connected(cluster: ClusterConf) -> Iterator[dict[str, Host]]:
+def connected(cluster: ClusterConf, allocation: Allocation | None = None) -> Iterator[dict[str, Host]]:
     """The hosts, closed at the end in any case."""
-    hosts = make_hosts(cluster)
+    hosts = make_hosts(cluster, allocation)
     try:
         yield hosts
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from container.engine_images import ImageIdentity
@@ -11,6 +12,7 @@ from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.limits import CollectLimits
+from run_benchmarks.hosts.outages import across_outages
 from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.rounds.owed_round import OwedRound
@@ -57,6 +59,7 @@ class RoundScheduler:
         self.images: dict[str, ImageIdentity] = {}  # by tag
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
         self._runtime = prepared.runtime()
+        self._patience = patience(prepared.settings.cluster.LINK_LIMIT, interruption)
 
     def provide_images(self) -> None:
         """Bring the images to the hosts of the present plan.
@@ -66,8 +69,7 @@ class RoundScheduler:
             InterruptedRunError: a signal arrived.
         """
         runtime, resolved, settled = self._runtime, self._prepared.resolved, dict(self.images)
-        waiting = patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
-        found = provide_images(runtime, self._plan, resolved, self._hosts, self._reports, waiting, settled)
+        found = provide_images(runtime, self._plan, resolved, self._hosts, self._reports, self._patience, settled)
         self.images.update(found | settled)
 
     def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
@@ -223,7 +225,11 @@ class RoundScheduler:
         A host that was out of reach when its round was given up may still run it.
         """
         there = {name: self._hosts[name] for name in self._unswept - self._left_out.keys() - self._lost.keys()}
-        ended = for_each(there, lambda host: self._runtime.clean(host, self._prepared.plan), reads_hosts=True)
+
+        def end(host: Host) -> list[str]:
+            return across_outages(host, lambda: self._runtime.clean(host, self._prepared.plan), self._patience)
+
+        ended = for_each(there, end, reads_hosts=True)
         self._unswept -= ended.succeeded.keys()
         for name, tasks in ended.succeeded.items():
             if tasks:
@@ -242,7 +248,7 @@ class RoundScheduler:
             if not answers(self._hosts[name]):
                 return False
             for task in self._left[name]:
-                task.finish(STOP_GRACE_SECONDS)
+                across_outages(self._hosts[name], partial(task.finish, STOP_GRACE_SECONDS), self._patience)
             return True
 
         ended = for_each({name: name for name in self._left}, end)

@@ -69,7 +69,7 @@ class Session:
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
         self._record_settings()
         self._begin()
-        with connected(self._prepared.settings.cluster) as hosts:
+        with connected(self._prepared.settings.cluster, self._prepared.allocation) as hosts:
             try:
                 self._check(hosts)
                 self._run_cases(hosts)

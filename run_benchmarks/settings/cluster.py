@@ -22,7 +22,20 @@ from pydantic import (
 )
 
 from run_benchmarks.hosts.endpoint import is_local
-from run_benchmarks.settings.value_types import Count, InterfaceName, LinkSeconds, Load, MasterPort, Port, UserName
+from run_benchmarks.settings.launcher_names import LAUNCHERS, UNNAMED, LauncherName
+from run_benchmarks.settings.value_types import (
+    Count,
+    InterfaceName,
+    LinkSeconds,
+    Load,
+    MasterPort,
+    Port,
+    Seconds,
+    SlurmImage,
+    SlurmOption,
+    SlurmWord,
+    UserName,
+)
 
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?"
 BRACKETED, NAME_AND_PORT = re.compile(r"\[([^\]]+)\](?::(\d{1,5}))?"), re.compile(r"([^:]+):(\d{1,5})")
@@ -110,8 +123,13 @@ class ClusterConf(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
+    LAUNCHER: LauncherName = Field(
+        "ssh", description="how hosts are got and reached: HOSTS by ssh, or nodes of an allocation of Slurm"
+    )
     HOSTS: tuple[str, ...] = Field(
-        min_length=1, description="names or IP addresses of the hosts, each also as user@host:port or a dict"
+        min_length=1,
+        description="names or IP addresses of the hosts, each also as user@host:port or a dict; "
+        "with Slurm also a hostlist or how many",
     )
     SSH_PORT: Port = Field(22, description="where sshd listens")
     SSH_USER: UserName = Field(default_factory=_user, description="login user; by default the user who runs run.py")
@@ -122,6 +140,21 @@ class ClusterConf(BaseModel):
     SSH_CONFIG: str | None = Field(
         None, description='OpenSSH client configuration; none: ~/.ssh/config and the system\'s, "": ignore both'
     )
+    SLURM_PARTITION: SlurmWord | None = Field(None, description="the partition to ask for nodes; none: the default one")
+    SLURM_ACCOUNT: SlurmWord | None = Field(None, description="who is charged; none: the user's default account")
+    SLURM_QOS: SlurmWord | None = Field(None, description="quality of service; none: the default one")
+    SLURM_RESERVATION: SlurmWord | None = Field(None, description="a reservation whose nodes are used")
+    SLURM_CONSTRAINT: SlurmWord | None = Field(None, description="features that nodes must have")
+    SLURM_GRES: SlurmWord | None = Field(None, description="devices of each node, such as gpu:8")
+    SLURM_EXCLUSIVE: bool = Field(True, description="whole nodes, which no other job shares")
+    SLURM_TIME: SlurmWord | None = Field(None, description="time limit of the allocation; none: the partition's")
+    SLURM_OPTIONS: tuple[SlurmOption, ...] = Field((), description="further options of sbatch")
+    SLURM_SETUP: str | None = Field(
+        None, min_length=1, description="a shell line before each step's command, such as module load or activate"
+    )
+    SLURM_CONTAINER: SlurmImage | None = Field(None, description="steps run in a container of this image, by pyxis")
+    SLURM_APPTAINER: SlurmImage | None = Field(None, description="steps run in a container of this image, by apptainer")
+    SLURM_QUEUE_LIMIT: Seconds = Field(86400.0, description="seconds to wait for the nodes")
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
         "auto", description="interface of NCCL and Gloo on every host; auto: the one that reaches the first host"
@@ -149,13 +182,16 @@ class ClusterConf(BaseModel):
         separately.
         """
         cluster = handler(values)
-        entries = values.get("HOSTS", ()) if isinstance(values, dict) else ()
+        is_plain = LAUNCHERS[cluster.LAUNCHER].read_hosts is None
+        entries = values.get("HOSTS", ()) if isinstance(values, dict) and is_plain else ()
         cluster._access.update(map(_parse_entry, entries))
         return cluster
 
     @field_validator("HOSTS", mode="before")
     @classmethod
-    def _names(cls, entries: object) -> object:
+    def _names(cls, entries: object, info: ValidationInfo) -> object:
+        if (read := LAUNCHERS[info.data.get("LAUNCHER", "ssh")].read_hosts) is not None:
+            return read(entries)
         if not isinstance(entries, list | tuple):
             return entries
         names, mistakes = [], []
@@ -189,8 +225,33 @@ class ClusterConf(BaseModel):
 
     @property
     def ssh_hosts(self) -> tuple[str, ...]:
-        """The hosts that are reached by ssh: all of HOSTS, or none if HOSTS is the head node alone."""
-        return tuple(name for name in self.HOSTS if not is_local(name))
+        """The hosts that are reached by ssh: all of HOSTS, or none if HOSTS is the head node alone or Slurm's."""
+        return () if self.needs_allocation else tuple(name for name in self.HOSTS if not is_local(name))
+
+    @property
+    def needs_allocation(self) -> bool:
+        """Whether HOSTS can be used only in an allocation."""
+        return LAUNCHERS[self.LAUNCHER].read_hosts is not None
+
+    @property
+    def are_unnamed(self) -> bool:
+        """Whether HOSTS says how many, and an allocation decides which."""
+        return self.HOSTS[0] == UNNAMED.format(1)
+
+    @property
+    def sbatch_options(self) -> tuple[str, ...]:
+        """The options of sbatch that settings ask for; those of SLURM_OPTIONS last, so that they win."""
+        words = {
+            "partition": self.SLURM_PARTITION,
+            "account": self.SLURM_ACCOUNT,
+            "qos": self.SLURM_QOS,
+            "reservation": self.SLURM_RESERVATION,
+            "constraint": self.SLURM_CONSTRAINT,
+            "gres": self.SLURM_GRES,
+            "time": self.SLURM_TIME,
+        }
+        given = (f"--{key}={value}" for key, value in words.items() if value is not None)
+        return (*given, *(("--exclusive",) if self.SLURM_EXCLUSIVE else ()), *self.SLURM_OPTIONS)
 
     def access(self, host: str) -> HostAccess:
         """The settings of a host's item in HOSTS besides its name."""
@@ -200,6 +261,13 @@ class ClusterConf(BaseModel):
     def default_user() -> str:
         """Who runs run.py."""
         return _user()
+
+    @field_validator("SLURM_APPTAINER")
+    @classmethod
+    def _one_container(cls, image: str | None, info: ValidationInfo) -> str | None:
+        if image is not None and info.data.get("SLURM_CONTAINER") is not None:
+            raise ValueError("either SLURM_CONTAINER or this")
+        return image
 
     @field_validator("SSH_CONFIG")
     @classmethod

@@ -52,6 +52,8 @@ def selected(settings: Settings, recorded: Sequence[str] | None) -> Settings:
     Raises:
         ConfigError: one of them is no longer in HOSTS.
     """
+    if recorded is not None and settings.cluster.are_unnamed:
+        return with_hosts(settings, recorded)
     return settings if recorded is None else select_hosts(settings, HostSelection(hosts=",".join(recorded)))
 
 

@@ -20,6 +20,7 @@ from run_benchmarks.settings.changes import REPEAT, SET, Changes, SetKeys, apply
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.conf_file import ModelT, helper_hint, sound_part, validate
 from run_benchmarks.settings.run import TestConf
+from run_benchmarks.settings.runtime_names import RUNTIMES
 from run_benchmarks.settings.value_types import MOST_ROUNDS
 
 KEYS_OF_CLUSTER, KEYS_OF_TEST, KEYS_OF_CASE = "keys of cluster_conf.py", "keys of test_conf.py", "keys of a case"
@@ -101,6 +102,8 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     own = _picked(test_names, TestConf.model_fields)
     test, more, usable_of_test = _checked(TestConf, own, NO_CASES, test_file, KEYS_OF_TEST)
     problems += set_keys.sourced([*found, *more])
+    if not {"RUNTIME", "LAUNCHER"} & {problem.key for problem in problems}:
+        problems += set_keys.sourced(_pairing(cluster, test, test_file))
     usable |= usable_of_test
     listed = test.CASES if "CASES" in usable else ()
     settings = Settings(
@@ -119,6 +122,15 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     if problems:
         raise SettingsError([each for each in problems if not _is_unread(each, unread)], settings)
     return settings
+
+
+def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:
+    """A RUNTIME that does not run on the hosts of LAUNCHER."""
+    if RUNTIMES[test.RUNTIME].launcher == cluster.LAUNCHER:
+        return []
+    fitting = " or ".join(repr(name) for name, entry in RUNTIMES.items() if entry.launcher == cluster.LAUNCHER)
+    allowed = f"expected {fitting}, since LAUNCHER in cluster_conf.py is {cluster.LAUNCHER!r}"
+    return [Problem(str(file), "RUNTIME", test.RUNTIME, allowed)]
 
 
 def _picked(values: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:

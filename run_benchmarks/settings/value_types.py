@@ -106,6 +106,19 @@ InterfaceName = Annotated[
 ]
 
 
+SlurmWord = Annotated[str, *_form(r"[^\s'\"\\\-][^\s'\"\\]*", "a word without quotes, as after `--option=`")]
+SlurmImage = Annotated[
+    str,
+    *_form(
+        r"\.?/[^\s,]+|(?!.*\.(sqsh|sif)$)[^\s,/.][^\s,]*",
+        "an image: a file by a path that begins with '/' or './', or a registry's name, without blanks and commas",
+    ),
+]
+SlurmOption = Annotated[
+    str, *_form(r"--[a-z][a-z0-9-]*(=[^\n'\"\\]+)?", "one option of sbatch in its long form, such as '--mem=64G'")
+]
+
+
 def _absolute(path: str) -> str:
     if not path.startswith("/") or ".." in path.split("/") or path.strip("/") == "":
         raise ValueError("expected an absolute path without '..'")

@@ -21,6 +21,7 @@ from run_benchmarks.plan.plan import NodePlan, Plan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.runtimes.base import RunningTask, Runtime
 from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.own_clock import own_clock
 
 ValueT = TypeVar("ValueT")
 
@@ -102,9 +103,12 @@ class RunningNode:
 
 def patience(link_limit: float, interruption: Interruption) -> Patience:
     """How long an answer of a host is waited for: LINK_LIMIT seconds, or until the run has to end."""
+    clock = own_clock()
     return Patience(
         limit=link_limit,
         is_over=lambda: interruption.is_set() or interruption.time_is_up(),
         check=interruption.check,
         tell=LOG.warning,
+        now=clock.now,
+        slept=lambda: clock.slept,
     )

@@ -62,10 +62,21 @@ class Interruption:
         """Whether a signal arrived."""
         return self.signalled.is_set()
 
+    def end(self, reason: str) -> None:
+        """Let the run end now, as a signal does."""
+        if not self.signalled.is_set():
+            self.reason = reason
+            self.signalled.set()
+
     def limit_time(self, limit: float, used: float) -> None:
         """Let the run end `limit` seconds after its start, of which `used` seconds have passed."""
-        self._deadline = time.monotonic() + limit - used
-        self.time_limit_reason = f"the run reached its RUN_TIME_LIMIT of {limit:g} s"
+        self.end_within(limit - used, f"the run reached its RUN_TIME_LIMIT of {limit:g} s")
+
+    def end_within(self, seconds: float, reason: str) -> None:
+        """Let the run's time be over in so many seconds, unless it is over earlier; `reason` then says why."""
+        deadline = time.monotonic() + seconds
+        if deadline < self._deadline:
+            self._deadline, self.time_limit_reason = deadline, reason
 
     def time_is_up(self) -> bool:
         """Whether the run's time limit has passed."""

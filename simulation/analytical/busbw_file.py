@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from common.errors import MistakeList, input_problem
-from simulation.common.yaml_file import file_text, parsed_yaml
+from common.yaml_file import file_text, parsed_yaml
 from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, DP, DP_EP, EP, PP, REDUCESCATTER, TP
 
 PP_KEY = "BUSBW"

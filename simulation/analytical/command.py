@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import InputProblems, MistakeList, input_problem
+from common.summary import JsonValue, Summary
+from common.units import rates_taken
 from common.whole_files import is_special, target, whole_file, write_whole
 from simulation.analytical.busbw_file import read_busbw
-from simulation.analytical.chart import chart_page
 from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
 from simulation.analytical.evaluation import Evaluation
 from simulation.analytical.machine import Question
@@ -25,13 +26,12 @@ from simulation.analytical.sources import open_source
 from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
 from simulation.common.dialect import SIMAI, Repair, header
-from simulation.common.summary import JsonValue, Summary
 
 HELP = "compute the time of a training iteration from a workload, in closed form"
 NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %
 UNTIMED = (
     "COMPUTATION IS 0 % of the iteration, so the total is no iteration's time: the rows have no compute times. Measure "
-    "them on the GPU with `python -m training.benchmarks.aicb aiob <the job's options> --output times.txt` and make "
+    "them on the GPU with `python -m workloads aiob <the job's options> --output times.txt` and make "
     "the workload again with `--aiob_enable --comp_filepath times.txt`"
 )
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"
@@ -144,9 +144,13 @@ def _write(
                 explained.writelines(json_chunks(about, prepared.repairs, prepared.model, evaluation))
             files.enter_context(whole_file(path)).writelines(csv_chunks(name, overview, evaluation, remarks))
     if arguments.visual == "1":
+        from simulation.analytical.chart import chart_page
+
         written.append(Path(beside + CHART_NAME))
         write_whole(written[-1], [chart_page(name, overview)])
-    return Summary(report_text(overview, evaluation.rows, written), about | {"files": [str(one) for one in written]})
+    text = report_text(overview, evaluation.rows, written)
+    text += rates_taken({"-nv": arguments.nvlink, "-nic": arguments.nic_busbw})
+    return Summary(text, about | {"files": [str(one) for one in written]})
 
 
 def _check_output(arguments: argparse.Namespace, path: Path) -> None:

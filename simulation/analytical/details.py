@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from common.summary import JsonValue
 from simulation.analytical.evaluation import NUMBERED, Evaluation
 from simulation.analytical.machine import Question
 from simulation.analytical.times import BUCKETS, Model, Overview
 from simulation.common.dialect import Repair
-from simulation.common.summary import JsonValue
 
 FORMAT = "clusterdyno-analytical-1"
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from simulation.analytical.schedules import CLOSED, SCHEDULES
 
+RATE = "450GBps or 3600Gbps; a number alone is GB/s"
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add all options. Values stay text, so that all mistakes are reported together."""
@@ -20,8 +22,8 @@ def _add_cluster(group: "argparse._ArgumentGroup") -> None:
     add("-g", "--gpus", metavar="N", help="GPUs in all")
     add("-g_p_s", "--gpus-per-server", metavar="N", help="GPUs of an NVLink domain, such as 8 or 72")
     add("-n_p_s", "--nic_per_server", "--nic-per-server", metavar="N", help="NICs of a server")
-    add("-nv", "--nvlink", metavar="GB/s", help="NVLink bus bandwidth of a GPU, instead of -g_type's")
-    add("-nic", "--nic_busbw", "--nic-busbw", metavar="GB/s", help="bandwidth of one NIC, instead of -nic_t's")
+    add("-nv", "--nvlink", metavar="RATE", help=f"NVLink bus bandwidth of a GPU, instead of -g_type's: {RATE}")
+    add("-nic", "--nic_busbw", "--nic-busbw", metavar="RATE", help=f"bandwidth of one NIC, instead of -nic_t's: {RATE}")
     add("-g_type", "-gt", "--gpu_type", "--gpu-type", dest="gpu_type", metavar="TYPE", help="A100, H100, B200, ...")
     add("-nic_t", "--nic_type", "--nic-type", metavar="TYPE", help="cx6, cx7, cx8 or bf3 (default: cx7)")
     add("-busbw", "--bus-bandwidth", dest="busbw", type=Path, metavar="FILE.yaml", help="measured bus bandwidths")

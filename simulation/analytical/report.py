@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from common.summary import counted
 from common.whole_files import NAME_BYTES
 from simulation.analytical.evaluation import Evaluation
 from simulation.analytical.original.arithmetic import quotient, whole
 from simulation.analytical.times import ROW_COLUMNS, SUMMARY_COLUMNS, Model, Overview, Totals
-from simulation.common.summary import counted
 
 KIND_COLUMN = "kind"
 _EPSILON = 2.0**-52

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from common.errors import input_problem
-from simulation.common.progress import StepProgress
+from common.progress import StepProgress
 
 CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED = "closed", "gpipe", "1f1b", "interleaved"
 SCHEDULES = (CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED)

@@ -5,6 +5,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from common.errors import MistakeList
+from common.units import rate_gbps
 from simulation.analytical.machine import Cluster, Division, Overlaps
 from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS, GpuPart
 from workloads.formats.simai_text import WorkloadHeader
@@ -171,11 +172,15 @@ def _count(text: str | None, flag: str, what: str, mistakes: MistakeList) -> int
 def _bandwidth(text: str | None, flag: str, mistakes: MistakeList) -> float | None:
     if text is None:
         return None
-    number = _number(text)
-    if number is None or not LEAST_GBPS <= number <= MOST_GBPS:
-        mistakes.add(flag, text, f"allowed is a bandwidth of {LEAST_GBPS:g} to {MOST_GBPS:,.0f} GB/s")
+    try:
+        rate = rate_gbps(text)
+    except ValueError:
+        rate = 0.0
+    if not LEAST_GBPS <= rate <= MOST_GBPS:
+        allowed = f"{LEAST_GBPS:g} to {MOST_GBPS:,.0f} GB/s, or one with its unit, such as 3600Gbps"
+        mistakes.add(flag, text, f"allowed is a bandwidth of {allowed}")
         return 1.0
-    return number
+    return rate
 
 
 def _derivable(text: str | None, flag: str, mistakes: MistakeList, notes: list[str]) -> float:
@@ -183,8 +188,10 @@ def _derivable(text: str | None, flag: str, mistakes: MistakeList, notes: list[s
     if text is None or _number(text) == UNKNOWN:
         return UNKNOWN
     number = _number(text)
-    if number is None:
-        mistakes.add(flag, text, "allowed is a bandwidth in GB/s, or -1 for that of the type")
+    try:
+        number = rate_gbps(text) if number is None else number
+    except ValueError:
+        mistakes.add(flag, text, "allowed is a bandwidth in GB/s, one with its unit, or -1 for that of the type")
         return UNKNOWN
     if number <= 0:
         notes.append(f"{flag} {text} is no bandwidth: the original takes it and its result is meaningless")

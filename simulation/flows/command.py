@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from common.progress import StepProgress
+from common.summary import JsonValue, Summary
+from common.units import rates_taken
 from common.whole_files import target, whole_file, write_whole
 from simulation.common.dialect import Repair, header
-from simulation.common.progress import StepProgress
-from simulation.common.summary import JsonValue, Summary
 from simulation.flows.choice import PROTOCOL_NAMES
 from simulation.flows.collective import (
     OP_NUMBERS,
@@ -50,7 +51,9 @@ def run(arguments: argparse.Namespace) -> Summary:
     if arguments.groups:
         groups = original_groups(request.sizes) if request.original else megatron_groups(request.sizes)
         write_whole(arguments.groups, groups_table(groups))
-    return plan.summary(output, group)
+    summary = plan.summary(output, group)
+    taken = rates_taken({"-nv": arguments.nvlink, "-nic": arguments.nic_bandwidth})
+    return summary._replace(text=summary.text + taken)
 
 
 class _Counts(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import MistakeList
-from common.units import SIZE_FORM, size_bytes
+from common.units import SIZE_FORM, rate_gbps, size_bytes
 from common.whole_files import STDOUT_NAMES, target
 from simulation.analytical.parts import GPUS, NICS
 from simulation.analytical.workload import TextWorkload
@@ -35,6 +35,7 @@ from simulation.flows.ring_flows import RING_OPS
 ORIGINAL_GPUS = ("A100", "A800", "H100", "H800", "H20")
 EVERY_ALGORITHM = (AUTO, "ring", "tree", "nvls", "pat")
 DEFAULT_SERVER = 8
+RATE = "450GBps or 3600Gbps; a number alone is GB/s"
 DEFAULT_OUTPUT = Path("ncclFlowModel_detailed_flows.csv")
 
 
@@ -181,11 +182,18 @@ def _machine(arguments: argparse.Namespace, mistakes: MistakeList, *, original: 
         name = allowed[0]
     part = GPUS[name]
     nic = NICS["cx6" if name.startswith("A") else "cx7"]
-    for flag, value in (("--nvlink", arguments.nvlink), ("--nic-bandwidth", arguments.nic_bandwidth)):
-        if value is not None and not 0 < value < float("inf"):
-            mistakes.add(flag, value, "allowed is a number of GB/s above 0")
-    nvlink = arguments.nvlink or part.nvlink
-    return name, LinkSpeeds(nvlink, arguments.nic_bandwidth or nic, part.nvls_at(nvlink), name)
+    nvlink = _rate(arguments.nvlink, "--nvlink", part.nvlink, mistakes)
+    nic = _rate(arguments.nic_bandwidth, "--nic-bandwidth", nic, mistakes)
+    return name, LinkSpeeds(nvlink, nic, part.nvls_at(nvlink), name)
+
+
+def _rate(text: str | None, flag: str, usual: float, mistakes: MistakeList) -> float:
+    """GB/s of an option, `usual` without it."""
+    try:
+        return usual if text is None else rate_gbps(text)
+    except ValueError as error:
+        mistakes.add(flag, text, f"allowed is {error}")
+        return usual
 
 
 def _wish(
@@ -201,14 +209,19 @@ def _wish(
         return _original_wish(arguments, machine, mistakes)
     if between != AUTO and algorithm != "nvls":
         mistakes.add("--between", between, "is for --algorithm nvls")
-    if pxn and op and op not in PXN_OPS:
-        mistakes.add("--pxn", None, f"is for {', '.join(PXN_OPS)}")
-    elif pxn and algorithm not in (AUTO, "ring"):
-        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {algorithm}")
+    if pxn:
+        _check_pxn(op, algorithm, mistakes)
     modelled = algorithm == AUTO and not pxn if algorithm != "nvls" else between == AUTO
     if not modelled or op not in ("", *RING_OPS):
         _refuse_bandwidths(arguments, mistakes, "has no effect: no algorithm is chosen by its modelled time")
     return FlowWish(algorithm, pxn, between, machine)
+
+
+def _check_pxn(op: str, algorithm: str, mistakes: MistakeList) -> None:
+    if op and op not in PXN_OPS:
+        mistakes.add("--pxn", None, f"is for {', '.join(PXN_OPS)}")
+    elif algorithm not in (AUTO, "ring"):
+        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {algorithm}")
 
 
 def _original_wish(arguments: argparse.Namespace, machine: LinkSpeeds, mistakes: MistakeList) -> FlowWish:
@@ -285,8 +298,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add("--pxn", action="store_true", help="leave a server on the receiver's rail, over the neighbour that sits on it")
     add("--gpu-type", "--gpu_type", default="H100", metavar="NAME", help="for modelled times (default: %(default)s)")
-    add("-nv", "--nvlink", type=float, metavar="GBPS", help="GB/s of a GPU's NVLink in one direction")
-    add("-nic", "--nic-bandwidth", type=float, metavar="GBPS", help="GB/s of a NIC")
+    add("-nv", "--nvlink", metavar="RATE", help=f"of a GPU's NVLink in one direction: {RATE}")
+    add("-nic", "--nic-bandwidth", metavar="RATE", help=f"of a NIC: {RATE}")
     add("--distinct", action="store_true", help="with -w: write equal collectives once")
     add("--rings", type=Path, metavar="FILE", help="write the group's rings too")
     add("--trees", type=Path, metavar="FILE", help="write the group's trees too")

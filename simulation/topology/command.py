@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from common.errors import MistakeList
+from common.progress import StepProgress
+from common.summary import Summary, counted
 from common.whole_files import target, whole_file
 from simulation.common.dialect import DEFAULT_DIALECT
-from simulation.common.progress import StepProgress
-from simulation.common.summary import Summary, counted
 from simulation.topology import naming, options, text
 from simulation.topology.resolve import resolve
 from simulation.topology.shape import FabricShape

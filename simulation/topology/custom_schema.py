@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common import units
 from common.errors import MistakeList, input_problem
-from simulation.common.yaml_file import file_text, parsed_yaml
+from common.yaml_file import file_text, parsed_yaml
 from simulation.topology import options
 from simulation.topology.shape import LinkText
 

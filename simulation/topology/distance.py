@@ -1,6 +1,6 @@
 """Measures how far apart the nodes of a network are: its diameter, and its disconnected parts."""
 
-from simulation.common.progress import StepProgress
+from common.progress import StepProgress
 from simulation.topology.fabric import GPU, Fabric
 from simulation.topology.shape import FabricShape
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from common.summary import Summary, counted
 from common.whole_files import NAME_BYTES, write_whole
-from simulation.common.summary import Summary, counted
 from simulation.topology import drawing, whatif
 from simulation.topology.reading import read
 

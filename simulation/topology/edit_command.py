@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import MistakeList
+from common.summary import Summary, counted
 from common.whole_files import is_special, write_whole
-from simulation.common.summary import Summary, counted
 from simulation.topology import distance, whatif
 from simulation.topology.fabric import Fabric, chunks
 from simulation.topology.reading import read

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from common.errors import input_problem
+from common.summary import Summary, counted
 from common.whole_files import write_whole
-from simulation.common.summary import Summary, counted
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 

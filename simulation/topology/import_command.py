@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from common.errors import MistakeList
+from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
-from simulation.common.summary import JsonValue, Summary, counted
 from simulation.topology import fabric, infragraph_import, options
 
 HELP = "make a topology file of one in InfraGraph's format"

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from common import units
 from common.errors import InputProblems, MistakeList, SimulationError, input_problem
-from simulation.common.yaml_file import file_text, parsed_yaml
+from common.yaml_file import file_text, parsed_yaml
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.infragraph_export import NOT_INSTALLED, package
 from simulation.topology.options import GPU_TYPES

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from common import units
-from simulation.common.summary import counted
+from common.summary import counted
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, UNREACHED, Fabric
 from simulation.topology.options import GPU_TYPES
 from simulation.topology.structure import Oversubscription

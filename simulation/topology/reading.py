@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from common import units
 from common.errors import MistakeList, input_problem
-from simulation.common.progress import watched
+from common.progress import watched
 from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.options import error_rate
 from simulation.topology.shape import LinkText

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
+from common.summary import JsonValue, Summary, counted
 from common.units import format_bandwidth
-from simulation.common.summary import JsonValue, Summary, counted
 from simulation.topology import bisection, distance, oddities, structure
 from simulation.topology.bisection import Bisection
 from simulation.topology.fabric import Fabric, names, tiers

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.errors import MistakeList, input_problem
-from simulation.common.progress import watched
+from common.progress import watched
 from simulation.topology.fabric import Fabric, empty, names, tiers
 from simulation.topology.shape import LinkText
 

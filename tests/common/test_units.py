@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.progress import StepProgress, watched
 from common.units import (
     MAX_SIZES,
     bandwidth_bps,
     format_bandwidth,
     format_size,
     parse_sizes,
+    rate_gbps,
+    rates_taken,
     size_bytes,
     time_seconds,
 )
 from simulation.common.dialect import Repair, header
-from simulation.common.progress import StepProgress, watched
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,24 @@ def test_what_is_no_time(text: str) -> None:
         time_seconds(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "rate"), [("360", 360.0), ("48.5", 48.5), ("450GBps", 450.0), ("3600Gbps", 450.0), ("400Gb/s", 50.0)]
+)
+def test_a_rate_with_a_unit_and_one_in_gigabytes_are_the_same(text: str, rate: float) -> None:
+    assert rate_gbps(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "fast", "0", "-1", "inf", "nan", "450GB", "0Gbps", "4 5"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a positive number"):
+        rate_gbps(text)
+
+
+def test_what_a_number_without_a_unit_was_taken_for_is_said() -> None:
+    given = {"-nv": "360", "-nic": "400Gbps", "-x": None}
+    assert rates_taken(given) == "\n-nv 360 is 360 GB/s, 2880 Gbps"
+
+
 def test_bandwidths_for_people() -> None:
     assert [format_bandwidth(bits) for bits in (4e11, 1.8e12, 2.5e6, 900, 1e3)] == [
         "400Gbps",
@@ -70,7 +90,7 @@ def test_bandwidths_for_people() -> None:
 
 def test_progress_is_silent_for_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("simulation.common.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("common.progress.time.monotonic", lambda: now[0])
     shown = io.StringIO()
     with StepProgress("links", 10, shown) as steps:
         now[0] += 1.9
@@ -86,8 +106,8 @@ def test_watched_items_are_all_there_and_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("simulation.common.progress.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("simulation.common.progress.STEP", 3)
+    monkeypatch.setattr("common.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("common.progress.STEP", 3)
     taken = []
     for item in watched("lines", 8, "abcdefgh"):
         taken.append(item)

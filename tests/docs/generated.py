@@ -16,6 +16,7 @@ from unittest import mock
 import typer
 from typer.testing import CliRunner
 
+from common.command_line import Program
 from protocol import datasheet
 from protocol.case_config import load_case_config
 from protocol.masking import mask_config
@@ -27,14 +28,13 @@ from simulation import cli as simulation_cli
 from tests.docs.pages import ROOT, markdown_table
 from tests.performance.table import read_tables
 from training.benchmarks import catalog
-from training.benchmarks.aicb import cli as workload_cli
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from workloads import cli as workload_cli
 
 MARK = re.compile(r"^<!-- generated: (?P<name>[\w-]+) -->$", re.MULTILINE)
 WIDTH = 100  # columns of a --help
 RUN_PY = "run_benchmarks/run.py"
 FIGURES = ("what", "measured", "baseline", "ratio", "goal", "met")
-VERB = re.compile(r"^  (?P<verb>[a-z]+)  ", re.MULTILINE)
 
 
 def settings() -> str:
@@ -68,20 +68,19 @@ def _run_help(*words: str) -> str:
 
 
 def workload_commands() -> str:
-    """The --help of `python -m training.benchmarks.aicb` and of each of its commands."""
-    verbs = VERB.findall(workload_cli.OVERVIEW)
-    return _program(workload_cli.PROGRAM, workload_cli.main, verbs)
+    """The --help of `python -m workloads` and of each of its verbs."""
+    return _program(workload_cli.PROGRAM)
 
 
 def simulation_commands() -> str:
     """The --help of `python -m simulation` and of each of its verbs."""
-    return _program(simulation_cli.PROGRAM, simulation_cli.main, simulation_cli.VERBS)
+    return _program(simulation_cli.PROGRAM)
 
 
-def _program(program: str, main: Callable[[list[str]], int], verbs: Iterable[str]) -> str:
-    calls = [[], *(verb.split() for verb in verbs)]
-    heading = program.removeprefix(".venv/bin/")
-    return "".join(_section(" ".join([heading, *words]), _help(main, words)) for words in calls)
+def _program(program: Program) -> str:
+    calls = [[], *(verb.split() for verb in program.verbs)]
+    heading = program.called.removeprefix(".venv/bin/")
+    return "".join(_section(" ".join([heading, *words]), _help(program.main, words)) for words in calls)
 
 
 def _help(main: Callable[[list[str]], int], words: list[str]) -> str:

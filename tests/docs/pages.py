@@ -26,7 +26,7 @@ HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
 NOT_A_SLUG = re.compile(r"[^\w\- ]")
 
 # Files that a run creates, by the names that pages give them.
-CREATED = {"run.lock", "workload.lock", "D/workload.lock", "network.svg"}
+CREATED = {"run.lock", "workload.lock", "D/workload.lock", "network.html"}
 
 
 def pages() -> list[Path]:

@@ -274,7 +274,8 @@ def test_accelerator_power_by_counter() -> None:
     assert meter.sample() is None, "nothing was sampled yet"
     sampler.sample()
     sampler.sample()
-    assert meter.sample() == {"meter": "accelerator", "watts": 300.0, "joules": 300.0, "method": "counter"}
+    both = {"meter": "accelerator", "watts": 300.0, "joules": 300.0, "method": "counter", "devices": [2, 2]}
+    assert meter.sample() == both
 
 
 def test_accelerator_power_integrated_where_there_is_no_counter() -> None:
@@ -297,7 +298,9 @@ def test_a_lost_device_does_not_take_its_energy_back() -> None:
     sampler.sample()
     probe.lost = 1
     sampler.sample()
-    assert meter.sample() == {"meter": "accelerator", "watts": 100.0, "joules": 100.0 + 100.0, "method": "counter"}
+    assert meter.sample() == {
+        "meter": "accelerator", "watts": 100.0, "joules": 100.0 + 100.0, "method": "counter", "devices": [1, 2],
+    }  # fmt: skip
 
 
 def test_devices_that_do_not_know_their_power() -> None:

@@ -106,7 +106,7 @@ def _row(case: Case, per_row: float) -> Row:
 
 def _run(arguments: list[str]) -> tuple[float, float]:
     """Wall seconds and peak megabytes of one generation in a process of its own."""
-    command = [sys.executable, "-m", "training.benchmarks.aicb", "generate", *arguments]
+    command = [sys.executable, "-m", "workloads", "generate", *arguments]
     seconds, megabytes, _ = run_sound(command, ROOT)
     return seconds, megabytes
 

@@ -56,7 +56,7 @@ def measure(*, smoke: bool = False) -> list[Row]:
 def _rules(job: Job, per_row: float) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "workload.csv"
-        command = [sys.executable, "-m", "training.benchmarks.aicb", "generate", *job.options.split()]
+        command = [sys.executable, "-m", "workloads", "generate", *job.options.split()]
         seconds, megabytes, said = run_sound([*command, "--output", str(output)], ROOT)
     rows = int(said.partition(": ")[2].split(" ")[0])
     baseline = rows * per_row

@@ -53,7 +53,7 @@ def measure(*, smoke: bool = False) -> list[Row]:
 def _row(job: Job, python: Path, imports: str) -> Row:
     baseline, _ = _timed([str(python), "-c", imports])
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(python), "-m", "training.benchmarks.aicb", "trace", *job.options.split()]
+        command = [str(python), "-m", "workloads", "trace", *job.options.split()]
         seconds, megabytes = _timed([*command, "--output", str(Path(folder) / "trace.csv")])
     light = job.megabytes is None or megabytes < job.megabytes
     goal = f"under {job.seconds} s" + ("" if job.megabytes is None else f" and {job.megabytes:.0f} MB a process")

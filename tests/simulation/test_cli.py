@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import MistakeList, SimulationError
+from common.summary import Summary
 from simulation import cli
-from simulation.common.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("numpy", "scipy", "pandas", "polars", "torch", "run_benchmarks", "networkx", "yaml", "infragraph", "pydantic")
@@ -37,7 +37,7 @@ def test_a_verb_does_not_import_the_others() -> None:
 def test_the_overview_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert all(f"  {verb} " in said and cli.module_of(verb).HELP in said for verb in cli.VERBS)
+    assert all(f"  {verb} " in said and cli.PROGRAM.verb(verb).HELP in said for verb in cli.VERBS)
     assert cli.main([]) == 2
 
 
@@ -72,7 +72,7 @@ def test_how_a_verb_ends_is_its_exit_code(
     def run(_arguments: object) -> Summary:
         raise raised
 
-    monkeypatch.setattr(cli.module_of("topology"), "run", run)
+    monkeypatch.setattr(cli.PROGRAM.verb("topology"), "run", run)
     if isinstance(raised, BrokenPipeError):
         monkeypatch.setattr(sys, "stderr", open("/dev/null", "w"))  # noqa: PTH123, SIM115 - it is closed by main
     assert cli.main(["topology"]) == code
@@ -87,7 +87,7 @@ def test_all_mistakes_are_reported_at_once(monkeypatch: pytest.MonkeyPatch, caps
         mistakes.check()
         raise AssertionError
 
-    monkeypatch.setattr(cli.module_of("topology"), "run", run)
+    monkeypatch.setattr(cli.PROGRAM.verb("topology"), "run", run)
     assert cli.main(["topology"]) == 2
     assert capsys.readouterr().err == "error: -g 0: at least 1\nerror: --from: names no file\n"
 
@@ -95,7 +95,7 @@ def test_all_mistakes_are_reported_at_once(monkeypatch: pytest.MonkeyPatch, caps
 def test_json_is_one_object_and_a_failed_summary_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = cli.module_of("topology")
+    module = cli.PROGRAM.verb("topology")
     monkeypatch.setattr(module, "run", lambda _arguments: Summary("two words", {"nodes": 2}, failed=True))
     assert cli.main(["topology", "--json"]) == 1
     assert capsys.readouterr().out == '{\n  "nodes": 2\n}\n'

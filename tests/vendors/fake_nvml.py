@@ -7,6 +7,10 @@ from typing import Any
 import pynvml
 
 
+def _not_found(*arguments: Any) -> Any:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
 class FakeNvml:
     """Answers like pynvml 13 on a host with `devices` GPUs; `failures[(function, index)]` is raised instead."""
 
@@ -14,6 +18,10 @@ class FakeNvml:
     NVMLError_NotSupported = pynvml.NVMLError_NotSupported
     NVMLError_FunctionNotFound = pynvml.NVMLError_FunctionNotFound
     NVMLError_NoPermission = pynvml.NVMLError_NoPermission
+    NVMLError_InvalidArgument = pynvml.NVMLError_InvalidArgument
+    NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
+    NVML_NVLINK_ERROR_COUNT = pynvml.NVML_NVLINK_ERROR_COUNT
+    NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
     NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
@@ -69,8 +77,10 @@ class FakeNvml:
             ],
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: self.energy_mj * (handle + 1),
         }
-        if name not in answers:
+        if not name.startswith("nvml"):
             raise AttributeError(name)
+        if name not in answers:  # as pynvml answers where the driver's library has no such function
+            answers[name] = _not_found
 
         def call(*arguments: Any) -> Any:
             self.calls.append(name)

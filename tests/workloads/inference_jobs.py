@@ -79,9 +79,9 @@ def inference(choice: Choice) -> TraceJob | None:
         routing=choice["routing"],
         multi_latent_attention=latent,
         qk_layernorm=not dense,
-        q_lora_rank=96 if latent else None,
+        q_lora_rank=96 if latent else 0,
         kv_lora_rank=64,
-        qk_head_dim=32,
-        qk_pos_emb_head_dim=16,
+        qk_nope_dim=32,
+        qk_rope_dim=16,
         v_head_dim=32,
     )

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT, record, times
-from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.parts import Part, parts_of
+from workloads.cli import main
 from workloads.compute import ComputeTimes
 from workloads.compute.aiob import read
 from workloads.library import CompFileError, Workload, WorkloadArgs, generate

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
 from workloads import options
+from workloads.cli import main
 from workloads.dialects.framework import presets, schedule
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.placement import RankPlacement
@@ -15,18 +15,12 @@ from workloads.job import presets as aicb_presets
 from workloads.job import refusals
 from workloads.library import CommType, ParameterError, Workload, WorkloadArgs, generate
 from workloads.trace import record
-from workloads.trace.job import TraceJob
+from workloads.trace.job import OWN, TraceJob
 
 TRACES = Path(__file__).parents[1] / "data" / "aicb" / "traces"
 RECORDED = sorted(path.name for kind in ("megatron", "fsdp2", "deepspeed") for path in TRACES.glob(f"{kind}*.xz"))
-RENAMED = {
-    "recompute": "activation_recompute",
-    "qk_head_dim": "qk_nope_dim",
-    "qk_pos_emb_head_dim": "qk_rope_dim",
-}
 WHOLE = ("norm.weight", "norm.bias", "router.weight", "proj.bias", "fc2.bias", "position_embeddings.weight")
 """Ends of the names of parameters that every tensor rank holds in full."""
-NOT_PARAMETERS = ("rank", "iterations", "num_microbatches")
 BASE: dict[str, Any] = {
     "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel": 2, "num_layers": 4,
     "hidden_size": 256, "num_attention_heads": 8, "seq_length": 128, "global_batch": 16,
@@ -46,7 +40,7 @@ LATENT: dict[str, Any] = {"multi_latent_attention": True, "kv_lora_rank": 64}
 
 def arguments(job: TraceJob) -> WorkloadArgs:
     """The parameters of a traced job as those of a workload."""
-    values = {RENAMED.get(name, name): value for name, value in job.to_dict().items() if name not in NOT_PARAMETERS}
+    values = {name: value for name, value in job.to_dict().items() if name not in OWN}
     replicas = job.world_size // (job.tensor_model_parallel_size * job.pipeline_model_parallel)
     values["global_batch"] = job.num_microbatches * job.micro_batch * replicas
     values |= {"num_layers": job.num_layers, "num_attention_heads": job.num_attention_heads}
@@ -54,7 +48,7 @@ def arguments(job: TraceJob) -> WorkloadArgs:
     if job.frame != "Megatron":
         del values["num_experts"]
     values |= {name: getattr(job, name) for name in ("contiguous_gradients", "prefetch_bucket_size")}
-    values |= {"q_lora_rank": job.q_lora_rank or 0, "ffn_hidden_size": job.ffn_size}
+    values |= {"q_lora_rank": job.q_lora_rank, "ffn_hidden_size": job.ffn_size}
     return WorkloadArgs(**values)
 
 

@@ -12,15 +12,15 @@ from types import MappingProxyType, SimpleNamespace
 import pytest
 
 from tests.workloads.gloo_runs import DATA
-from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.pytorch.config import Config
 from workloads import options
+from workloads.cli import main
 from workloads.job.parameters import SCRIPTS_NAMES
 from workloads.library import CommType, MockedModel, MockedParam, Workload, WorkloadArgs, generate
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "from-aicb.md").read_text(encoding="utf-8")
-PROGRAM = ".venv/bin/python -m training.benchmarks.aicb "
+PROGRAM = ".venv/bin/python -m workloads "
 # The table of parameters of AICB's tutorial.
 TUTORIAL = (
     "frame model_name world_size global_batch micro_batch epoch_num model_size num_layers hidden_size "

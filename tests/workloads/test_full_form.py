@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers import samples
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 from workloads.formats.fullcsv import FULL_HEADER
 from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadFileError
 from workloads.rows.ops import EPOCH_END, HEADER

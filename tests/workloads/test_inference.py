@@ -9,8 +9,8 @@ import pytest
 
 from tests.workloads import trace_matrix
 from tests.workloads.test_framework_dialect import arguments
-from training.benchmarks.aicb.cli import main
 from workloads import options
+from workloads.cli import main
 from workloads.dialects.framework.inference import TRAINING_ONLY, InferenceRank
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.simai_text import parse_header

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.stage import StageWorkload
 from workloads.analysis import aicb_output as output
+from workloads.cli import main
 from workloads.job.groups import RankGroups
 from workloads.library import CommGroup, CommType, Log, LogItem, Workload
 from workloads.oplog.measured import bandwidths, executed_bytes

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
+from common.errors import InputNote
+from workloads.cli import main
 from workloads.formats.csvfile import OLD_HEADER
-from workloads.job.errors import WorkloadFileError, WorkloadNote
+from workloads.job.errors import WorkloadFileError
 from workloads.library import CommType, SimaiWorkload, Workload
 from workloads.rows.ops import HEADER
 
@@ -48,7 +49,7 @@ def test_a_workload_without_group_sizes_has_none_and_says_so_once(
     path = tmp_path / "w.csv"
     path.write_text(f"{OLD_HEADER}\n{OLD_ROWS}")
     assert OLD_HEADER == "comm_type,comm_group,msg_size,stage,dst,src,additional,_elapsed_time,algbw,busbw,count"
-    with pytest.warns(WorkloadNote, match="has no column comm_group_size") as said:
+    with pytest.warns(InputNote, match="has no column comm_group_size") as said:
         workload, _ = Workload.load(path)
     assert len(said) == 1
     first, _, third, _ = workload
@@ -62,7 +63,7 @@ def test_a_workload_without_group_sizes_has_none_and_says_so_once(
 def test_an_old_row_with_a_column_too_many_is_refused_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "w.csv"
     path.write_text(f"{OLD_HEADER}\n{ROWS}")
-    with pytest.warns(WorkloadNote), pytest.raises(WorkloadFileError, match="line 2: 12 columns where 11 are expected"):
+    with pytest.warns(InputNote), pytest.raises(WorkloadFileError, match="line 2: 12 columns where 11 are expected"):
         Workload.load(path)
 
 
@@ -71,7 +72,7 @@ def test_simai_text_of_before_expert_and_pipeline_parallelism(
 ) -> None:
     path = tmp_path / "w.txt"
     path.write_text(OLD_SIMAI)
-    with pytest.warns(WorkloadNote, match="ep, pp, vpp, ga, all_gpus and pp_comm: they are None") as said:
+    with pytest.warns(InputNote, match="ep, pp, vpp, ga, all_gpus and pp_comm: they are None") as said:
         workload = SimaiWorkload.load(path)
     assert len(said) == 1
     assert workload.header is not None
@@ -83,7 +84,7 @@ def test_simai_text_of_before_expert_and_pipeline_parallelism(
     )
     assert [row.forward.comm for row in workload] == ["BROADCAST", "NONE"]
     workload.save(tmp_path / "again.txt")
-    with pytest.warns(WorkloadNote):
+    with pytest.warns(InputNote):
         again = SimaiWorkload.load(tmp_path / "again.txt")
     assert (again.header, list(again)) == (workload.header, list(workload))
     assert main(["show", str(path)]) == 0
@@ -93,7 +94,7 @@ def test_simai_text_of_before_expert_and_pipeline_parallelism(
 def test_an_old_simai_text_with_a_wrong_number_of_rows_keeps_those_it_has(tmp_path: Path) -> None:
     path = tmp_path / "w.txt"
     path.write_text(OLD_SIMAI.replace("\n2\n", "\n839\n"))
-    with pytest.warns(WorkloadNote, match="line 2: says 839 rows, but 2 follow; these are taken"):
+    with pytest.warns(InputNote, match="line 2: says 839 rows, but 2 follow; these are taken"):
         assert len(SimaiWorkload.load(path)) == 2
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
-from workloads.job.errors import WorkloadFileError, WorkloadNote
+from common.errors import InputNote
+from workloads.cli import main
+from workloads.job.errors import WorkloadFileError
 from workloads.library import Log, SimaiWorkload, Workload
 from workloads.rows.ops import COLUMNS
 
@@ -38,7 +39,7 @@ def noted(path: Path) -> tuple[Workload | SimaiWorkload, list[str]]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         loaded = Workload.load(path)[0] if path.suffix == ".csv" else SimaiWorkload.load(path)
-    assert {each.category for each in said} <= {WorkloadNote}
+    assert {each.category for each in said} <= {InputNote}
     return loaded, [str(each.message).removeprefix(str(path)).lstrip(":, ") for each in said]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb import cli
+from workloads import cli
 from workloads.formats.workload import Workload
 from workloads.job import refusals
 from workloads.job.errors import AicbError
@@ -104,7 +104,7 @@ def test_a_file_of_routing_is_that_of_the_current_folder(monkeypatch: pytest.Mon
 def test_stages_are_written_to_files_of_their_own(
     versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: Trace
 ) -> None:
-    monkeypatch.setattr(command, "run", lambda jobs: [replace(recorded, job=job) for job in jobs])
+    monkeypatch.setattr(command, "traced_by_frameworks", lambda jobs: [replace(recorded, job=job) for job in jobs])
     words = ["--world_size", "8", "--pp", "2", "--num_layers", "2", "--hidden_size", "256", "--all_stages"]
     assert cli.main(["trace", *words, "--output", str(tmp_path / "x.csv")]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.stage0.csv", "x.stage1.csv"]
@@ -129,7 +129,7 @@ def test_clip_grad_is_a_number(
         asked.extend(jobs)
         return [recorded]
 
-    monkeypatch.setattr(command, "run", run)
+    monkeypatch.setattr(command, "traced_by_frameworks", run)
     assert cli.main(["trace", "--world_size", "8", "--clip_grad", "0.5", "--output", str(tmp_path / "x.csv")]) == 0
     assert [job.clip_grad for job in asked] == [0.5]
 
@@ -151,7 +151,7 @@ def test_an_unknown_version_is_checked_before_anything_is_written(
         return [known.get(str(job), next(iter(known.values()))) for job in jobs]
 
     words = f"trace --frame {frame} --world_size 8 --hidden_size 256 --output {tmp_path / 'x.csv'}".split()
-    monkeypatch.setattr(command, "run", same)
+    monkeypatch.setattr(command, "traced_by_frameworks", same)
     assert cli.main(words) == 0
     assert f"{package} is 0.99" in capsys.readouterr().err
     assert calls == [4 + 1], "together: the framework is imported once"
@@ -166,7 +166,7 @@ def test_an_unknown_version_is_checked_before_anything_is_written(
         changed = (replace(first, bytes=first.bytes + 1), *ops)
         return [replace(trace, iterations=(*trace.iterations[:-1], changed)) for trace in same(jobs)]
 
-    monkeypatch.setattr(command, "run", other)
+    monkeypatch.setattr(command, "traced_by_frameworks", other)
     assert cli.main(words) == 2
     assert "does not send what" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -181,14 +181,14 @@ def test_a_difference_names_the_first_operation(recorded: Trace) -> None:
 
 def test_a_process_that_dies_is_an_error() -> None:
     with pytest.raises(AicbError, match="ended with code"):
-        command.run([TraceJob()], python="/bin/false")
+        command.traced_by_frameworks([TraceJob()], python="/bin/false")
 
 
 def test_the_traced_process_ends_with_the_one_that_asked(tmp_path: Path) -> None:
     stand_in, seen = tmp_path / "python", tmp_path / "seen"
     stand_in.write_text(f'#!/bin/sh\necho $$ > "{seen}.new"; mv "{seen}.new" "{seen}"; exec sleep 600\n')
     stand_in.chmod(0o755)
-    code = f"from workloads.trace import command as c, job; c.run([job.TraceJob()], {str(stand_in)!r})"
+    code = f"from workloads.trace import command as c, job; c.traced_by_frameworks([job.TraceJob()], {str(stand_in)!r})"
     with subprocess.Popen([sys.executable, "-c", code], cwd=command.ROOT) as asking:
         while not seen.exists():
             assert asking.poll() is None
@@ -202,7 +202,7 @@ def test_the_traced_process_ends_with_the_one_that_asked(tmp_path: Path) -> None
 def test_what_was_given_in_vain_is_said(
     versions: dict[str, str], recorded: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Said
 ) -> None:
-    monkeypatch.setattr(command, "run", lambda jobs: [recorded for _ in jobs])
+    monkeypatch.setattr(command, "traced_by_frameworks", lambda jobs: [recorded for _ in jobs])
     words = f"trace --world_size 8 --hidden_size 256 --num_layers 4 --output {tmp_path / 'x.csv'}".split()
     assert cli.main(words) == 0
     assert capsys.readouterr().err == ""

@@ -40,7 +40,7 @@ def test_trace_takes_options_for_what_generate_takes_them() -> None:
         "hidden_size": 256,
     }
     job = command.job_of(dict(given))
-    assert (job.ffn_size, job.q_lora_rank, job.qk_head_dim) == (640, 1536, 32)
+    assert (job.ffn_size, job.q_lora_rank, job.qk_nope_dim) == (640, 1536, 32)
     given |= {"ffn_hidden_size": 640, "num_attention_heads": 2, **DEEPSPEED_DEFAULTS}
     ruled = WorkloadArgs(**given)
     assert arguments(job) == ruled

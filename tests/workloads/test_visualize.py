@@ -12,8 +12,8 @@ import pytest
 
 from tests.tiers import NIGHTLY
 from tests.workloads.gloo_runs import Fault, made, recorded
-from training.benchmarks.aicb.cli import main
 from workloads.analysis import binned, page, timeline
+from workloads.cli import main
 from workloads.job.errors import WorkloadFileError
 from workloads.library import Block, CommGroup, CommType, LogItem, SimaiWorkload, Workload
 from workloads.oplog.file import write

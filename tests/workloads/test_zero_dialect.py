@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
 from workloads import options
+from workloads.cli import main
 from workloads.dialects.framework import periodic, zero3
 from workloads.dialects.framework.rows import rank_of
 from workloads.dialects.framework.zero3 import Zero3Rank

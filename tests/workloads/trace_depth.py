@@ -37,7 +37,7 @@ INFERRED = {
     # Seven layers in the last of three stages, six in the others; the padding of 6 shards is no multiple of a layer.
     "uneven": TraceJob(
         **STAGES | {"world_size": 36, "pipeline_model_parallel": 3}, rank=24, num_layers=22, num_layers_first_stage=7,
-        num_layers_last_stage=7, use_distributed_optimizer=True, recompute="full",
+        num_layers_last_stage=7, use_distributed_optimizer=True, activation_recompute="full",
     ),
     "interleaved": TraceJob(
         **STAGES, rank=4, num_layers=28, virtual_pipeline=2, overlap_p2p=True, swiglu=True, untie_embeddings=True,
@@ -45,7 +45,7 @@ INFERRED = {
     # DeepSeek's shape: a dense layer in the first stage, then experts.
     "experts": TraceJob(
         **STAGES | EXPERTS, num_layers=14, moe_first_dense_layers=1, multi_latent_attention=True, qk_layernorm=True,
-        q_lora_rank=96, kv_lora_rank=64, qk_head_dim=32, qk_pos_emb_head_dim=16, v_head_dim=32,
+        q_lora_rank=96, kv_lora_rank=64, qk_nope_dim=32, qk_rope_dim=16, v_head_dim=32,
         use_distributed_optimizer=True,
     ),
     # A bucket for each layer's part, which repeats: 256 * 256 elements close one.
@@ -68,7 +68,7 @@ INFERRED = {
     # Shards of 64 elements on 6 ranks are padded; what fills a bucket is not.
     "zero3": TraceJob(
         **ZERO | {"world_size": 6}, stage=3, reduce_bucket_size=150_000, num_microbatches=3, num_query_groups=2,
-        recompute="full",
+        activation_recompute="full",
     ),
     "zero3 of short windows and buckets across layers": TraceJob(
         **ZERO, stage=3, prefetch_bucket_size=40_000, max_live_parameters=60_000, reduce_bucket_size=50_000,
@@ -78,7 +78,7 @@ INFERRED = {
         **ZERO | {"num_layers": 12}, stage=3, param_persistence_threshold=100, prefetch_bucket_size=16_000,
         max_live_parameters=120_000, max_reuse_distance=120_000,
     ),
-    "fsdp2": TraceJob(**SHARDED, frame="FSDP2", recompute="full", num_microbatches=2),
+    "fsdp2": TraceJob(**SHARDED, frame="FSDP2", activation_recompute="full", num_microbatches=2),
     "zero1": TraceJob(**ZERO, stage=1),
     "zero3 of one window": TraceJob(**ZERO, stage=3),
     "zero3 of short windows": TraceJob(

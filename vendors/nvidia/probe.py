@@ -1,12 +1,20 @@
 """Reads NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from vendors.base import AcceleratorProbe, AcceleratorProcess, AcceleratorSample, ProbeUnavailable
+from vendors.base import (
+    AcceleratorHealth,
+    AcceleratorProbe,
+    AcceleratorProcess,
+    AcceleratorSample,
+    ProbeUnavailable,
+)
 
 T = TypeVar("T")
+MOST_EVENTS = 1000
 
 # NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {
@@ -70,6 +78,20 @@ class NvmlProbe:
         except ProbeUnavailable:
             nvml.nvmlShutdown()
             raise
+        self._xids: dict[int, dict[str, int]] = {index: {} for index in self._handles}
+        self._events = self._registered()
+
+    def _registered(self) -> Any:
+        """The event set that gets the devices' XIDs; None if the driver has no events."""
+        nvml = self._nvml
+        try:
+            events = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return None
+        for index, handle in self._handles.items():
+            with contextlib.suppress(nvml.NVMLError):
+                self._read(index, handle, nvml.nvmlDeviceRegisterEvents, nvml.nvmlEventTypeXidCriticalError, events)
+        return events
 
     def describe(self) -> dict[str, Any]:
         """Driver, NVML and CUDA versions of the driver, and for each device its identity and its power limits in
@@ -167,8 +189,95 @@ class NvmlProbe:
                 energies[index] = millijoules / 1000
         return energies or None
 
+    def health(self) -> list[AcceleratorHealth]:
+        """Error counters and states of each device; XIDs since the probe was opened."""
+        self._take_events()
+        found = []
+        for index, handle in self._handles.items():
+            try:
+                found.append(self._health_of(index, handle))
+            except self._nvml.NVMLError as error:
+                xids = self._xids[index]
+                found.append(AcceleratorHealth(index=index, counts=dict(xids), error=f"NVML: {error}"))
+        return found
+
+    def _take_events(self) -> None:
+        """Take all events that wait: each has its device's handle and, as data, the XID."""
+        nvml = self._nvml
+        for _ in range(MOST_EVENTS if self._events is not None else 0):
+            try:
+                event = nvml.nvmlEventSetWait(self._events, 0)
+            except nvml.NVMLError:  # none is left (a timeout), or the driver has lost a device
+                return
+            index = self._index_of(event.device)
+            if index is not None:
+                name = f"xid_{event.eventData}"
+                self._xids[index][name] = self._xids[index].get(name, 0) + 1
+
+    def _index_of(self, handle: Any) -> int | None:
+        return self._optional(-1, "index of an event's device", lambda: self._nvml.nvmlDeviceGetIndex(handle))
+
+    def _health_of(self, index: int, handle: Any) -> AcceleratorHealth:
+        nvml = self._nvml
+        read = functools.partial(self._read, index, handle)
+        ecc = read(nvml.nvmlDeviceGetTotalEccErrors, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+        up, down, errors = self._nvlinks(index, handle)
+        rows = read(nvml.nvmlDeviceGetRemappedRows)
+        mig = read(nvml.nvmlDeviceGetMigMode)
+        counts = {
+            "ecc_uncorrected": ecc,
+            "nvlink_errors": errors,
+            "pcie_replays": read(nvml.nvmlDeviceGetPcieReplayCounter),
+        }
+        states = {
+            "rows_pending": None if rows is None else int(rows[2]),
+            "rows_failed": None if rows is None else int(rows[3]),
+            "nvlinks_up": up,
+            "nvlinks_down": down,
+            "pcie_width": read(nvml.nvmlDeviceGetCurrPcieLinkWidth),
+            "pcie_width_max": read(nvml.nvmlDeviceGetMaxPcieLinkWidth),
+            "mig": None if mig is None else int(mig[0]),
+            "slowdown_c": read(nvml.nvmlDeviceGetTemperatureThreshold, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+        }
+        return AcceleratorHealth(
+            index=index,
+            counts={name: count for name, count in counts.items() if count is not None} | self._xids[index],
+            states={name: state for name, state in states.items() if state is not None},
+        )
+
+    def _nvlinks(self, index: int, handle: Any) -> tuple[int | None, int | None, int | None]:
+        """Links that are up and down, and the sum of their error counters; None for a device without NVLink."""
+        nvml = self._nvml
+        states = []
+        for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+            state = self._link(index, handle, link)
+            if state is None:
+                break
+            states.append(state)
+        if not states:
+            return None, None, None
+        errors = [
+            self._read(index, handle, nvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
+            for link, state in enumerate(states)
+            if state
+            for counter in range(nvml.NVML_NVLINK_ERROR_COUNT)
+        ]
+        known = [count for count in errors if count is not None]
+        return sum(states), len(states) - sum(states), sum(known) if known else None
+
+    def _link(self, index: int, handle: Any, link: int) -> int | None:
+        """1: up, 0: down; None: the device has no such link."""
+        nvml = self._nvml
+        try:
+            return self._read(index, handle, nvml.nvmlDeviceGetNvLinkState, link)
+        except nvml.NVMLError_InvalidArgument:
+            return None
+
     def close(self) -> None:
         """Releases NVML."""
+        if self._events is not None:
+            with contextlib.suppress(self._nvml.NVMLError):
+                self._nvml.nvmlEventSetFree(self._events)
         self._nvml.nvmlShutdown()
 
     def _read(self, index: int, handle: Any, function: Callable[..., T], *arguments: Any) -> T | None:

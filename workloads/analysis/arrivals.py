@@ -5,8 +5,8 @@ counts is at most what its own time since its last operation with the same ranks
 outside of operations with others: the gaps before all operations since, and computation. So two ranks that are late
 together, as those of a slow host, are told where they meet others. Usual is the lower median of the members' own times
 before the same collective, so that a rank that is late in each iteration counts; of a send and its receive, whose ends
-do different work, the lower quartile of the rank's own times at that place. What one rank lost is seen by several of its
-teams: that which waited the longest for it counts.
+do different work, the lower quartile of the rank's own times at that place. What one rank lost is seen by several of
+its teams: that which waited the longest for it counts.
 """
 
 from collections.abc import Iterator

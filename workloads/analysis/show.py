@@ -1,10 +1,10 @@
 """Summarizes a workload file as text or JSON."""
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from common.summary import Summary
 from workloads.formats.simai import SimaiWorkload, is_simai
 from workloads.formats.simai_text import MICRO, NONE, POLICY
 from workloads.formats.workload import Total, Workload
@@ -14,16 +14,14 @@ from workloads.rows.ops import CommType
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
-def summary(path: Path, *, as_json: bool = False) -> str:
-    """The summary of a CSV or SimAI workload; in JSON all sizes are bytes.
+def summary(path: Path) -> Summary:
+    """The summary of a CSV or SimAI workload; in its data all sizes are bytes.
 
     Raises:
         WorkloadFileError: the file is no workload.
     """
     facts = _simai_facts(path) if is_simai(path) else _csv_facts(path)
-    if as_json:
-        return json.dumps(facts, indent=1)
-    return "\n".join(_lines(facts))
+    return Summary("\n".join(_lines(facts)), facts)
 
 
 def _csv_facts(path: Path) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
+from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
 from workloads.formats import fullcsv
 from workloads.formats.simai import begins_simai
-from workloads.job.errors import WorkloadFileError, WorkloadNote
+from workloads.job.errors import WorkloadFileError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.conversion import aicb_rows
@@ -88,7 +89,7 @@ def load(path: Path, stage: int | None = None) -> tuple[Block[LogItem], Workload
             raise WorkloadFileError(path, None, f"has {count} pipeline stages, from 0 on; {stage} is none of them")
         if stage is None and count > 1:
             said = f"{path} has a section for each of {count} pipeline stages: this is the first"
-            warnings.warn(WorkloadNote(said), stacklevel=2)
+            warnings.warn(InputNote(said), stacklevel=2)
         with path.open(encoding="utf-8") as lines:
             rows = _read_rows(path, _section(enumerate(lines, start=1), stage or 0))
         return rows, _read_args(path)
@@ -134,7 +135,7 @@ def _read_rows(path: Path, numbered: Iterator[tuple[int, str]]) -> Block[LogItem
         return _read_full(path, numbered)
     is_old = first[1].rstrip("\r\n") == OLD_HEADER
     if is_old:
-        warnings.warn(WorkloadNote(f"{path} has no column comm_group_size: it is None in every row"), stacklevel=2)
+        warnings.warn(InputNote(f"{path} has no column comm_group_size: it is None in every row"), stacklevel=2)
     elif begins_simai(first[1]):
         raise WorkloadFileError(path, None, SIMAI_TEXT)
     elif first[1].rstrip("\r\n") != HEADER:

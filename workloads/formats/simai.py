@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
 from workloads.formats.simai_text import (  # fmt: skip
     FIELDS,
@@ -26,7 +27,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     row_cells,
     split_row,
 )
-from workloads.job.errors import WorkloadFileError, WorkloadNote
+from workloads.job.errors import WorkloadFileError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 
@@ -192,7 +193,7 @@ class SimaiWorkload:
             raise WorkloadFileError(path, int(line), f"{problem}{hint}") from None
         if said.old:
             old = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
-            warnings.warn(WorkloadNote(f"{path}: {old}"), stacklevel=2)
+            warnings.warn(InputNote(f"{path}: {old}"), stacklevel=2)
         parse = cache(WorkItem.from_text)
         rows = []
         for number, line in enumerate(lines, start=FIRST_ROW_LINE):
@@ -205,5 +206,5 @@ class SimaiWorkload:
             if not said.old:
                 raise WorkloadFileError(path, 2, wrong)
             # AICB ships a text of that form with another number: the rows that are there are what it has.
-            warnings.warn(WorkloadNote(f"{path}, line 2: {wrong}; these are taken"), stacklevel=2)
+            warnings.warn(InputNote(f"{path}, line 2: {wrong}; these are taken"), stacklevel=2)
         return cls(header, Block(rows))

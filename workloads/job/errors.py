@@ -1,15 +1,15 @@
-"""Defines the exceptions and notes whose text is for the user."""
+"""Defines the exceptions whose text is for the user."""
 
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+
+from common.errors import InputMistake, InputProblems
 
 
-class AicbError(Exception):
-    """Root of the package's errors."""
+class AicbError(InputProblems):
+    """Root of the package's errors: what a user has to change; each line of the message is a mistake."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__([InputMistake(line, None, "") for line in text.splitlines()])
 
 
 class WorkloadFileError(AicbError):
@@ -17,26 +17,6 @@ class WorkloadFileError(AicbError):
 
     def __init__(self, path: Path, line: int | None, what: str) -> None:
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {what}")
-
-
-class WorkloadNote(UserWarning):
-    """What a file does not say; said once when it is read."""
-
-
-@contextmanager
-def notes_on_stderr() -> Iterator[None]:
-    """Print each note of what runs inside as a line `note: ...`."""
-
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int,
-        file: TextIO | None = None, line: str | None = None,
-    ) -> None:  # fmt: skip
-        print(f"note: {message}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", WorkloadNote)
-        warnings.showwarning = show
-        yield
 
 
 class CompFileError(AicbError):

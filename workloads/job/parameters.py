@@ -1,12 +1,15 @@
-"""The parameters of a workload, with AICB's names and defaults, and the values derived from them.
+"""The one description of a job: its parameters, with AICB's names and defaults, and the values derived from them.
 
-This is data only: `rules` defines the allowed values, `options` the spelling on the command line.
+Each says what it means, its choices and its other spellings. The options of every command, the settings of a case
+and the files of a job are made from it; `rules` says which values fit together.
 """
 
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+from workloads.rows.ops import AICB_TYPES
 
 FRAMES = ("Megatron", "DeepSpeed", "collective_test", "DeepSeek", "FSDP2")
 ZERO_STAGES = (1, 2, 3)
@@ -23,6 +26,36 @@ GRADIENT_BYTES = 4
 """Bytes of a main gradient, which Megatron keeps and reduces in 32 bits."""
 
 
+COLLECTIVES = tuple(member.name for member in AICB_TYPES)
+SECTIONS = (RUN, CLUSTER, MODEL, MEGATRON, FRAMEWORKS, EXPERTS, DEEPSPEED, COLLECTIVE, COMPUTATION) = (
+    "what runs", "cluster and batch", "model", "Megatron", "what the frameworks have and AICB does not",
+    "mixture of experts and DeepSeek", "DeepSpeed (sizes in elements)", "collective test (sizes in bytes)",
+    "computation",
+)  # fmt: skip
+"""What parameters are about, in the order in which --help has them."""
+_Value = TypeVar("_Value")
+
+
+class Meaning(NamedTuple):
+    """What a parameter is. aliases: further options; choices: the only values; aicb_help: in AICB's dialect."""
+
+    section: str
+    help: str
+    aliases: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
+    aicb_help: str = ""
+
+
+def said(
+    section: str, default: _Value, help: str, *, aliases: tuple[str, ...] = (), choices: tuple[Any, ...] = (),
+    aicb_help: str = "",
+) -> _Value:  # fmt: skip
+    """A field with its default and its meaning."""
+    meaning = Meaning(section, help, aliases, choices, aicb_help)
+    made: _Value = field(default=default, metadata={"meaning": meaning})
+    return made
+
+
 HEAD_ELEMENTS = 128
 """Elements of an attention head where nobody says how many heads there are."""
 
@@ -31,109 +64,155 @@ HEAD_ELEMENTS = 128
 class WorkloadArgs:
     """Parameters of a workload. Sizes are in elements unless they say bytes; None means "derived" (see below)."""
 
-    frame: str = "Megatron"
-    gpu_type: str | None = None
-    model_name: str | None = None
-    world_size: int = 1
-    tensor_model_parallel_size: int = 1
-    pipeline_model_parallel: int = 1
-    context_parallel_size: int = 1
-    expert_model_parallel_size: int = 1
-    pp_rank: int = -1
-    global_batch: int = 4
-    micro_batch: int = 1
-    epoch_num: int = 1
-    computation_enable: bool = False
-    dtype: str = "bfloat16"
-    enable_visual: bool = False
-    workload_only: bool = False
+    frame: str = said(RUN, "Megatron", "training framework", choices=FRAMES)
+    gpu_type: str | None = said(RUN, None, "GPU, used in the names of SimAI files")
+    model_name: str | None = said(RUN, None, "name of the model, used in file names")
+    world_size: int = said(CLUSTER, 1, "GPUs in all")
+    tensor_model_parallel_size: int = said(CLUSTER, 1, "tensor-parallel size (tp)", aliases=("--tp",))
+    pipeline_model_parallel: int = said(CLUSTER, 1, "pipeline stages (pp)", aliases=("--pp",))
+    context_parallel_size: int = said(CLUSTER, 1, "context-parallel size")
+    expert_model_parallel_size: int = said(CLUSTER, 1, "expert-parallel size (ep)", aliases=("--ep",))
+    pp_rank: int = said(
+        CLUSTER,
+        -1,
+        "pipeline stage whose rows are written, -1 for the first",
+        aicb_help="pipeline stage whose set-up is written, -1 for the first",
+    )
+    global_batch: int = said(CLUSTER, 4, "samples an iteration, over all data-parallel ranks and micro-batches")
+    micro_batch: int = said(CLUSTER, 1, "samples a rank runs at once")
+    epoch_num: int = said(RUN, 1, "iterations")
+    computation_enable: bool = said(COMPUTATION, False, "add the GEMMs as rows")
+    dtype: str = said(RUN, "bfloat16", "type of weights and activations; sizes are always 2 bytes an element")
+    enable_visual: bool = said(RUN, False, "accepted for AICB's command lines")
+    workload_only: bool = said(RUN, False, "accepted for AICB's command lines: only workloads are written here")
 
-    hidden_size: int = 1024
-    num_layers: int = 24
-    seq_length: int = 2048
-    num_attention_heads: int | None = None
-    ffn_hidden_size: int | None = None
-    vocab_size: int = 32000
-    max_position_embeddings: int = 4096
-    make_vocab_size_divisible_by: int = 128
-    add_bias_linear: bool = False
-    use_flash_attn: bool = False
-    swiglu: bool = False
-    gated_linear_unit: bool = False
-    bias_gelu_fusion: bool = False
-    openai_gelu: bool = False
-    onnx_safe: bool = False
-    squared_relu: bool = False
-    activation_func: str | None = None
-    recompute_activations: bool = False
+    hidden_size: int = said(MODEL, 1024, "width of the transformer")
+    num_layers: int = said(MODEL, 24, "transformer layers")
+    seq_length: int = said(MODEL, 2048, "tokens a sample")
+    num_attention_heads: int | None = said(
+        MODEL,
+        None,
+        "attention heads (default: one per 128 of the width)",
+        aicb_help="attention heads (default: as many as layers)",
+    )
+    ffn_hidden_size: int | None = said(MODEL, None, "width of the MLP (default: 4h, with swiglu 8h/3 in steps of 64)")
+    vocab_size: int = said(MODEL, 32000, "tokens in the vocabulary")
+    max_position_embeddings: int = said(MODEL, 4096, "positions that can be embedded")
+    make_vocab_size_divisible_by: int = said(MODEL, 128, "the vocabulary is padded to a multiple of this times tp")
+    add_bias_linear: bool = said(MODEL, False, "linear layers have a bias")
+    use_flash_attn: bool = said(MODEL, False, "flash attention")
+    swiglu: bool = said(MODEL, False, "gated linear units with SiLU instead of GeLU")
+    gated_linear_unit: bool = said(MODEL, False, "gated linear units")
+    bias_gelu_fusion: bool = said(MODEL, False, "bias and GeLU fused")
+    openai_gelu: bool = said(MODEL, False, "OpenAI's GeLU")
+    onnx_safe: bool = said(MODEL, False, "work around the ONNX exporter")
+    squared_relu: bool = said(MODEL, False, "squared ReLU instead of GeLU")
+    activation_func: str | None = said(MODEL, None, "activation function")
+    recompute_activations: bool = said(MODEL, False, "recompute attention in the backward pass")
 
-    enable_sequence_parallel: bool = False
-    use_distributed_optimizer: bool = False
-    overlap_grad_reduce: bool = False
-    overlap_version: bool = False
+    enable_sequence_parallel: bool = said(MEGATRON, False, "sequence parallelism", aliases=("--sp",))
+    use_distributed_optimizer: bool = said(MEGATRON, False, "optimizer state split over dp")
+    overlap_grad_reduce: bool = said(MEGATRON, False, "overlap of the gradient reduction")
+    overlap_version: bool = said(MEGATRON, False, "AICB's overlapping variant")
 
-    stage: int = 3
-    amp_enabled: bool = False
-    reduce_bucket_size: int = 500_000_000
-    allgather_bucket_size: int = 500_000_000
-    contiguous_gradients: bool = False
-    param_persistence_threshold: int = 100_000
-    model_persistence_threshold: int = sys.maxsize
-    max_live_parameters: int = 1_000_000_000
-    prefetch_bucket_size: int = 1_000_000_000
+    stage: int = said(DEEPSPEED, 3, "ZeRO stage", aliases=("--zero_stage",), choices=ZERO_STAGES)
+    amp_enabled: bool = said(DEEPSPEED, False, "automatic mixed precision")
+    reduce_bucket_size: int = said(DEEPSPEED, 500_000_000, "gradients reduced at once")
+    allgather_bucket_size: int = said(DEEPSPEED, 500_000_000, "ZeRO 1 and 2: parameters gathered at once")
+    contiguous_gradients: bool = said(DEEPSPEED, False, "ZeRO 2: reduce each gradient range to its owner")
+    param_persistence_threshold: int = said(DEEPSPEED, 100_000, "ZeRO 3: parameters up to this size stay whole")
+    model_persistence_threshold: int = said(DEEPSPEED, sys.maxsize, "ZeRO 3: and up to this size together")
+    max_live_parameters: int = said(
+        DEEPSPEED, 1_000_000_000, "ZeRO 3: parameters whole at a time before prefetching pauses"
+    )
+    prefetch_bucket_size: int = said(DEEPSPEED, 1_000_000_000, "ZeRO 3: parameters gathered ahead at once")
 
-    begin_size: int = 1_048_576
-    end_size: int = 1_048_576
-    test_comm: str = "all_reduce"
-    iter_num: int = 500
-    multi_all_reduce_enable: int = 0
+    begin_size: int = said(COLLECTIVE, 1_048_576, "first size")
+    end_size: int = said(COLLECTIVE, 1_048_576, "last size; sizes double in between")
+    test_comm: str = said(COLLECTIVE, "all_reduce", "the collective", choices=COLLECTIVES)
+    iter_num: int = said(COLLECTIVE, 500, "repetitions of each size")
+    multi_all_reduce_enable: int = said(COLLECTIVE, 0, "1: run in all pipeline groups at once", choices=(0, 1))
 
-    moe_enable: bool = False
-    num_experts: int = 1
-    moe_router_topk: int = 1
-    moe_grouped_gemm: bool = False
-    n_dense_layers: int = 3
-    n_shared_expert: int = 2
-    qk_rope_dim: int = 64
-    qk_nope_dim: int = 128
-    q_lora_rank: int = 1536
-    kv_lora_rank: int = 512
-    v_head_dim: int = 128
+    moe_enable: bool = said(EXPERTS, False, "mixture of experts")
+    num_experts: int = said(EXPERTS, 1, "experts of a layer, over all ep ranks")
+    moe_router_topk: int = said(EXPERTS, 1, "experts a token goes to", aliases=("--topk",))
+    moe_grouped_gemm: bool = said(EXPERTS, False, "experts' GEMMs in one kernel")
+    n_dense_layers: int = said(EXPERTS, 3, "DeepSeek: first layers without experts")
+    n_shared_expert: int = said(EXPERTS, 2, "DeepSeek: experts that see every token")
+    qk_rope_dim: int = said(EXPERTS, 64, "DeepSeek: query and key dimensions of a head with rotary positions")
+    qk_nope_dim: int = said(EXPERTS, 128, "DeepSeek: query and key dimensions of a head without positions")
+    q_lora_rank: int = said(EXPERTS, 1536, "DeepSeek: rank of the query's compression")
+    kv_lora_rank: int = said(EXPERTS, 512, "DeepSeek: rank of the key and value compression")
+    v_head_dim: int = said(EXPERTS, 128, "DeepSeek: value dimensions of a head")
 
-    aiob_enable: bool = False
-    comp_filepath: str | None = None
+    aiob_enable: bool = said(COMPUTATION, False, "add the GEMMs, with measured times if there is a --comp_filepath")
+    comp_filepath: str | None = said(COMPUTATION, None, "AIOB description file with measured times")
 
-    phase: str = TRAINING
-    virtual_pipeline: int = 1
-    num_layers_first_stage: int | None = None
-    num_layers_last_stage: int | None = None
-    num_query_groups: int | None = None
-    position_embedding: str = "rope"
-    normalization: str = "RMSNorm"
-    qk_layernorm: bool = False
-    untie_embeddings: bool = False
-    activation_recompute: str = "none"
-    overlap_param_gather: bool = False
-    overlap_p2p: bool = False
-    grad_reduce_in_fp32: bool = True
-    bucket_size: int | None = None
-    kv_channels: int | None = None
-    expert_tensor_parallel_size: int | None = None
-    moe_ffn_hidden_size: int | None = None
-    moe_shared_expert_size: int | None = None
-    moe_token_dispatcher: str = "alltoall"
-    moe_first_dense_layers: int = 0
-    moe_aux_loss: bool = False
-    moe_expert_bias: bool = False
-    routing: str = "balanced"
-    multi_latent_attention: bool = False
-    reshard_after_forward: bool | None = None
-    fsdp_units: str = LAYERS
-    clip_grad: float = 1.0
-    replicate: int = 1
-    overlap_comm: bool = False
-    max_reuse_distance: int = 1_000_000_000
-    sub_group_size: int = 1_000_000_000
+    phase: str = said(
+        RUN,
+        TRAINING,
+        "training, or inference: the prompts of a batch (prefill) or one token each (decode)",
+        choices=WORKLOAD_PHASES,
+    )
+    virtual_pipeline: int = said(
+        FRAMEWORKS, 1, "virtual stages of a pipeline stage (interleaved schedule)", aliases=("--vpp",)
+    )
+    num_layers_first_stage: int | None = said(
+        FRAMEWORKS, None, "layers of the first pipeline stage, if not as many as the others"
+    )
+    num_layers_last_stage: int | None = said(FRAMEWORKS, None, "layers of the last pipeline stage")
+    num_query_groups: int | None = said(
+        FRAMEWORKS, None, "groups of heads that share keys and values (default: one a head)"
+    )
+    position_embedding: str = said(FRAMEWORKS, "rope", "positions", choices=("rope", "learned_absolute"))
+    normalization: str = said(FRAMEWORKS, "RMSNorm", "norm", choices=("RMSNorm", "LayerNorm"))
+    qk_layernorm: bool = said(FRAMEWORKS, False, "queries and keys are normalised")
+    untie_embeddings: bool = said(FRAMEWORKS, False, "the output head has weights of its own")
+    activation_recompute: str = said(
+        FRAMEWORKS, "none", "activations recomputed in the backward pass", choices=("none", "selective", "full")
+    )
+    overlap_param_gather: bool = said(FRAMEWORKS, False, "parameters gathered during the forward pass")
+    overlap_p2p: bool = said(FRAMEWORKS, False, "interleaved schedule: sends and receives beside the computation")
+    grad_reduce_in_fp32: bool = said(FRAMEWORKS, True, "gradients reduced in 32 bits")
+    bucket_size: int | None = said(
+        FRAMEWORKS, None, "elements of a gradient bucket (default: the larger of 40 M and 1 M a dp rank)"
+    )
+    kv_channels: int | None = said(FRAMEWORKS, None, "elements of an attention head (default: hidden_size / heads)")
+    expert_tensor_parallel_size: int | None = said(
+        FRAMEWORKS, None, "tensor-parallel size of the experts (default: tp)", aliases=("--etp",)
+    )
+    moe_ffn_hidden_size: int | None = said(FRAMEWORKS, None, "width of an expert (default: that of the dense MLP)")
+    moe_shared_expert_size: int | None = said(
+        FRAMEWORKS, None, "width of the experts that see every token (default: none)"
+    )
+    moe_token_dispatcher: str = said(FRAMEWORKS, "alltoall", "how tokens reach their experts: allgather or alltoall")
+    moe_first_dense_layers: int = said(FRAMEWORKS, 0, "first layers without experts")
+    moe_aux_loss: bool = said(FRAMEWORKS, False, "a loss that balances the experts")
+    moe_expert_bias: bool = said(FRAMEWORKS, False, "biases that balance the experts (DeepSeek-V3)")
+    routing: str = said(FRAMEWORKS, "balanced", "tokens by expert: balanced, zipf:EXPONENT or file:PATH")
+    multi_latent_attention: bool = said(FRAMEWORKS, False, "attention of DeepSeek-V3")
+    reshard_after_forward: bool | None = said(
+        FRAMEWORKS,
+        None,
+        "FSDP2: parameters are gathered again in the backward pass: true, false, or auto: all but the root's "
+        "(fsdp_units torchtitan: but norm and head) (default: auto)",
+    )
+    fsdp_units: str = said(
+        FRAMEWORKS,
+        LAYERS,
+        "FSDP2: what is sharded apart: each layer, or also embedding, and norm with head, as torchtitan does, which "
+        "can split tensors (--tp), too",
+        choices=FSDP_UNITS,
+    )
+    clip_grad: float = said(FRAMEWORKS, 1.0, "FSDP2: clip gradients by their norm, 0: not at all")
+    replicate: int = said(FRAMEWORKS, 1, "FSDP2: copies of each shard (hybrid sharding)")
+    overlap_comm: bool = said(FRAMEWORKS, False, "ZeRO: gradients are reduced during the backward pass, also by ZeRO 1")
+    max_reuse_distance: int = said(
+        FRAMEWORKS, 1_000_000_000, "ZeRO 3: parameters used again within so many elements stay gathered"
+    )
+    sub_group_size: int = said(
+        FRAMEWORKS, 1_000_000_000, "ZeRO 3: elements of a rank's shards that are stepped at once"
+    )
 
     @property
     def expert_size(self) -> int:
@@ -180,9 +259,24 @@ class WorkloadArgs:
         """Whether computation rows are part of the workload."""
         return self.computation_enable or self.aiob_enable
 
+    def in_short(self) -> str:
+        """Which job it is, in a few words: framework, model, ranks and how they are divided."""
+        if self.frame == "collective_test":
+            return f"{self.test_comm} of {self.world_size} ranks"
+        sizes = {
+            "tp": self.tensor_model_parallel_size, "pp": self.pipeline_model_parallel,
+            "ep": self.expert_model_parallel_size,
+        }  # fmt: skip
+        model = self.model_name or f"{self.num_layers} layers of width {self.hidden_size}"
+        zero = f" ZeRO {self.stage}" if self.frame == "DeepSpeed" else ""
+        divided = ", ".join(
+            [f"{self.world_size} ranks", *(f"{name} {size}" for name, size in sizes.items() if size > 1)]
+        )
+        return f"{self.frame}{zero}, {model}, {divided}"
+
     def to_dict(self) -> dict[str, Any]:
         """Every parameter by name, for a record beside the workload."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "WorkloadArgs":
@@ -191,13 +285,16 @@ class WorkloadArgs:
         Raises:
             ValueError: a name is unknown.
         """
-        unknown = sorted(set(values) - {field.name for field in fields(cls)})
+        unknown = sorted(set(values) - {each.name for each in fields(cls)})
         if unknown:
             raise ValueError(f"unknown parameters: {', '.join(unknown)}")
         return cls(**values)
 
 
 DEFAULTS = WorkloadArgs()
+MEANINGS: dict[str, Meaning] = {each.name: each.metadata["meaning"] for each in fields(WorkloadArgs)}
+KINDS: dict[str, Any] = {each.name: each.type for each in fields(WorkloadArgs)}
+"""The type of each parameter."""
 DEEPSPEED_DEFAULTS = {"contiguous_gradients": True, "prefetch_bucket_size": 50_000_000}
 """DeepSpeed's own (0.19.8) where AICB has others."""
 FRAMEWORK_ONLY = frozenset({

@@ -11,7 +11,7 @@ from workloads.trace.job import TraceJob
 FRAMES = ("Megatron", "FSDP2", "DeepSpeed")
 CHOICES = {
     "phase": WORKLOAD_PHASES,
-    "recompute": ("none", "selective", "full"),
+    "activation_recompute": ("none", "selective", "full"),
     "position_embedding": ("rope", "learned_absolute", "none"),
     "normalization": ("RMSNorm", "LayerNorm"),
     "dtype": ("bfloat16", "float16"),

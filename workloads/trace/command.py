@@ -1,4 +1,4 @@
-"""Runs the command `trace`: jobs from options, a process for each stage, a workload file for each."""
+"""The verb `trace`: jobs from options, a process for each stage, a workload file for each."""
 
 import argparse
 import ctypes
@@ -13,6 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from common.command_line import VerbParser
+from common.summary import JsonValue, Summary
 from workloads import dialects, options
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, ParameterError
@@ -21,9 +23,10 @@ from workloads.rows.conversion import rows_of
 from workloads.trace import checks
 from workloads.trace.deep import deep_traces, depths, is_whole
 from workloads.trace.depth import depth_of
-from workloads.trace.job import TraceJob
+from workloads.trace.job import NAMES, OWN, TraceJob
 from workloads.trace.record import Trace, load
 
+HELP = "run Megatron-core, FSDP2 or DeepSpeed itself for one rank of any job on this machine; write what it sends"
 KNOWN = {
     "Megatron": {"torch": "2.13.0", "megatron-core": "0.16.1"},
     "FSDP2": {"torch": "2.13.0"},
@@ -33,11 +36,9 @@ KNOWN = {
 INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
 ROOT = Path(__file__).resolve().parents[2]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
-NAMES = {"activation_recompute": "recompute", "qk_nope_dim": "qk_head_dim", "qk_rope_dim": "qk_pos_emb_head_dim"}
-"""Parameters of generate that a job calls otherwise."""
 IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
 """Parameters that other fields of a job say."""
-HELP = {
+OWN_HELP = {
     "iterations": "how many are recorded (default: 1; DeepSpeed: 3)",
     "own_groups": "make the process groups of this rank alone; the trace is the same",
 }
@@ -51,35 +52,26 @@ KINDS: dict[type, Callable[[str], object]] = {
 }  # fmt: skip
 """How the text of a job's parameter is read, by the type of its default."""
 NO_PLACE = "a trace has no such parameter; leave it out"
-Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
 
 
-def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
-    """Trace what `words` describe. parser: an empty one with the command's name; parse: how to read words with it.
+def run(arguments: argparse.Namespace) -> Summary:
+    """Trace what the options describe.
 
     Raises:
         AicbError: the job cannot be traced here.
     """
-    add_to(parser)
-    given = parse(parser, words)
+    given = vars(arguments)
     output: Path = given.pop("output")
     shallow = given.pop("layers_traced", None)
+    options.with_file(given)
+    given.setdefault("frame", "Megatron")
     stages = _stages(given)
     args = _resolved(given)
     options.note_idle(given, args, "framework", "csv")
     job = _job(given, args)
-    wanted = list(stages(job))
-    found = [
-        f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
-        for stage in wanted
-        if stage is not None and not 0 <= stage < job.pipeline_model_parallel
-    ]
-    jobs = [job] if found else [replace(job, rank=_rank(job, stage)) for stage in wanted]
-    found += sorted({problem for each in jobs for problem in checks.problems(each)})
-    if found:
-        raise ParameterError(found)
+    jobs = _jobs(job, list(stages(job)))
     unknown = missing_or_unknown(job.frame)
-    tracing = run
+    tracing = traced_by_frameworks
     if unknown:
         print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
         tracing = partial(run_checked, job.frame)
@@ -89,21 +81,41 @@ def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int
             f"{depth_of(job)}; it is traced whole",
             file=sys.stderr,
         )
+    written: list[dict[str, JsonValue]] = []
+    lines = []
     for traced in tracing(jobs) if shallow is None else deep_traces(jobs, shallow, tracing):
         stage = traced.job.pp_stage
         path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
         workload = Workload(rows_of(traced.ops, ends(traced)))
         size = workload.save(path, "full")
-        print(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
-    return 0
+        lines.append(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
+        written.append({"file": str(path), "rank": traced.job.rank, "operations": len(traced.ops), "bytes": size})
+    return Summary("\n".join([*lines, f"of {args.in_short()}"]), {"files": written, "job": job.to_dict()})
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the options: those of generate, and what only a trace has."""
-    ours = {field.name for field in fields(TraceJob)} | set(NAMES) | IMPLIED
+def _jobs(job: TraceJob, stages: list[int | None]) -> list[TraceJob]:
+    """The job of each stage that is traced.
+
+    Raises:
+        ParameterError: there is no such stage, or the job cannot be traced.
+    """
+    found = [
+        f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
+        for stage in stages
+        if stage is not None and not 0 <= stage < job.pipeline_model_parallel
+    ]
+    jobs = [job] if found else [replace(job, rank=_rank(job, stage)) for stage in stages]
+    found += sorted({problem for each in jobs for problem in checks.problems(each)})
+    if found:
+        raise ParameterError(found)
+    return jobs
+
+
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb: the options of generate, and what only a trace has."""
+    ours = NAMES | IMPLIED
     options.add_to(parser, hidden={*options.idle_in("framework", "csv"), *options.OPTIONS} - ours)
     own = parser.add_argument_group("trace")
-    parser.set_defaults(frame="Megatron")
     frame = next(action for action in parser._actions if action.dest == "frame")
     frame.choices = checks.FRAMES
     frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
@@ -124,12 +136,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     known = {action.dest for action in parser._actions}
     for field in fields(TraceJob):
-        if field.name in known or field.name == "rank" or field.name in NAMES.values():
+        if field.name not in OWN or field.name in known or field.name == "rank":
             continue
         kind: Callable[[str], object] = KINDS.get(type(field.default), str)
         extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
         own.add_argument(
-            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=HELP[field.name], **extra,
+            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=OWN_HELP[field.name], **extra,
             metavar="BOOL" if kind is options.truth else "N",
         )  # fmt: skip
 
@@ -156,7 +168,7 @@ def job_of(given: dict[str, Any]) -> TraceJob:
 
 
 def _job(given: dict[str, Any], args: WorkloadArgs) -> TraceJob:
-    ours = {field.name for field in fields(TraceJob)}
+    ours = set(NAMES)
     frame = given.get("frame", "Megatron")
     lost = _lost(args, ours)
     if lost:
@@ -166,8 +178,8 @@ def _job(given: dict[str, Any], args: WorkloadArgs) -> TraceJob:
         for name, value in args.to_dict().items()
         if name in ours and (name in given or value != getattr(DEFAULTS, name))
     }
-    values |= {own: getattr(args, name) for name, own in NAMES.items()}
-    values |= {"ffn_hidden_size": args.ffn_size, "q_lora_rank": args.q_lora_rank or None}
+    values |= {name: getattr(args, name) for name in ("activation_recompute", "qk_nope_dim", "qk_rope_dim")}
+    values |= {"ffn_hidden_size": args.ffn_size, "q_lora_rank": args.q_lora_rank}
     values |= {name: value for name, value in given.items() if name in ours}
     kind, _, path = values.get("routing", "").partition(":")
     if kind == "file":
@@ -194,7 +206,7 @@ def _resolved(given: dict[str, Any]) -> WorkloadArgs:
 
 def _lost(args: WorkloadArgs, ours: set[str]) -> list[str]:
     """Parameters that change what generate says and that a job has no place for."""
-    known = ours | set(NAMES) | IMPLIED | dialects.get("framework").without_effect(args, "csv")
+    known = ours | IMPLIED | dialects.get("framework").without_effect(args, "csv")
     return [name for name, value in args.to_dict().items() if name not in known and value != getattr(DEFAULTS, name)]
 
 
@@ -234,13 +246,13 @@ def missing_or_unknown(frame: str) -> str | None:
 
 
 def run_checked(frame: str, jobs: list[TraceJob]) -> list[Trace]:
-    """As run; recorded jobs of a frame are traced before them, in the same processes: the framework is imported once.
+    """As traced_by_frameworks; recorded jobs of a frame are traced before them, in the same processes.
 
     Raises:
         AicbError: the installed versions send something else; nothing should be written then.
     """
     recorded = [trace for trace in load(SELF_CHECK) if trace.job.frame == frame]
-    traces = run([*(trace.job for trace in recorded), *jobs])
+    traces = traced_by_frameworks([*(trace.job for trace in recorded), *jobs])
     for before, now in zip(recorded, traces, strict=False):
         difference = first_difference(before, now)
         if difference:
@@ -258,7 +270,7 @@ def first_difference(before: Trace, now: Trace) -> str | None:
     return None
 
 
-def run(jobs: list[TraceJob], python: str = sys.executable) -> list[Trace]:
+def traced_by_frameworks(jobs: list[TraceJob], python: str = sys.executable) -> list[Trace]:
     """Trace jobs, each in a process of its own.
 
     Raises:

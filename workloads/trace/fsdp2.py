@@ -72,7 +72,7 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
 
 def _mesh(job: TraceJob) -> DeviceMesh:
     """The ranks by copy, shard and part of a tensor, the last one neighbours; axes of one rank are left out."""
-    sizes = {"dp_replicate": job.replicate, "dp_shard": job.data_ranks // job.replicate}
+    sizes = {"dp_replicate": job.replicate, "dp_shard": job.data_parallel_size // job.replicate}
     sizes["tp"] = job.tensor_model_parallel_size
     axes = [name for name, size in sizes.items() if size > 1 or name == "dp_shard"]
     return init_device_mesh("cpu", tuple(sizes[name] for name in axes), mesh_dim_names=tuple(axes))

@@ -14,14 +14,14 @@ from workloads.trace.job import TraceJob
 def transformer_config(job: TraceJob) -> TransformerConfig:
     """The job in Megatron's terms; kernels are the plain ones, which send the same."""
     extra: dict[str, Any] = {}
-    if job.recompute == "full":
+    if job.activation_recompute == "full":
         extra = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
-    elif job.recompute == "selective":
+    elif job.activation_recompute == "selective":
         extra = {"recompute_granularity": "selective"}
     if job.multi_latent_attention:
         extra |= {
-            "q_lora_rank": job.q_lora_rank, "kv_lora_rank": job.kv_lora_rank, "qk_head_dim": job.qk_head_dim,
-            "qk_pos_emb_head_dim": job.qk_pos_emb_head_dim, "v_head_dim": job.v_head_dim, "rope_type": "rope",
+            "q_lora_rank": job.q_lora_rank or None, "kv_lora_rank": job.kv_lora_rank, "qk_head_dim": job.qk_nope_dim,
+            "qk_pos_emb_head_dim": job.qk_rope_dim, "v_head_dim": job.v_head_dim, "rope_type": "rope",
         }  # fmt: skip
     kind = MLATransformerConfig if job.multi_latent_attention else TransformerConfig
     return kind(

@@ -67,7 +67,7 @@ class DecoderLayer(nn.Module):
         self.self_attn = DecoderAttention(job)
         self.post_attention_layernorm = DecoderNorm(job.hidden_size)
         self.mlp = DecoderMlp(job)
-        self.recomputes = job.recompute == "full"
+        self.recomputes = job.activation_recompute == "full"
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden of shape (batch, sequence, hidden) keeps it."""

@@ -39,6 +39,7 @@ PROGRAMS = {
 START_SECONDS, STOP_SECONDS = 30.0, 20.0
 MUNGE_KEY = "/etc/munge/clusterdyno.key"
 KEY_BYTES = 128
+OTHER_USER = "nobody"
 
 
 def missing() -> list[str]:
@@ -51,7 +52,7 @@ def missing() -> list[str]:
 
 class SlurmCluster:
     """`n` hosts, node1 to node<n>, of files.CPUS and files.MEMORY_MB each; partitions `main` and, of lower priority,
-    `low`. Root may submit.
+    `low`. Root and OTHER_USER may submit.
     """
 
     def __init__(self, n: int, folder: Path) -> None:
@@ -109,11 +110,23 @@ class SlurmCluster:
         key.write_bytes(secrets.token_bytes(KEY_BYTES))
         self._daemon(_munged(places.munge, key, folder))
         self._start_accounting(places)
-        self._daemon(["slurmctld", "-D", "-f", str(places.conf)])
-        _wait(lambda: self._answers(["scontrol", "ping"]), "slurmctld")
+        self.start_controller()
         for host in self.hosts:
             self.boot_node(host)
         self.wait_idle()
+
+    def start_controller(self) -> None:
+        """Start slurmctld, also again after stop_controller()."""
+        assert self._places is not None
+        self._daemon(["slurmctld", "-D", "-f", str(self._places.conf)])
+        _wait(lambda: self._answers(["scontrol", "ping"]), "slurmctld")
+
+    def stop_controller(self) -> None:
+        """End slurmctld in order; it keeps its state."""
+        (found,) = [each for each in self._daemons if each[0] == "slurmctld"]
+        self._daemons.remove(found)
+        found[1].terminate()
+        found[1].wait(STOP_SECONDS)
 
     def _start_accounting(self, places: files.Places) -> None:
         data, sql = places.folder / "mariadb", places.folder / "sql"
@@ -143,6 +156,7 @@ class SlurmCluster:
         self.call([*manage, "cluster", "bed"])
         self.call([*manage, "account", "bench", "Description=bench"])
         self.call([*manage, "user", "root", "Account=bench"])
+        self.call([*manage, "user", OTHER_USER, "Account=bench"])
 
     def boot_node(self, host: ClusterHost) -> None:
         """Start munged and slurmd on a host that is switched on, also again after host.kill() and bed.boot()."""
@@ -165,9 +179,22 @@ class SlurmCluster:
         shown = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%t", "--partition=main"]
         _wait(lambda: set(self.call(shown).split()) == {"idle"}, f"{names} idle")
 
+    def allocate(self, nodes: int, *options: str) -> str:
+        """The id of a job that holds so many whole nodes and runs nothing."""
+        argv = ["salloc", "--no-shell", f"--nodes={nodes}", "--exclusive", *options, "--job-name=held"]
+        self.call(argv)
+        return self.call(["squeue", "--noheader", "--name=held", "--format=%i"]).split()[-1]
+
+    def submit_as_other(self, name: str) -> str:
+        """The id of a job of OTHER_USER with that name, which waits for both nodes or holds them."""
+        job = ["sbatch", "--parsable", f"--job-name={name}", "--nodes=2", "--exclusive", "--output=/dev/null"]
+        user = ["setpriv", f"--reuid={OTHER_USER}", "--regid=65534", "--clear-groups", "env", "--chdir=/"]
+        return self.call([*user, *job, "--chdir=/", "--wrap=sleep 600"]).strip()
+
     def cancel_all(self) -> None:
         """End all jobs, and wait until the hosts take others."""
-        self.call(["scancel", "--user=root"])
+        for user in ("root", OTHER_USER):
+            self.call(["scancel", f"--user={user}"])
         _wait(lambda: not self.call(["squeue", "--noheader"]).strip(), "the end of all jobs")
 
     def down(self) -> None:

@@ -19,13 +19,14 @@ from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.console.command_line import RUN_PY, own_command, run_word
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from run_benchmarks.session.run_folder import owner_of
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, RoundStarted, RunStarted
+from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RoundStarted, RunStarted
 from run_benchmarks.state.vouching import KEY_FILE, is_own, signed
 from tests.run_benchmarks.conftest import TEST, Load
 
@@ -251,6 +252,20 @@ def test_a_resume_refuses_settings_that_somebody_edited_in_its_folder(folder: Pa
     answer = call("resume", str(folder), cwd=tmp_path)
     assert answer.returncode == 2 and "Traceback" not in answer.stderr, answer.stderr
     assert "the plan changed since the run started" in answer.stderr
+
+
+def test_a_received_folders_settings_are_not_those_of_a_resume(folder: Path) -> None:
+    """They hold paths of the hosts, and its plan's hash is whatever its sender wrote."""
+    files, past = folder.parent.parent / "my files", Journal(folder).read()
+    settings = load_settings(files / "cluster_conf.py", files / "test_conf.py", CHANGES)
+    (kept,) = (folder / "cases").glob("*.json")
+    kept.chmod(0o640)
+    kept.write_text(kept.read_text().replace(": 7", ": 8").replace(":7", ":8"))
+    edited = prepare(settings, RUN, recorded_cases(folder)).named(RUN, owner_of(folder.parent))
+    past.started = without_a_code(past.started.model_copy(update={"plan_digest": edited.digest()}))
+    assert edited.digest() != prepared(settings, folder).digest()
+    with pytest.raises(JournalError, match="the plan changed since the run started"):
+        starting._as_begun(settings, folder, past)
 
 
 def test_a_resume_is_compared_with_the_baseline_that_it_began_with(folder: Path, tmp_path: Path) -> None:

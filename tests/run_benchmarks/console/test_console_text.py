@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.printable import printable
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.hosts.incoming.text import printable
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import round_record, run_record

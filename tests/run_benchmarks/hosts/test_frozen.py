@@ -21,6 +21,7 @@ from tests.run_benchmarks.hosts.conftest import Remains
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, public_part
 
 SLACK = 2.0
+DEADLINE = 4.0  # by then the command runs, and is frozen, on a busy machine, too
 SECONDS = 30.0
 
 
@@ -34,7 +35,7 @@ def test_a_command_ends_by_the_host_s_own_clock_where_sshd_is_frozen(own_sshd: S
 
     def run() -> None:
         try:
-            host.run(["sh", "-c", f"sleep {remains.seconds} | cat"], deadline=2.0)
+            host.run(["sh", "-c", f"sleep {remains.seconds} | cat"], deadline=DEADLINE)
         except DeadlineError as error:
             errors.append(error)
 
@@ -42,7 +43,7 @@ def test_a_command_ends_by_the_host_s_own_clock_where_sshd_is_frozen(own_sshd: S
     thread.start()
     assert remains.wait(running=True)
     with frozen(own_sshd.session_pids()):
-        thread.join(2.0 + SLACK)
+        thread.join(DEADLINE + SLACK)
         assert not thread.is_alive() and len(errors) == 1
         assert remains.wait(running=False, seconds=OWN_CLOCK_SECONDS + SLACK) == []
     host.close()
@@ -61,14 +62,14 @@ def test_a_command_that_was_frozen_itself_ends_when_it_thaws(own_sshd: SshServer
 
     def run() -> None:
         with pytest.raises(HostError):
-            host.run(["sleep", remains.seconds], deadline=1.5)
+            host.run(["sleep", remains.seconds], deadline=DEADLINE)
 
     thread = threading.Thread(target=run)
     thread.start()
     assert remains.wait(running=True)
     group = os.getpgid(remains.pids()[0])  # with the clock itself, whose command line does not show what it runs
     with frozen([*own_sshd.session_pids(), *(pid for pid in psutil.pids() if _group(pid) == group)]):
-        thread.join(1.5 + SLACK)
+        thread.join(DEADLINE + SLACK)
         assert not thread.is_alive()
         time.sleep(OWN_CLOCK_SECONDS)
         assert remains.pids()

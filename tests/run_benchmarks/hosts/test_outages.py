@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import cast
 
@@ -58,10 +59,16 @@ class Action:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time passes in the pauses alone."""
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    """Time passes in this thread's pauses alone; other threads keep theirs."""
+    now, mine, monotonic, sleep = [0.0], threading.get_ident(), time.monotonic, time.sleep
+
+    def pause(seconds: float) -> None:
+        if threading.get_ident() != mine:
+            return sleep(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0] if threading.get_ident() == mine else monotonic())
+    monkeypatch.setattr(time, "sleep", pause)
 
 
 def host(back: int, refusal: HostError | None = None) -> Host:
@@ -131,3 +138,19 @@ def test_a_run_that_has_to_end_waits_for_nobody() -> None:
     with pytest.raises(LinkLostError):
         across_outages(host(3), Action(LOST), Patience(limit=30, is_over=lambda: True))
     assert time.monotonic() == 0
+
+
+@pytest.mark.parametrize("error", [LOST, DeadlineError("h", ["sleep"], 5, ""), CommandError("h", ["false"], 137, "")])
+def test_what_nobody_listened_to_is_asked_again(error: HostError) -> None:
+    """The controller itself was suspended while the action ran: its deadline passed, and the host is no worse."""
+    slept, noted, told, errors = [0.0], list[Outage](), list[str](), [error]
+
+    def action() -> str:
+        if errors:
+            slept[0] += 40.0
+            raise errors.pop()
+        return "done"
+
+    patience = Patience(limit=30, slept=lambda: slept[0], tell=told.append)
+    assert across_outages(host(1), action, patience, noted.append) == "done"
+    assert noted == [] and told == ["h: asked again, since the controller itself was suspended"]

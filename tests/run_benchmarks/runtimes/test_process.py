@@ -16,6 +16,7 @@ import pytest
 
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import CommandError, TaskError
+from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.runtimes import process as process_runtime
@@ -180,11 +181,28 @@ def test_an_interpreter_that_is_none_is_an_error_of_the_task(tasks: Tasks) -> No
         task.start()
 
 
-def test_a_second_start_is_refused(tasks: Tasks) -> None:
-    task = tasks.run("import time; time.sleep(600)", tasks.word)
-    with pytest.raises(TaskError):
+def test_several_starts_are_one(tasks: Tasks) -> None:
+    """Where the answer to a start is lost on the way, it is asked for again, maybe before the first has begun."""
+    task = tasks.make("-c", "import time; print('up', flush=True); time.sleep(600)", tasks.word)
+    for_each(dict.fromkeys("abcd", task), lambda each: each.start()).raise_first()
+    task.start()
+    wait_for_output(tasks, "up")
+    assert (tasks.state / "output.log").read_text() == "up\n"
+    tasks.wait_for(1)
+
+
+def test_a_start_that_never_ended_is_told(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tasks.folder / "impatient.py"
+    script.write_text(
+        "import sys\nfrom training.benchmarks.driver.launch import supervise\nsupervise.START_SECONDS = 0.2\n"
+        "sys.argv[0] = 'supervise'\nsupervise.main()\n"
+    )
+    monkeypatch.setattr(process_runtime, "SUPERVISE", (str(script),))
+    tasks.state.mkdir()
+    task = tasks.make("-c", "pass")
+    with pytest.raises(TaskError, match="is there, and no supervisor is"):
         task.start()
-    assert task.wait(0.2) is None
+    tasks.state.rmdir()
 
 
 def test_stopping_is_gentle_first(tasks: Tasks) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import LinkLostError
+from run_benchmarks.errors import HostError, LinkLostError, TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import FirstFailure, RoundRecord, Verdict
+from run_benchmarks.runtimes import process
 from run_benchmarks.session import schedule
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.run_record import RunState
@@ -21,6 +22,8 @@ from run_benchmarks.state.journal import Journal, JournalState, RunStarted
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import round_record
 
+LINK = LinkLostError("localhost", "the connection is gone")
+REFUSED = TaskError("localhost", "its engine refuses")
 STARTED = RunStarted(run_id="run1", pid=1, plan_digest="d", cluster_conf="c", test_conf="t", rounds={"ONE": 1})
 
 
@@ -28,15 +31,14 @@ FIRST_FAILS = ((Verdict.FAIL, False), (Verdict.PASS, False))
 
 
 class Task:
-    """Runs until it is ended, which fails `stubborn` times."""
+    """Runs until it is ended, which fails with these errors, one a call, before it succeeds."""
 
-    def __init__(self, stubborn: int) -> None:
-        self.runs, self._stubborn = True, stubborn
+    def __init__(self, *errors: HostError) -> None:
+        self.runs, self._errors = True, list(errors)
 
     def finish(self, grace: float) -> str:
-        self._stubborn -= 1
-        if self._stubborn >= 0:
-            raise LinkLostError("localhost", "its engine does not answer")
+        if self._errors:
+            raise self._errors.pop(0)
         self.runs = False
         return ""
 
@@ -88,10 +90,11 @@ def attempts_of(load: Load, tmp_path: Path, settings: str, past: JournalState) -
     return found.attempts(prepared.plan.cases[0], 1)
 
 
+@pytest.mark.parametrize("errors", [(), (LINK,)], ids=["at once", "after an outage"])
 def test_a_host_that_comes_back_is_rid_of_what_runs_there(
-    attempts: Iterator[RoundRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attempts: Iterator[RoundRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: tuple[HostError, ...]
 ) -> None:
-    rounds = Rounds(Task(stubborn=0), tmp_path)
+    rounds = Rounds(Task(*errors), tmp_path)
     monkeypatch.setattr(schedule, "RoundRunner", rounds)
     assert [record.verdict for record in attempts] == [Verdict.FAIL, Verdict.PASS]
     assert rounds.task_ran == [True, False]
@@ -100,12 +103,29 @@ def test_a_host_that_comes_back_is_rid_of_what_runs_there(
 def test_a_lost_host_that_cannot_be_rid_of_it_is_not_used(
     attempts: Iterator[RoundRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rounds = Rounds(Task(stubborn=1), tmp_path)
+    rounds = Rounds(Task(REFUSED), tmp_path)
     monkeypatch.setattr(schedule, "RoundRunner", rounds)
     assert next(attempts).verdict is Verdict.FAIL
     with pytest.raises(TooFewHostsError, match="out of reach"):
         next(attempts)
     assert rounds.task_ran == [True]
+
+
+def test_an_outage_while_a_resume_ends_what_ran_there_leaves_no_host_out(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past, answers = JournalState(started=STARTED, begun_ms=0), [LINK]
+    past.attempts["ONE", 1] = 1
+
+    def clean(*_: object) -> list[str]:
+        if answers:
+            raise answers.pop()
+        return []
+
+    monkeypatch.setattr(process.ProcessRuntime, "clean", clean)
+    monkeypatch.setattr(schedule, "RoundRunner", Rounds(Task(), tmp_path, [PASSED]))
+    assert [record.verdict for record in attempts_of(load, tmp_path, "", past)] == [Verdict.PASS]
+    assert answers == []
 
 
 LOST, FAILED, PASSED = (Verdict.FAIL, True), (Verdict.FAIL, False), (Verdict.PASS, False)
@@ -138,7 +158,7 @@ def test_what_the_infrastructure_lost_is_counted_apart(
     past = JournalState(started=STARTED, begun_ms=0)
     past.losses["ONE", 1] = earlier
     settings = f"RETRY_LOST = {retry_lost}\nONE['retries'] = {retries}\n"
-    monkeypatch.setattr(schedule, "RoundRunner", Rounds(Task(stubborn=0), tmp_path, [*seen, PASSED]))
+    monkeypatch.setattr(schedule, "RoundRunner", Rounds(Task(), tmp_path, [*seen, PASSED]))
     found = [(record.verdict, record.is_lost) for record in attempts_of(load, tmp_path, settings, past)]
     assert found == seen
     text = (tmp_path / "journal.jsonl").read_text()

@@ -151,6 +151,22 @@ def test_a_tree_has_the_bandwidth_that_nccl_reckons_with(ranks: int, servers: in
     assert tuned("tree", cluster, placed, 1 << 30).bandwidth_us == pytest.approx(2 * (1 << 30) / (0.92 * 400e3))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "servers", "size", "latency_us"),
+    [
+        (16, 2, 64 << 10, 6.8 + 2 * (7 * 0.6 + 1 * 5.0)),
+        (16, 2, 8 << 20, 14.0 + 2 * (7 * 1.25 + 1 * 8.5)),
+        (16, 2, 1 << 30, 8.4 + 2 * (7 * 4.0 + 1 * 14.0)),
+        (1024, 128, 64 << 10, 6.8 + 2 * (7 * 0.6 + 7 * 5.0)),
+    ],
+)
+def test_a_tree_has_the_latency_that_nccl_reckons_with(ranks: int, servers: int, size: int, latency_us: float) -> None:
+    """NCCL 2.28, graph/tuning.cc: the base, and twice the hops inside a server and those of the tree across servers."""
+    cluster = Cluster(ranks, 8, 8, 450.0, 50.0, None, "H100", "cx7")
+    placed = GroupPlacement(ranks, 1, servers, 8, 8.0)
+    assert tuned("tree", cluster, placed, size).latency_us == pytest.approx(latency_us)
+
+
 def test_nvls_has_its_own_bandwidth(tmp_path: Path) -> None:
     path = write(tmp_path / "w", [row("ALLREDUCE 17179869184")], tp=8)
     found = phase(path, "-g", "8", "-g_p_s", "8", "-n_p_s", "8", "-g_type", "H100", "-nic_t", "cx7")

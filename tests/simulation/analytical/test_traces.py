@@ -10,7 +10,7 @@ from chakra.schema.protobuf import et_def_pb2 as schema
 from google.protobuf.message import Message
 
 from tests.simulation.analytical.asking import CLUSTER, ask, row, write
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 from workloads.library import Block, CommGroup, CommType, LogItem, Workload, WorkloadArgs, generate
 from workloads.rows.ops import EPOCH_END
 

@@ -205,7 +205,7 @@ REFUSED = [
     ("--op Broadcast --size 1M --ranks 8 --pxn", ["--pxn: is for AllReduce"]),
     (f"{AR} --ranks 8 --pxn --algorithm tree", ["--pxn: is for rings and AllToAll"]),
     (f"{AR} --ranks 16 --nNodes 3", ["--nNodes 3: times --gpus-per-server 8 must be --ranks"]),
-    (f"{AR} --ranks 8 --gpu-type V100 -nv 0", ["--gpu-type V100: allowed is A100", "--nvlink 0.0"]),
+    (f"{AR} --ranks 8 --gpu-type V100 -nv 0", ["--gpu-type V100: allowed is A100", "--nvlink 0:"]),
     (f"{AR} --ranks 8 --distinct", ["--distinct: is for -w"]),
     ("-w missing.txt --ranks 8", ["missing.txt"]),
     (
@@ -218,7 +218,7 @@ REFUSED = [
         ["--algorithm tree: allowed is auto, ring, nvls"],
     ),
     ("--dialect simai --op AllToAll --size 1M --ranks 8 --group EP --tp 1 --ep 8", ["makes none with --tp 1"]),
-    (f"--dialect simai {AR} --ranks 8 -nv 5", ["--nvlink 5.0: the original models no time"]),
+    (f"--dialect simai {AR} --ranks 8 -nv 5", ["--nvlink 5: the original models no time"]),
 ]
 
 
@@ -238,7 +238,7 @@ def test_a_broken_off_file_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simulation.common.progress.StepProgress.advance", stop)
+    monkeypatch.setattr("common.progress.StepProgress.advance", stop)
     assert run("--op AllReduce --size 1M --ranks 8") == 130
     assert FILE.read_text() == "older" and [*Path().iterdir()] == [FILE]
 
@@ -265,7 +265,7 @@ def test_stdout_has_the_flows_or_the_summary_and_nothing_else(
 def test_bandwidths_that_decide_nothing_are_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{words} -nv 100 -nic 20") == 2
     said = capsys.readouterr().err
-    assert "--nvlink 100.0: has no effect" in said and "--nic-bandwidth 20.0: has no effect" in said
+    assert "--nvlink 100: has no effect" in said and "--nic-bandwidth 20: has no effect" in said
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from common import yaml_file
 from common.errors import InputProblems
 from simulation import cli
-from simulation.common import yaml_file
 from simulation.topology.fabric import Fabric, names, tiers
 from simulation.topology.reading import read
 from simulation.topology.structure import servers

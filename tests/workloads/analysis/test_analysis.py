@@ -12,12 +12,12 @@ import pytest
 
 from tests.tiers import samples
 from tests.workloads.gloo_runs import INIT_RECORDS, MS, Fault, Recorded, made, recorded
-from training.benchmarks.aicb.cli import main
-from training.benchmarks.aicb.commands.analyze import analysis_of
 from workloads.analysis.analysis import RunAnalysis, _noise
 from workloads.analysis.arrivals import _since_the_team_met
 from workloads.analysis.log_comparison import compare_logs
 from workloads.analysis.merged import merge
+from workloads.cli import main
+from workloads.commands.analyze import analysis_of
 from workloads.library import CommGroup, CommType, LogItem, Workload
 from workloads.oplog.file import write
 from workloads.oplog.recorder import LogFacts, OpLog, OpRecorder, file_name

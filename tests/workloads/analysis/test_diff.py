@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
 from workloads.analysis.diff import compare
+from workloads.cli import main
 from workloads.library import Block, CommGroup, CommType, LogItem, Workload
 from workloads.rows.ops import EPOCH_END
 from workloads.rows.ranks import Ranks

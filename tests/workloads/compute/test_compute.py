@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol.datasheet import datasheet
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 from workloads.compute import ComputeTime, ComputeTimes, database, writers
 from workloads.compute.check import leave_one_out
 from workloads.compute.measurement import ComputeDataError

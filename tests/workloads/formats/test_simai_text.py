@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import InputProblems
+from common.errors import InputNote, InputProblems
 from simulation.analytical.workload import TextWorkload
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.simai_text import MICRO, POLICY, parse_row, split_row
-from workloads.job.errors import WorkloadFileError, WorkloadNote
+from workloads.job.errors import WorkloadFileError
 from workloads.library import ParameterError, WorkloadArgs, simai
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -80,7 +80,7 @@ def streamed(path: Path, *, lenient: bool = False) -> list[object]:
 def loaded(path: Path) -> list[object]:
     """The same as the workloads' own commands read them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", WorkloadNote)
+        warnings.simplefilter("ignore", InputNote)
         rows = list(SimaiWorkload.load(path))
     cells = [split_row(row.to_text().encode()) for row in rows]
     return [(name.decode(), parse_row(rest)) for name, rest in cells]

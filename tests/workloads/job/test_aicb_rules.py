@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.workloads.aicb_dialect import generate
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 from workloads.compute.aiob import read
 from workloads.job.rules import divisor_near, multiple_near
 from workloads.library import CompFileError, ParameterError, WorkloadArgs

@@ -41,10 +41,10 @@ def sharded(job: TraceJob) -> Any:
             fully_shard(layer, mesh=mesh["dp"], mp_policy=policy)
         return fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
     with torch.device("meta"):
-        model = Decoder(replace(job, recompute="none"))
+        model = Decoder(replace(job, activation_recompute="none"))
     if tp > 1:
         tensor_parallel(model, mesh["tp"])
-    if job.recompute == "full":
+    if job.activation_recompute == "full":
         for name, layer in model.layers.named_children():
             model.layers.register_module(name, checkpoint_wrapper(layer, preserve_rng_state=False))
     for unit in (model.embed_tokens, *model.layers):

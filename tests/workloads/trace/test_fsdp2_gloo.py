@@ -26,7 +26,7 @@ JOBS = {
     "torchtitan": SMALL | TITAN,
     "torchtitan with tensor parallelism": SMALL | TITAN | {"tensor_model_parallel_size": 2},
     "torchtitan with tensor parallelism, biases and recomputation": (
-        SMALL | TITAN | {"tensor_model_parallel_size": 2, "add_bias_linear": True, "recompute": "full"}
+        SMALL | TITAN | {"tensor_model_parallel_size": 2, "add_bias_linear": True, "activation_recompute": "full"}
     ),
 }
 WIDTHS = {"float": 4, "c10::BFloat16": 2}
@@ -62,7 +62,7 @@ def test_the_trace_of_a_rank_is_what_gloo_carries(name: str, tmp_path: Path) -> 
         text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    for trace in command.run([TraceJob(**JOBS[name], rank=rank) for rank in (0, RANKS - 1)]):
+    for trace in command.traced_by_frameworks([TraceJob(**JOBS[name], rank=rank) for rank in (0, RANKS - 1)]):
         assert not trace.iterations[0]
         real = list(carried(tmp_path / f"rank{trace.job.rank}.json"))
         traced = [given_to_gloo(op) for op in trace.iterations[1]]

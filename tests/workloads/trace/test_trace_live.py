@@ -31,7 +31,7 @@ def recorded(name: str) -> list[Trace]:
 
 
 def differences(traces: list[Trace], python: str) -> list[str | None]:
-    again = command.run([trace.job for trace in traces], python)
+    again = command.traced_by_frameworks([trace.job for trace in traces], python)
     return [command.first_difference(before, now) for before, now in zip(traces, again, strict=True)]
 
 
@@ -66,10 +66,10 @@ def of_any_kind(draw: st.DrawFn, job: TraceJob) -> TraceJob:
         bucket_size=None if job.bucket_size is None else size,
         normalization=draw(st.sampled_from(["RMSNorm", "LayerNorm"])),
         position_embedding="rope" if latent else draw(st.sampled_from(["rope", "learned_absolute"])),
-        q_lora_rank=draw(st.sampled_from([None, 96])) if latent else job.q_lora_rank,
+        q_lora_rank=draw(st.sampled_from([0, 96])) if latent else job.q_lora_rank,
         clip_grad=draw(st.sampled_from([0.0, 1.0])),
         make_vocab_size_divisible_by=draw(st.sampled_from([1, 64, 128])),
-        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+        activation_recompute=draw(st.sampled_from(["none", "selective", "full"])),
         moe_first_dense_layers=draw(st.integers(0, 2)) if experts else 0,
         num_microbatches=job.num_microbatches * draw(st.integers(1, 3)),
     )
@@ -118,7 +118,7 @@ def test_what_is_inferred_from_shallow_jobs_is_traced_at_the_full_depth(name: st
     job = trace_depth.INFERRED[name]
 
     def run(jobs: list[TraceJob]) -> list[Trace]:
-        return command.run(jobs, str(PYTHON))
+        return command.traced_by_frameworks(jobs, str(PYTHON))
 
     depths = trace_depth.DEEPER.get(name, trace_depth.SHALLOW)
     assert [trace.ops for trace in deep_traces([job], depths, run)] == [trace.ops for trace in run([job])]
@@ -146,7 +146,7 @@ def test_rules_say_what_frameworks_send_beyond_the_matrix(name: str) -> None:
 
     draw()
     assert len(set(drawn)) > DRAWN / 2
-    traces = command.run(drawn, str(PYTHON))
+    traces = command.traced_by_frameworks(drawn, str(PYTHON))
     differing = [(trace, found) for trace in traces if (found := ruled_differently(trace))]
     # Whole, because no second run draws the same jobs; and a trace that is not the same twice is no wrong rule.
     again = differences([trace for trace, _ in differing], str(PYTHON)) if differing else []
@@ -162,6 +162,8 @@ def test_groups_of_other_ranks_change_no_trace() -> None:
         num_microbatches=4, hidden_size=256, enable_sequence_parallel=True, use_distributed_optimizer=True,
         num_experts=8, expert_model_parallel_size=4,
     )  # fmt: skip
-    every, own, larger = command.run([job, replace(job, own_groups=True), replace(job, world_size=32768)], str(PYTHON))
+    every, own, larger = command.traced_by_frameworks(
+        [job, replace(job, own_groups=True), replace(job, world_size=32768)], str(PYTHON)
+    )
     assert every.ops == own.ops and len(every.ops) > 50
     assert ruled_differently(every) is None and ruled_differently(larger) is None

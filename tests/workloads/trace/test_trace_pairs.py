@@ -30,7 +30,7 @@ SHARED: Mapping[str, Axis] = {
     "untied": lambda job: job.untie_embeddings,
     "vocab divides": lambda job: job.vocab_size % 1000 == 0,
     "GQA": lambda job: job.num_query_groups is not None,
-    "recompute": lambda job: job.recompute,
+    "recompute": lambda job: job.activation_recompute,
 }
 MEGATRON: Mapping[str, Axis] = {
     "tp": lambda job: job.tensor_model_parallel_size,

@@ -1,8 +1,8 @@
-"""Runs the command line of `python -m training.benchmarks.aicb`."""
+"""Runs `python -m workloads` by its former name, `python -m training.benchmarks.aicb`."""
 
 import sys
 
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

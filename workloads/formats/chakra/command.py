@@ -5,9 +5,11 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
+from common.command_line import FunctionVerb, VerbParser
 from common.reading import read_bounded
+from common.summary import Summary
 from common.whole_files import write_whole
 from workloads.formats import csvfile
 from workloads.formats.chakra.reading import read
@@ -18,6 +20,7 @@ from workloads.job.errors import AicbError, WorkloadFileError
 from workloads.job.groups import RankGroups, located, size_by_rows
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.conversion import fold_items
+from workloads.rows.ops import LogItem
 from workloads.rows.placement import first_of, moved
 from workloads.rows.ranks import Ranks
 from workloads.rows.traced_op import POINT_TO_POINT
@@ -28,8 +31,7 @@ MOST_ROWS = 20_000_000
 """Rows of all traces of a call together: a node takes some hundred bytes."""
 
 
-def add_export(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `export`."""
+def _add_export(parser: VerbParser) -> None:
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="a workload CSV for each pipeline stage, in order"
     )
@@ -39,8 +41,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `import`."""
+def _add_import(parser: VerbParser) -> None:
     parser.add_argument("file", type=Path, metavar="TRACE", help="an execution trace, .et or .et.gz")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the workload CSV")
     parser.add_argument(
@@ -52,12 +53,13 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--world_size", type=int, metavar="N", help="ranks of a group without a name")
 
 
-def export(given: dict[str, Any]) -> None:
+def _export(arguments: argparse.Namespace) -> Summary:
     """Write `workload.<rank>.et` for each rank, and the groups.
 
     Raises:
         AicbError: a file is no workload, or its ranks cannot be told or moved.
     """
+    given = vars(arguments)
     schema = load_schema()
     sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
     files, loaded = [path for path, _ in sources], [Workload.load(*source) for source in sources]
@@ -67,14 +69,8 @@ def export(given: dict[str, Any]) -> None:
     if world < 1 or world % stages:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
-    groups = [
-        _groups(path, workload, args, stages, given["world_size"])
-        for path, (workload, args) in zip(files, loaded, strict=True)
-    ]
-    owns = [
-        stage * each if given["world_size"] else _own_rank(workload, stage, groups[stage])
-        for stage, workload in enumerate(workloads)
-    ]
+    groups = _groups_of(files, loaded, given["world_size"])
+    owns = [stage * each for stage in range(stages)] if given["world_size"] else _own_ranks(workloads, groups)
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
     _check(files, workloads, owns, given["world_size"])
@@ -82,15 +78,39 @@ def export(given: dict[str, Any]) -> None:
     names: Communicators = {}
     written = 0
     for own, workload, sizes in zip(owns, workloads, groups, strict=True):
-        items = list(workload)
-        for rank in range(own, own + each) if given["world_size"] else [own]:
-            find = partial(located, groups=sizes, rank=rank)
-            data = b"".join(trace([moved(item, own, rank) for item in items], rank, names, schema, find))
-            write_whole(given["chakra"] / f"workload.{rank}.et", [data])
-            written += 1
+        ranks = range(own, own + each) if given["world_size"] else range(own, own + 1)
+        _write_traces(given["chakra"], list(workload), ranks, sizes, names, schema)
+        written += len(ranks)
     text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
     write_whole(given["chakra"] / GROUPS_FILE, [text])
-    print(f"wrote {written} traces and {len(names)} groups to {given['chakra']}")
+    return Summary(
+        f"wrote {written} traces and {len(names)} groups to {given['chakra']}",
+        {"folder": str(given["chakra"]), "traces": written, "groups": len(names)},
+    )
+
+
+def _write_traces(
+    folder: Path, items: list[LogItem], ranks: range, groups: RankGroups, names: Communicators, schema: ModuleType
+) -> None:
+    """Write the trace of each rank; `items` are those of the first."""
+    for rank in ranks:
+        find = partial(located, groups=groups, rank=rank)
+        data = b"".join(trace([moved(item, ranks[0], rank) for item in items], rank, names, schema, find))
+        write_whole(folder / f"workload.{rank}.et", [data])
+
+
+def _groups_of(
+    files: list[Path], loaded: list[tuple[Workload, WorkloadArgs | None]], world: int | None
+) -> list[RankGroups]:
+    """The groups of each file's job."""
+    return [
+        _groups(path, workload, args, len(files), world) for path, (workload, args) in zip(files, loaded, strict=True)
+    ]
+
+
+def _own_ranks(workloads: list[Workload], groups: list[RankGroups]) -> list[int]:
+    """The rank of each file."""
+    return [_own_rank(workload, stage, groups[stage]) for stage, workload in enumerate(workloads)]
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
@@ -106,18 +126,27 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: i
         if args is None:
             tp, ep, dp = (size_by_rows(rows, axis) for axis in ("tp", "ep", "dp"))
             return RankGroups(world_size=world or tp * dp * stages, tp=tp, pp=stages, ep=ep)
-        if args.context_parallel_size > 1:
-            raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
-        if world not in (None, args.world_size):
-            raise ValueError(f"is for {args.world_size} ranks, --world_size is {world}")
-        pp = args.pipeline_model_parallel
-        if world is not None and pp != stages and any(item.comm_type in POINT_TO_POINT for item in rows):
-            raise ValueError(f"has {pp} pipeline stages: give a file for each, in order")
-        tp, ep = args.tensor_model_parallel_size, args.expert_model_parallel_size
-        return RankGroups(world_size=args.world_size, tp=tp, pp=pp, ep=ep)
+        return _recorded_groups(args, rows, stages, world)
     except ValueError as error:
         said = "" if args else f"; its record, {path.name}.args.json, would say the sizes of the job's groups"
         raise AicbError(f"{path}: {error}{said}") from None
+
+
+def _recorded_groups(args: WorkloadArgs, rows: list[LogItem], stages: int, world: int | None) -> RankGroups:
+    """The groups by a file's record.
+
+    Raises:
+        ValueError: it is for another number of ranks or stages.
+    """
+    if args.context_parallel_size > 1:
+        raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
+    if world not in (None, args.world_size):
+        raise ValueError(f"is for {args.world_size} ranks, --world_size is {world}")
+    pp = args.pipeline_model_parallel
+    if world is not None and pp != stages and any(item.comm_type in POINT_TO_POINT for item in rows):
+        raise ValueError(f"has {pp} pipeline stages: give a file for each, in order")
+    tp, ep = args.tensor_model_parallel_size, args.expert_model_parallel_size
+    return RankGroups(world_size=args.world_size, tp=tp, pp=pp, ep=ep)
 
 
 def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int], groups: list[RankGroups]) -> None:
@@ -180,12 +209,13 @@ def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world:
         raise AicbError("\n".join(problems))
 
 
-def load(given: dict[str, Any]) -> None:
+def _import(arguments: argparse.Namespace) -> Summary:
     """Write the rows of a trace as a workload CSV.
 
     Raises:
         AicbError: the trace or the file of groups is malformed.
     """
+    given = vars(arguments)
     path: Path = given["file"]
     groups = given["comm_groups"] or path.with_name(GROUPS_FILE)
     known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
@@ -201,7 +231,10 @@ def load(given: dict[str, Any]) -> None:
         raise AicbError(f"{path}: {error}") from None
     if found.skipped:
         print(f"note: no rows are {', '.join(found.skipped)}", file=sys.stderr)
-    print(f"wrote {given['output']}: {len(workload)} rows, {size} bytes")
+    return Summary(
+        f"wrote {given['output']}: {len(workload)} rows, {size} bytes",
+        {"file": str(given["output"]), "rows": len(workload), "bytes": size, "skipped": list(found.skipped)},
+    )
 
 
 def _communicators(path: Path) -> dict[str, Ranks]:
@@ -212,3 +245,7 @@ def _communicators(path: Path) -> dict[str, Ranks]:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise WorkloadFileError(path, None, f"does not map names of groups to lists of ranks: {error}") from None
+
+
+EXPORT = FunctionVerb("write workload CSVs as Chakra execution traces, one for each rank", _add_export, _export)
+IMPORT = FunctionVerb("read a Chakra execution trace as a workload CSV", _add_import, _import)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 
 DATA = Path(__file__).parents[3] / "data" / "aicb"
 NEED_FORCE = {"simai_deepseek16_readme_ws2048_ep16_aiobExample.txt", "p_epoch0.workload.csv"}

@@ -11,7 +11,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT
-from training.benchmarks.aicb.cli import main
 from training.benchmarks.aicb.measuring import kernels, worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.description import Measured
@@ -21,6 +20,7 @@ from training.benchmarks.aicb.measuring.modules import Setting
 from training.benchmarks.aicb.measuring.parts import parts_of
 from training.benchmarks.driver.training.model.kernels import Libraries
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from workloads.cli import main
 from workloads.compute import load
 from workloads.compute.aiob import read
 from workloads.library import WorkloadArgs, generate

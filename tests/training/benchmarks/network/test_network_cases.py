@@ -154,7 +154,7 @@ def test_a_tool_answers_its_question(answered: Path, tool: Tool) -> None:
     assert {metric.name for metric in OUTCOME.metrics(settings)} <= summary.keys()
     log = (folder / "rank0.out.log").read_text()
     assert all(f"# {sentence}" in log for sentence in str(summary["answer"]).split("; ")[:1])
-    assert (folder / "network.svg").exists() == (tool.name == "all_reduce_bench")
+    assert (folder / "network.html").exists() == (tool.name == "all_reduce_bench")
     if tool.name == "all_reduce_latency_comp":
         assert {step["size_bytes"] for step in found} == {400_000}
         assert "1000 of 0.0004 MB take" in str(summary["answer"])
@@ -233,7 +233,7 @@ def test_one_rank_and_data_that_is_not_checked(run_alone: Callable[..., Ended], 
     ended = run_alone("--", "--output_dir", str(tmp_path / "by" / "hand"), backend="gloo", **chosen)
     assert ended.code == 0, ended.errors
     left = sorted(path.name for path in (tmp_path / "by" / "hand").iterdir())
-    assert left == ["network.csv", "network.jsonl", "network.svg"]
+    assert left == ["network.csv", "network.html", "network.jsonl"]
     found = [record for record in map(parse_line, ended.output.splitlines()) if record is not None]
     (step,) = [record.value for record in found if record.event is Event.STEP_END]
     assert isinstance(step, dict)

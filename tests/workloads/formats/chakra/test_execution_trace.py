@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from tests.tiers import samples
 from tests.workloads.test_full_form import ITEM
-from training.benchmarks.aicb.cli import main
+from workloads.cli import main
 from workloads.formats.chakra import command, messages
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.writing import trace

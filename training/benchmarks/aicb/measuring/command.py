@@ -1,13 +1,14 @@
-"""Runs the command `aiob`: checks the parameters, measures in a process of its own, writes what was measured."""
+"""The verb `aiob`: checks the parameters, measures in a process of its own, writes what was measured."""
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from common.command_line import VerbParser
+from common.summary import JsonValue, Summary
 from common.whole_files import write_text
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
@@ -19,51 +20,50 @@ from workloads.job import rules
 from workloads.job.errors import AicbError, ParameterError
 from workloads.job.parameters import TRAINING, WorkloadArgs
 
-DESCRIPTION = "Measures each sub-module of a layer at the shapes of one rank, forward and backward (AIOB)."
+HELP = "measure each sub-module of a layer at the shapes of one rank, forward and backward (AIOB)"
 ROOT = Path(__file__).resolve().parents[4]
 WORKER = "training.benchmarks.aicb.measuring.worker"
 ATTENTIONS = ("auto", "transformer_engine", "flash_attention_2", "sdpa", "unfused")
-Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
 
 
-def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
-    """Measure what `words` describe. parser: an empty one with the command's name; parse: how to read words with it.
+def run(arguments: argparse.Namespace) -> Summary:
+    """Measure the layer of the parameters, and write what was measured.
 
     Raises:
         AicbError: the parameters have no such layer, or it cannot be measured here.
     """
-    add_to(parser)
-    given = parse(parser, words)
-    output, into = given.pop("output"), given.pop("database")
-    model_size, dialect = given.pop("model_size", None), given.pop("dialect")
+    given = vars(arguments)
+    output, into, dialect = given.pop("output"), given.pop("database"), given.pop("dialect")
     own = {name: given.pop(name) for name in ("precision", "device", "attention", "iterations", "warm_up", "seconds")}
     own["threads"] = given.pop("threads")
-    try:
-        args = options.resolve(given, model_size, "csv", dialect)
-    except ValueError as error:
-        raise ParameterError([str(error)]) from None
+    args = options.described(given, "csv", dialect)
     own["precision"] = own["precision"] or next((each for each, name in PRECISIONS.items() if name == args.dtype), None)
     found = problems(args, own)
     if found:
         raise ParameterError(found)
     if into is not None and into.exists():
         database.load(into)
-    measured = Measured(run([AiobJob(args=args, **own)])[0])
-    print("\n".join(measured.table()))
+    measured = Measured(measure([AiobJob(args=args, **own)])[0])
     beside = output.with_name(f"{output.name}.json")
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, measured.description())
     write_text(beside, measured.to_json())
-    print(f"wrote {output}: {len(measured.sections())} sections, and {beside}")
+    lines = [*measured.table(), f"wrote {output}: {len(measured.sections())} sections, and {beside}"]
     if into is not None:
-        print(f"wrote {into}: {database.add(into, measured.times())} rows")
+        lines.append(f"wrote {into}: {database.add(into, measured.times())} rows")
     for note in measured.notes():
         print(f"note: {note}", file=sys.stderr)
-    return 0
+    data: dict[str, JsonValue] = {
+        "file": str(output),
+        "sections": len(measured.sections()),
+        "lines": lines,
+        "job": args.to_dict(),
+    }
+    return Summary("\n".join(lines), data)
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the options: those of generate, and how it is measured."""
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb: the options of generate, and how it is measured."""
     options.add_to(parser)
     own = parser.add_argument_group("measuring")
     own.add_argument(
@@ -131,7 +131,7 @@ def _experts(args: WorkloadArgs) -> list[str]:
     return found
 
 
-def run(jobs: list[AiobJob], python: str = sys.executable) -> list[dict[str, Any]]:
+def measure(jobs: list[AiobJob], python: str = sys.executable) -> list[dict[str, Any]]:
     """The records of jobs, which one process measures one after another.
 
     Raises:

@@ -5,12 +5,12 @@
     $SUPERVISE stop --state S --grace 10
     $SUPERVISE trace --state S
 
-`start` returns once the command runs. A supervisor stays behind as the reaper of all descendants of the command
-(Linux's child subreaper), collects their output in S/output.log and, at the end, kills what is left and writes
-S/exit.json. It sleeps until a signal wakes it, so that its cost depends neither on time nor on other processes of the
-host. S/supervisor.json holds the supervisor's pid and start time, so that a later `stop` never signals another process.
-S/alive is a FIFO that only the supervisor holds open for writing: a reader of it waits for the supervisor's end.
-`trace` sends SIGUSR1 to the command, which writes its stacks.
+`start` returns once the command runs; of several calls, one starts it. A supervisor stays behind as the reaper of all
+descendants of the command (Linux's child subreaper), collects their output in S/output.log and, at the end, kills what
+is left and writes S/exit.json. It sleeps until a signal wakes it, so that its cost depends neither on time nor on other
+processes of the host. S/supervisor.json holds the supervisor's pid and start time, so that a later `stop` never signals
+another process. S/alive is a FIFO that only the supervisor holds open for writing: a reader of it waits for the
+supervisor's end. `trace` sends SIGUSR1 to the command, which writes its stacks.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ ALIVE = "alive"
 STATE_ENV = "CLUSTERDYNO_SUPERVISED_IN"  # of all that the command starts: the state folder
 SAYS = "supervise: "  # how lines of its own begin in the output of the command
 DEFAULT_GRACE = 10.0
+START_SECONDS = 10.0  # for a supervisor that another call starts
 KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of its tree
 KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
 
@@ -169,9 +170,16 @@ def _hold_open(path: Path) -> None:
 
 
 def start(state: Path) -> None:
-    """Read the request from stdin, leave a supervisor behind, and return when it has taken over."""
+    """Read the request from stdin, leave a supervisor behind, and return when it has taken over.
+
+    Starts nothing where another call does, or did: whoever asks again had no answer to that one.
+    """
     request = json.load(sys.stdin)
-    state.mkdir(mode=0o750, parents=True)
+    try:
+        state.mkdir(mode=0o750, parents=True)
+    except FileExistsError:
+        _await(state / "supervisor.json")
+        return
     ready, told = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -186,6 +194,15 @@ def start(state: Path) -> None:
     os.close(told)
     if os.read(ready, 1) != b"+":
         raise SystemExit("the supervisor did not start")
+
+
+def _await(record: Path) -> None:
+    """Wait until a supervisor that another call starts can be found."""
+    limit = time.monotonic() + START_SECONDS
+    while not record.exists():
+        if time.monotonic() > limit:
+            raise SystemExit(f"{record.parent} is there, and no supervisor is")
+        time.sleep(POLL_SECONDS)
 
 
 def _tell(pipe: int) -> None:

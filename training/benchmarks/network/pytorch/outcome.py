@@ -27,6 +27,7 @@ from training.benchmarks.network.reporting.references import named_references, r
 from training.benchmarks.network.reporting.view import (
     NetworkView,
     groups_table,
+    matrix_chart,
     matrix_table,
     nccl_table,
     network_view,
@@ -137,10 +138,11 @@ class NetworkOutcome(DefaultOutcome):
         if view is None:
             return ()
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in view.sentences]
-        if view.plot:
-            blocks.append(Picture(svg=view.plot))
+        if view.plot is not None:
+            blocks.append(Picture(chart=view.plot))
         if view.matrix:
-            blocks.append(matrix_table(view))
+            blocks.append(Picture(chart=matrix_chart(view)))
+            blocks += [matrix_table(view)] if len(view.hosts) <= MATRIX_HOSTS else []
         elif view.analysis is not None and view.analysis.groups:
             blocks.append(groups_table(view.analysis))
             if view.analysis.bisection_gbps is not None:

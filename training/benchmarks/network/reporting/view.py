@@ -1,4 +1,4 @@
-"""Turns a round of the network benchmark into sentences, the host x host matrix, groups, a plot, nccl-tests' table."""
+"""Turns a round of the network benchmark into sentences, the host x host matrix, groups, a chart, nccl-tests' table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from common.svg import sweep_svg
+from common.charts.chart import Curves, Heat
+from common.charts.sweep import sweep
 from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.reporting import table
@@ -33,13 +34,13 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis, an SVG plot."""
+    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis, a sweep's chart."""
 
     sentences: tuple[str, ...]
     analysis: Analysis | None
     hosts: tuple[str, ...]
     matrix: tuple[tuple[MatrixCell | None, ...], ...]
-    plot: str
+    plot: Curves | None
 
 
 # Views that are kept: sentences, console and report need that of each round.
@@ -111,13 +112,13 @@ def nccl_table(title: str, found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def matrix_table(view: NetworkView) -> Table:
-    """The host x host matrix: GB/s with its interval, shaded by its share of the fastest, bad where a host is named."""
+    """The host x host matrix: GB/s with its interval, bad where a host is named."""
 
     def cell(found: MatrixCell | None) -> TableCell:
         if found is None:
             return TableCell(value="")
         note = f"{found.low:.4g} to {found.high:.4g}"
-        return TableCell(value=found.gbps, note=note, is_bad=found.named, shade=found.share)
+        return TableCell(value=found.gbps, note=note, is_bad=found.named)
 
     return Table(
         title="busbw between hosts, GB/s: median of the repeats (interval)",
@@ -125,6 +126,19 @@ def matrix_table(view: NetworkView) -> Table:
         rows=tuple(
             (TableCell(value=host), *map(cell, cells)) for host, cells in zip(view.hosts, view.matrix, strict=True)
         ),
+    )
+
+
+def matrix_chart(view: NetworkView) -> Heat:
+    """The host x host matrix as a map: GB/s, the row sends where both directions were measured."""
+    named = [host for host, row in zip(view.hosts, view.matrix, strict=True) if all(c is None or c.named for c in row)]
+    return Heat(
+        title="busbw between hosts, GB/s (row sends, column receives)",
+        sentence=f"Slow in all their pairs: {', '.join(named)}." if named else "",
+        columns=view.hosts,
+        rows=view.hosts,
+        cells=[[None if cell is None else cell.gbps for cell in row] for row in view.matrix],
+        unit="GB/s",
     )
 
 
@@ -183,13 +197,11 @@ def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)
 
 
-def _plot(steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> str:
-    """busbw over message size where all ranks swept two sizes or more, and what was advertised; empty otherwise."""
+def _plot(steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> Curves | None:
+    """busbw over message size where all ranks swept two sizes or more, and what was advertised; None otherwise."""
     points = [point for step in steps if (point := _point(step)) is not None]
-    if len({size for size, _ in points}) < 2:
-        return ""
     advertised = advertised_gbps(config.get("expected_link"), config.get("expected_links", 1))
-    return sweep_svg({"busbw": points}, "busbw, GB/s, over message size", advertised=advertised)
+    return sweep("Bus bandwidth over message size", {"busbw": points}, advertised=advertised)
 
 
 def _point(step: Mapping[str, Any]) -> tuple[int, float] | None:

@@ -4,11 +4,10 @@ import json
 import re
 from types import SimpleNamespace
 from typing import cast
-from xml.etree import ElementTree
 
 import pytest
 
-from common.svg import sweep_svg
+from common.charts.sweep import sweep
 from tests.training.benchmarks.network.synthetic import steps
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network.hosts import links
@@ -90,18 +89,21 @@ def test_the_comparisons_in_words() -> None:
     assert ratio == 8 and "one all_reduce of 4 GB" in sentence and "1000 of 4 MB" in sentence
 
 
-def test_a_plot_is_one_svg_with_a_mark_a_point() -> None:
+def test_a_sweep_has_a_line_for_each_name_and_percent_of_the_limit_below() -> None:
     points = [(1 << power, power / 10) for power in range(3, 30)]
-    root = ElementTree.fromstring(sweep_svg({"busbw <a>": points, "b": points[:1]}, "title & more"))
-    name = "{http://www.w3.org/2000/svg}"
-    assert len(root.findall(f"{name}circle")) == 28
-    assert len(root.findall(f"{name}polyline")) == 2
-    texts = [element.text for element in root.findall(f"{name}text")]
-    assert "title & more" in texts and "8" in texts
-    for circle in root.findall(f"{name}circle"):
-        assert 0 <= float(circle.attrib["cx"]) <= 640 and 0 <= float(circle.attrib["cy"]) <= 320
-    assert "no sizes were measured" in sweep_svg({"a": [(0, 1.0)]}, "t")
-    line = sweep_svg({"a": [(8, 1.0), (16, 3.0)]}, "t", advertised=12.5)
-    assert "advertised 12.5" in line and "stroke-dasharray" in line and ">20<" in line, "the axis holds it"
-    assert "advertised" not in sweep_svg({"a": [(8, 1.0), (16, 3.0)]}, "t")
-    assert "circle" in sweep_svg({"a": [(8, 0.0)]}, "t")
+    chart = sweep("title", {"busbw": [*points, (0, 1.0)], "b": points[:1]}, advertised=12.5)
+    assert chart is not None
+    top, strip = chart.panels
+    assert [len(series.y) for series in top.series] == [27, 1]
+    assert [line.value for line in top.lines] == [12.5] and top.y.kind == "log" and strip.y.kind == "value"
+    assert strip.series[0].y[-1] == pytest.approx(100 * 2.9 / 12.5)
+    assert "2.9 GB/s, at 512M" in chart.sentence
+    assert sweep("t", {"a": [(0, 1.0), (8, 1.0)]}) is None
+
+
+def test_the_strip_shows_the_loss_of_a_tenth_against_a_baseline() -> None:
+    chart = sweep("t", {"busbw": [(8, 0.9), (16, 1.8)]}, advertised=100.0, reference={8: 1.0, 16: 2.0, 32: 4.0})
+    assert chart is not None
+    (_, baseline), strip = chart.panels[0].series, chart.panels[1]
+    assert baseline.tone == "muted" and list(baseline.y) == [1.0, 2.0, 4.0]
+    assert list(strip.series[0].y) == pytest.approx([90.0, 90.0]) and strip.y.name == "% of baseline"

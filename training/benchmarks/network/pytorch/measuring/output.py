@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from common.svg import sweep_svg
+from common.charts.page import document, figure
+from common.charts.sweep import sweep
 from common.units import format_size
 from protocol.perflog import write_line
 from training.benchmarks.driver.workload.output_folder import log_folder
@@ -23,7 +24,7 @@ from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 
 CSV_FILE = "network.csv"
 JSONL_FILE = "network.jsonl"
-PLOT_FILE = "network.svg"
+PLOT_FILE = "network.html"
 _TIMES = ("min", "p50", "p95", "p99", "max", "mean", "cv")
 _COLUMNS = (
     "collective",
@@ -144,10 +145,10 @@ class Output:
             _show(f"# {answer}")
         if plot and self.folder is not None and results:
             points = [(int(row["size_bytes"]), float(row["busbw_GBps"])) for row in results]
-            title = f"{results[0]['collective']}, {results[0]['world_size']} ranks: busbw, GB/s"
-            (self.folder / PLOT_FILE).write_text(
-                sweep_svg({"busbw": points}, title, advertised=advertised), encoding="utf-8"
-            )
+            title = f"{results[0]['collective']}, {results[0]['world_size']} ranks"
+            chart = sweep(title, {"busbw": points}, advertised=advertised)
+            body = "<p>Less than two sizes were measured.</p>" if chart is None else figure(chart)
+            (self.folder / PLOT_FILE).write_text(document(title, body), encoding="utf-8")
 
 
 def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

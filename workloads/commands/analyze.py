@@ -1,44 +1,41 @@
-"""Analyses the op logs of an executed workload: the command `analyze`."""
+"""Analyses the op logs of an executed workload: the verb `analyze`."""
 
 import argparse
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from common.command_line import VerbParser
+from common.summary import Summary
 from workloads.analysis.analysis import LEAST_ITERATIONS, RunAnalysis, Slowest, analyze
 from workloads.analysis.log_comparison import LogComparison, compare_logs
 from workloads.analysis.merged import merge
 from workloads.oplog.file import OpLog, read_folder
 
-DESCRIPTION = (
-    "Finds what jitters in a run, or differs between two. Exit codes: 0 nothing, 1 something, 2 the input is wrong."
-)
-Parse = Callable[[argparse.ArgumentParser, list[str]], dict[str, Any]]
+HELP = "find what makes an executed workload jitter, or differs between two. Exit codes: 0 nothing, 1 something"
 MOST_LINES = 20
 
 
-def main(parser: argparse.ArgumentParser, parse: Parse, words: list[str]) -> int:
-    """Print what jitters in one run, or what differs between two. Returns 1 where something was found, else 0.
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    parser.add_argument("first", type=Path, metavar="LOG", help="a folder of op logs, one of each rank")
+    parser.add_argument("second", type=Path, nargs="?", metavar="LOG2", help="another run's, to compare with the first")
 
-    parser: an empty one with the command's name; parse: how to read words with it.
+
+def run(arguments: argparse.Namespace) -> Summary:
+    """Tell what jitters in one run, or what differs between two.
 
     Raises:
         AicbError: a log cannot be read.
     """
-    parser.add_argument("first", type=Path, metavar="LOG", help="a folder of op logs, one of each rank")
-    parser.add_argument("second", type=Path, nargs="?", metavar="LOG2", help="another run's, to compare with the first")
-    parser.add_argument("--json", action="store_true", help="the answer as JSON")
-    given = parse(parser, words)
-    logs = read_folder(given["first"])
-    if given["second"] is not None:
-        compared = compare_logs(merge(logs), merge(read_folder(given["second"])))
-        print(json.dumps(asdict(compared), indent=1) if given["json"] else "\n".join(comparison_lines(compared)))
-        return int(any(each.differs for each in compared.classes))
+    logs = read_folder(arguments.first)
+    if arguments.second is not None:
+        compared = compare_logs(merge(logs), merge(read_folder(arguments.second)))
+        differs = any(each.differs for each in compared.classes)
+        return Summary("\n".join(comparison_lines(compared)), asdict(compared), failed=differs)
     found = analysis_of(logs)
-    print(json.dumps(found.to_dict(), indent=1) if given["json"] else "\n".join(analysis_lines(found, logs)))
-    return int(bool(found.findings or found.late_findings))
+    failed = bool(found.findings or found.late_findings)
+    return Summary("\n".join(analysis_lines(found, logs)), found.to_dict(), failed=failed)
 
 
 def analysis_of(logs: Sequence[OpLog]) -> RunAnalysis:

@@ -1,0 +1,214 @@
+"""Describes the charts of a page: lines over an axis, maps of rows and columns, spans of time, bars.
+
+A description is plain data: it says nothing about colours and pixels, which draw.js decides. Texts may be anything.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import ClassVar, Literal
+
+from common.printable import printable
+
+Number = float | int | None
+Values = Sequence[Number]
+Tone = Literal["", "bad", "good", "muted"]
+DIGITS = 5
+MOST_POINTS = 1000  # of a line: no screen has more pixels for one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """An axis: its name with the unit, its bounds where the data does not give them, and how its values are written.
+
+    `bytes` are written with binary prefixes, on a log axis with powers of 2 as marks; `seconds` as s, min or h.
+    """
+
+    name: str
+    kind: Literal["value", "log"] = "value"
+    format: Literal["number", "bytes", "seconds"] = "number"
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """Values `y` over `x` (None: over the chart's); None in them is a gap. A band lies from `low` to `high`."""
+
+    name: str
+    y: Values = ()
+    x: Values | None = None
+    low: Values = ()
+    high: Values = ()
+    style: Literal["line", "steps", "points", "band"] = "line"
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A horizontal line with its name, such as an expected value."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Area:
+    """A shaded part of the x axis, such as warm-up."""
+
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """One pair of axes of a chart; all panels share the x axis."""
+
+    y: Axis
+    series: Sequence[Series]
+    lines: Sequence[Line] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """Lines, points and bands in one panel or several, one below the other. `xs`: x of the series that have none."""
+
+    kind: ClassVar[str] = "xy"
+    title: str
+    sentence: str = ""
+    x: Axis
+    panels: Sequence[Panel]
+    xs: Values = ()
+    areas: Sequence[Area] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Heat:
+    """A map: `cells` has a row for each of `rows`, None where nothing was measured. `worst`: which end is bad."""
+
+    kind: ClassVar[str] = "heat"
+    title: str
+    sentence: str = ""
+    columns: Sequence[str]
+    rows: Sequence[str]
+    cells: Sequence[Values]
+    unit: str
+    worst: Literal["low", "high"] = "low"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spans:
+    """What each row does from when to when: for each of `kinds`, triples of row number, begin and end."""
+
+    kind: ClassVar[str] = "spans"
+    title: str
+    sentence: str = ""
+    x: Axis
+    rows: Sequence[str]
+    kinds: Sequence[str]
+    spans: Sequence[Sequence[tuple[int, float, float]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bar:
+    """A bar and the text behind it."""
+
+    name: str
+    value: float
+    text: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bars:
+    """Horizontal bars from 0; `one_hue`: in one colour, where their order means nothing."""
+
+    kind: ClassVar[str] = "bars"
+    title: str
+    sentence: str = ""
+    unit: str
+    bars: Sequence[Bar]
+    one_hue: bool = False
+    format: Literal["number", "bytes", "seconds"] = "number"
+
+
+Chart = Curves | Heat | Spans | Bars
+
+
+def chart_json(chart: Chart) -> str:
+    """The chart as JSON that can stand in a script element: nothing in it closes or opens one.
+
+    Raises:
+        ValueError: a series has more points than a screen has pixels, or as many values as its x axis has not.
+    """
+    if isinstance(chart, Curves):
+        for panel in chart.panels:
+            for series in panel.series:
+                _check(chart, series)
+    text = json.dumps({"kind": chart.kind, **_plain(chart)}, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _check(chart: Curves, series: Series) -> None:
+    count = len(chart.xs if series.x is None else series.x)
+    lengths = {len(series.low), len(series.high)} if series.style == "band" else {len(series.y)}
+    if lengths != {count}:
+        raise ValueError(f"{chart.title}: {series.name}: {sorted(lengths)} values over {count} places")
+    if count > MOST_POINTS:
+        raise ValueError(f"{chart.title}: {series.name}: {count} points, at most {MOST_POINTS} can be seen")
+
+
+def _plain(value: object) -> dict[str, object]:
+    """The fields of a dataclass as JSON values, without those that are empty; start and end are `from` and `to`."""
+    assert is_dataclass(value)
+    rename = {"start": "from", "end": "to"} if isinstance(value, Axis) else {}
+    found = {rename.get(each.name, each.name): getattr(value, each.name) for each in fields(value)}
+    return {
+        name: _json(field) for name, field in found.items() if field is not None and field is not False and field != ""
+    }
+
+
+def _json(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, float):
+        return rounded(value)
+    if is_dataclass(value):
+        return _plain(value)
+    if isinstance(value, Mapping):
+        return {printable(str(name)): _json(each) for name, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_json(each) for each in value]
+    return value
+
+
+def rounded(value: float) -> float | int | None:
+    """A number in any unit with DIGITS significant digits, an integer where it is one; None if it is not finite."""
+    if not math.isfinite(value):
+        return None
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def thinned(xs: Values, *columns: Values, most: int = MOST_POINTS) -> tuple[list[Number], list[list[Number]]]:
+    """x and columns with at most `most` points: of neighbours that share one, the last x and the mean of each column.
+
+    None counts in no mean.
+    """
+    step = -(-len(xs) // most) if xs else 1
+    places = range(0, len(xs), step)
+    return (
+        [xs[min(at + step, len(xs)) - 1] for at in places],
+        [[_mean(column[at : at + step]) for at in places] for column in columns],
+    )
+
+
+def _mean(values: Values) -> Number:
+    found = [value for value in values if value is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return math.fsum(found) / len(found)

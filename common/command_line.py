@@ -1,0 +1,271 @@
+"""Reads the command line of a program of verbs, such as `python -m simulation`, and runs one of them.
+
+The programs share it, and so the spelling of options (- and _ mean the same), the form of mistakes (all at once, a line
+each), --json, --output, what is printed, and the exit codes.
+"""
+
+import argparse
+import importlib
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
+
+from common.errors import InputMistake, InputNote, InputProblems, SimulationError, input_problem
+from common.summary import Summary
+from common.whole_files import STDOUT, STDOUT_NAMES
+
+WORKED, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+PYTHON = ".venv/bin/python"
+EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
+COMPLETION = "completion"
+_UNREAD = object()
+_NONE: Mapping[str, str] = {}
+_Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
+
+
+class VerbParser(argparse.ArgumentParser):
+    """Collects the mistakes of a command line and raises all of them as one.
+
+    words: what follows the verb, for options whose help depends on another one.
+    """
+
+    def __init__(self, program: "Program", verb: str, words: Sequence[str], description: str) -> None:
+        prog = f"{program.called} {verb}"
+        super().__init__(prog=prog, description=description, allow_abbrev=program.abbreviates)
+        self.verb, self.words = verb, words
+        self._renamed, self._mistakes = program.renamed, list[str]()
+
+    def read(self) -> argparse.Namespace:
+        """The options of the words.
+
+        Raises:
+            InputProblems: words are no options, or values of another kind.
+        """
+        known = {_underscored(name): name for action in self._actions for name in action.option_strings}
+        found, unknown = self.parse_known_args([self._spelt(word, known) for word in self.words])
+        for word in [word for word in unknown if word.startswith("-")] or unknown:
+            name = word.partition("=")[0]
+            near = get_close_matches(name, known.values(), 1)
+            self._mistakes.append(f"unrecognized arguments: {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        self._check()
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """See ArgumentParser."""
+        self._mistakes.append(message)
+        self._check()
+        raise AssertionError
+
+    def _check(self) -> None:
+        if self._mistakes:
+            self._mistakes[-1] += f" (see {self.prog} --help)"
+            raise InputProblems([InputMistake(self.verb, None, each) for each in self._mistakes])
+
+    def _spelt(self, word: str, known: Mapping[str, str]) -> str:
+        """An option as it is declared: --context-parallel-size=2 may be --context_parallel_size=2. Values stay."""
+        if not word.startswith("--"):
+            return word
+        name, equals, value = word.partition("=")
+        plain = _underscored(self._renamed.get(_underscored(name), name))
+        beginning = plain if self.allow_abbrev else name
+        return f"{known.get(plain, beginning)}{equals}{value}"
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            self._mistakes.append(str(error))
+            return _UNREAD
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            if value is not _UNREAD:
+                super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            self._mistakes.append(str(error))
+
+
+class Verb(Protocol):
+    """What a verb is: a module, or an object in one."""
+
+    HELP: str
+
+    def add_arguments(self, parser: VerbParser) -> None:
+        """Add the verb's own options."""
+
+    def run(self, arguments: argparse.Namespace) -> Summary:
+        """Do the work; a mistake in the input is an InputProblems, a failure a SimulationError."""
+
+
+class FunctionVerb(NamedTuple):
+    """A verb of two functions, for a module that has several."""
+
+    HELP: str
+    add_arguments: Callable[[VerbParser], None]
+    run: Callable[[argparse.Namespace], Summary]
+
+
+def _nothing(_: VerbParser) -> None:
+    """Add no options."""
+
+
+class Program(NamedTuple):
+    """A program of verbs. verbs: where each is, a module or `module:name`, which is imported when it is called.
+
+    common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
+    spellings of options.
+    """
+
+    module: str
+    purpose: str
+    verbs: Mapping[str, str]
+    common: Callable[[VerbParser], None] = _nothing
+    examples: Sequence[str] = ()
+    abbreviates: bool = False
+    renamed: Mapping[str, str] = _NONE
+
+    @property
+    def called(self) -> str:
+        """How a user calls it."""
+        return f"{PYTHON} -m {self.module}"
+
+    def main(self, argv: Sequence[str] | None = None) -> int:
+        """Run one verb; returns 0 (worked), 1 (failed), 2 (a mistake in the input) or 130 (Ctrl-C)."""
+        words = list(sys.argv[1:] if argv is None else argv)
+        if not words or words[0] in ("-h", "--help"):
+            print(self.overview(), end="")
+            return WORKED if words else WRONG_INPUT
+        if words == [COMPLETION]:
+            print(self.completion())
+            return WORKED
+        former = _stop_at_termination()
+        try:
+            with _notes_on_stderr():
+                return self._run(words)
+        except InputProblems as problems:
+            _complain(str(problems))
+            return WRONG_INPUT
+        except SimulationError as error:
+            _complain(str(error))
+            return FAILED
+        except BrokenPipeError:
+            sys.stderr.close()
+            return FAILED
+        except OSError as error:
+            _complain(f"{error.filename or 'output'}: {error.strerror or error}")
+            return FAILED
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def overview(self) -> str:
+        """The text of --help."""
+        width = max(map(len, self.verbs))
+        verbs = "".join(f"  {verb:<{width}}  {self.verb(verb).HELP}\n" for verb in self.verbs)
+        examples = "".join(f"  {self.called} {each}\n" for each in self.examples)
+        return (
+            f"usage: {self.called} VERB [options]\n\n{self.purpose}\n\n{verbs}\n"
+            + (f"Examples:\n\n{examples}\n" if examples else "")
+            + f"Each verb has its own --help. {EXIT_CODES}\n"
+            + f"`source <({self.called} {COMPLETION})` completes them in bash.\n"
+        )
+
+    def completion(self) -> str:
+        """What bash needs to complete verbs and options."""
+        from common.completion import script
+
+        words = {"": [*dict.fromkeys(verb.partition(" ")[0] for verb in self.verbs), COMPLETION, "--help"]}
+        for name in self.verbs:
+            first, _, second = name.partition(" ")
+            if second:
+                words.setdefault(first, []).append(second)
+            options = [each for action in self.parser(name)._actions for each in action.option_strings]
+            words.setdefault(name, []).extend(each for each in options if each.startswith("--"))
+        return script(self.module, 3, words)
+
+    def verb(self, name: str) -> Verb:
+        """A verb, imported now."""
+        module, _, attribute = self.verbs[name].partition(":")
+        found = importlib.import_module(module)
+        return cast(Verb, getattr(found, attribute) if attribute else found)
+
+    def parser(self, name: str, words: Sequence[str] = ()) -> VerbParser:
+        """The parser of a verb, with all its options."""
+        verb = self.verb(name)
+        made = VerbParser(self, name, words, verb.HELP[:1].upper() + verb.HELP[1:])
+        self.common(made)
+        made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+        verb.add_arguments(made)
+        return made
+
+    def _run(self, words: list[str]) -> int:
+        name, rest = self._split(words)
+        arguments = self.parser(name, rest).read()
+        as_json = vars(arguments).pop("json")
+        to_stdout = getattr(arguments, "output", None) in STDOUT_NAMES
+        if to_stdout:
+            arguments.output = STDOUT
+        if to_stdout and as_json:
+            raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
+        summary = self.verb(name).run(arguments)
+        said = summary.as_json() if as_json else summary.text
+        if said:
+            print(said, file=sys.stderr if to_stdout else sys.stdout)
+        return FAILED if summary.failed else WORKED
+
+    def _split(self, words: list[str]) -> tuple[str, list[str]]:
+        """The verb, of one or two words, and the rest."""
+        pair = " ".join(words[:2])
+        if pair in self.verbs:
+            return pair, words[2:]
+        if words[0] not in self.verbs:
+            near = get_close_matches(pair, self.verbs, 1) or get_close_matches(words[0], self.verbs, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(self.verbs)}"
+            raise input_problem("unknown verb", words[0], hint)
+        return words[0], words[1:]
+
+
+def _underscored(name: str) -> str:
+    """`--gpu-type` as `--gpu_type`."""
+    return name[:2] + name[2:].replace("-", "_") if name.startswith("--") else name
+
+
+def _complain(text: str) -> None:
+    for line in text.splitlines():
+        print(f"error: {line}", file=sys.stderr)
+
+
+@contextmanager
+def _notes_on_stderr() -> Iterator[None]:
+    """Print each InputNote of what runs inside as a line `note: ...`."""
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
+        print(f"note: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", InputNote)
+        warnings.showwarning = show
+        yield
+
+
+def _stop_at_termination() -> dict[signal.Signals, "_Handler"]:
+    """Let SIGTERM and SIGHUP end the work as Ctrl-C does; returns the former handlers."""
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    try:
+        return {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    except ValueError:  # not in the main thread
+        return {}

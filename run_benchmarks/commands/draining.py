@@ -1,0 +1,131 @@
+"""Brings the drain list of a run to Slurm or Kubernetes, and takes back from Slurm only what it says of that run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from run_benchmarks.commands.options import DEFAULT_TEST, ClusterConfOption, RunArgument, TestConfOption, asked_for
+from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.console.console import complain, say
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.slurm.client import SlurmError, call
+from run_benchmarks.hosts.slurm.nodes import NodeState, states_of
+from run_benchmarks.results.records import DrainRecord, RunRecord, load_record
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
+
+NODE = re.compile(r"(?!all$)[a-z0-9][a-z0-9._-]*", re.IGNORECASE)  # one node: "ALL" and brackets mean several
+MAX_REASON = 400
+MARK = "clusterdyno"
+NOT_ALLOWED = ("Invalid user id", "ermission denied", "Access/permission")
+
+
+def drain(
+    context: typer.Context,
+    run_id: RunArgument,
+    apply: Annotated[bool, typer.Option("--apply", help="do it in Slurm, as an operator")] = False,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Print the commands that take a run's bad hosts out of service, in Slurm and in Kubernetes."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
+    listed = drain_list(folder)
+    if not listed:
+        say(f"{folder.name}: no host is to be taken out of service")
+    if apply:
+        raise typer.Exit(EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS)
+    for line in commands(listed, folder.name):
+        print(line)
+
+
+def undrain(
+    context: typer.Context,
+    run_id: RunArgument,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Take back what `drain --apply` of this run did in Slurm; nodes that somebody else drained stay as they are."""
+    asked = asked_for(context, cluster_conf, test_conf)
+    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
+    raise typer.Exit(EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS)
+
+
+def drain_list(folder: Path) -> list[DrainRecord]:
+    """The drain list of a run, whose record may come from anybody.
+
+    Raises:
+        ConfigError: run.json cannot be read, or names what is no single node.
+    """
+    file = folder / "run.json"
+    try:
+        listed = load_record(file, RunRecord).drain
+    except (OSError, ValidationError) as error:
+        raise ConfigError([Problem(str(file), "drain", "", f"a record of a run that ended: {error}")]) from error
+    allowed = "the name of one node"
+    several = [each.host for each in listed if not NODE.fullmatch(each.host)]
+    if several:
+        raise ConfigError([Problem(str(file), "drain", host, allowed) for host in several])
+    return listed
+
+
+def reason_of(entry: DrainRecord, run: str) -> str:
+    """Why a host is drained, in one line that begins with the run, by which `undrain` knows it."""
+    text = " ".join(f"{MARK} {run}: {'; '.join(entry.reasons)}".split())
+    return text if len(text) <= MAX_REASON else f"{text[: MAX_REASON - 3]}..."
+
+
+def drain_argv(entry: DrainRecord, run: str) -> list[str]:
+    """The command that drains a node in Slurm."""
+    return ["scontrol", "update", f"nodename={entry.host}", "state=drain", f"reason={reason_of(entry, run)}"]
+
+
+def commands(listed: Sequence[DrainRecord], run: str) -> Iterator[str]:
+    """The lines to run: of Slurm, then of Kubernetes."""
+    for entry in listed:
+        yield shlex.join(drain_argv(entry, run))
+    for entry in listed:
+        reason = shlex.quote(f"{MARK}/drained={reason_of(entry, run)}")
+        yield f"kubectl cordon {entry.host} && kubectl annotate --overwrite node {entry.host} {reason}"
+
+
+def _each(listed: Sequence[DrainRecord], action: Callable[[DrainRecord], str]) -> bool:
+    """Do it for each host and say so; whether one failed."""
+    failed = False
+    for entry in listed:
+        try:
+            say(f"{entry.host}: {action(entry)}")
+        except SlurmError as error:
+            failed = True
+            who = ": ask a Slurm operator or administrator" if any(word in error.detail for word in NOT_ALLOWED) else ""
+            complain(f"{entry.host}: {error.detail}{who}")
+    return failed
+
+
+def _state(host: str) -> NodeState:
+    found = [node for node in states_of([host]) if node.name == host]
+    if not found:
+        raise SlurmError(["sinfo"], f"Slurm knows no node {host}", is_away=False)
+    return found[0]
+
+
+def _drain(entry: DrainRecord, run: str) -> str:
+    node = _state(entry.host)
+    if node.is_out_of_service and node.reason:
+        return f"left as it is: {node.in_words}"
+    call(drain_argv(entry, run))
+    return "drained"
+
+
+def _undrain(entry: DrainRecord, run: str) -> str:
+    node = _state(entry.host)
+    if not node.reason.startswith(f"{MARK} {run}:"):
+        return f"left as it is: {node.in_words}"
+    call(["scontrol", "update", f"nodename={entry.host}", "state=resume"])
+    return "in service again"

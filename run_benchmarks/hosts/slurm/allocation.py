@@ -1,0 +1,201 @@
+"""Holds an allocation of Slurm: asks for it, waits for its nodes, knows how its job is, and gives it back."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.hosts.slurm import jobs
+from run_benchmarks.hosts.slurm.client import CANCEL_SECONDS, SlurmError, call
+from run_benchmarks.hosts.slurm.jobs import Job
+from run_benchmarks.hosts.slurm.node_names import count_of, expanded
+from run_benchmarks.hosts.slurm.nodes import states_of
+from run_benchmarks.hosts.slurm.script import Request, Surroundings, batch_script
+
+QUERY_SECONDS = 5.0  # between two queries of the same controller
+FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
+POLL_SECONDS = 0.2
+PING_SECONDS = 5.0
+MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
+SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
+
+
+class AllocationError(ClusterDynoError):
+    """Slurm does not give the nodes; the message says why."""
+
+
+@dataclass
+class Allocation:
+    """One job whose nodes a run uses.
+
+    Attributes:
+        number: its job id.
+        is_ours: whether this run asked for it, and gives it back; not one in which run.py itself runs.
+        surroundings: what the commands of its steps run in.
+        on_end: called with the job as soon as it is known to have lost its nodes, before anybody else learns of it.
+    """
+
+    number: str
+    is_ours: bool
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    on_end: Callable[[Job], None] = lambda _: None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asked: float = float("-inf")
+    _job: Job | None = None
+    _is_given_back: bool = False
+    _cpus: dict[str, int] = field(default_factory=dict)
+
+    def job(self) -> Job | None:
+        """Its state, at most QUERY_SECONDS old if slurmctld answers; None if nothing is known."""
+        with self._lock:
+            is_over = self._job is not None and self._job.is_over and self._job.state != jobs.ENDING
+            if not is_over and time.monotonic() - self._asked >= QUERY_SECONDS:
+                self._ask()
+            return self._job
+
+    def _ask(self) -> None:
+        was_gone = self._job is None or self._job.has_no_nodes
+        try:
+            call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
+            found = jobs.job_of(self.number)
+        except SlurmError:
+            return
+        finally:
+            self._asked = time.monotonic()
+        if found is not None:
+            self._job = found
+            if found.has_no_nodes and not was_gone and not self._is_given_back:
+                self.on_end(found)
+
+    def over(self, host: str) -> str:
+        """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
+        job = self.job()
+        if job is None or not job.has_no_nodes:
+            return ""
+        if job.state not in jobs.FAILED_NODE:
+            return job.end_in_words
+        try:
+            failed = [node for node in states_of(job.hosts or (host,)) if node.has_failed]
+        except SlurmError:
+            failed = []
+        own = [node.in_words for node in failed if node.name == host]
+        return "; ".join([*own, job.end_in_words, *([] if own else (node.in_words for node in failed))])
+
+    def cpus(self, host: str) -> int:
+        """How many processors the job has on a node.
+
+        Raises:
+            SlurmError: slurmctld does not answer.
+        """
+        with self._lock:
+            if not self._cpus:
+                text = call(["scontrol", "show", "job", "--details", self.number])
+                for nodes, ranges in SHARE.findall(text):
+                    self._cpus |= dict.fromkeys(expanded(nodes), count_of(ranges))
+            return self._cpus.get(host, 1)
+
+    def give_back(self) -> str:
+        """Cancel the job if it is ours; returns why that failed, "" if it did not."""
+        self._is_given_back = True
+        if not self.is_ours:
+            return ""
+        try:
+            call(["scancel", self.number], seconds=CANCEL_SECONDS)
+        except SlurmError as error:
+            return str(error)
+        return ""
+
+
+def find(name: str) -> str | None:
+    """The id of this user's job of that name that has not ended; None without one.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    argv = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--name={name}", "--format=%i"]
+    found = call(argv).split()
+    return found[-1] if found else None
+
+
+def obtain(
+    request: Request,
+    *,
+    limit: float,
+    check: Callable[[], None],
+    tell: Callable[[str], None],
+) -> Allocation:
+    """The job of that name, submitted unless it exists, once its nodes are ours; cancelled if that fails.
+
+    Args:
+        limit: seconds to wait for the nodes.
+        check: called often; its exception ends the waiting.
+        tell: receives why the job waits, and each other reason after it.
+
+    Raises:
+        AllocationError: Slurm refuses the job, or it does not begin.
+        Exception: whatever `check` raises.
+    """
+    try:
+        number = find(request.name) or _submit(request)
+    except SlurmError as error:
+        raise AllocationError(f"Slurm gives no nodes: {error.detail}") from error
+    allocation = Allocation(number=number, is_ours=True)
+    try:
+        _wait(allocation, limit, check, tell)
+    except BaseException:
+        allocation.give_back()
+        raise
+    return allocation
+
+
+def _submit(request: Request) -> str:
+    """Submit the job; one whose answer was lost is found by its name.
+
+    Raises:
+        SlurmError: it is refused.
+    """
+    try:
+        return call(["sbatch", "--parsable"], text=batch_script(request)).strip().split(";")[0]
+    except SlurmError as error:
+        if error.is_away and (number := find(request.name)) is not None:
+            return number
+        raise
+
+
+def _wait(allocation: Allocation, limit: float, check: Callable[[], None], tell: Callable[[str], None]) -> None:
+    began, next_look = time.monotonic(), time.monotonic() + FIRST_SECONDS
+    said, missing = "", 0
+    while True:
+        check()
+        if time.monotonic() < next_look:
+            time.sleep(POLL_SECONDS)
+            continue
+        job = allocation.job()
+        next_look = time.monotonic() + QUERY_SECONDS
+        missing = missing + 1 if job is None else 0
+        if job is not None and not job.is_waiting:
+            if job.is_over:
+                raise AllocationError(job.end_in_words)
+            return
+        if job is not None and job.never_begins:
+            raise AllocationError(f"Slurm's job {job.id} would wait for ever: {job.reason}")
+        waited = time.monotonic() - began
+        if waited >= limit:
+            why = f": {job.reason}" if job is not None and job.reason else ""
+            raise AllocationError(f"Slurm's job {allocation.number} had no nodes after {waited:.0f} s{why}")
+        words = _waiting_in_words(allocation.number, job)
+        if words != said and (job is not None or missing >= MISSING_LOOKS):
+            said = words
+            tell(words)
+
+
+def _waiting_in_words(number: str, job: Job | None) -> str:
+    if job is None:
+        return f"Slurm's job {number}: slurmctld does not answer; asking again"
+    start = f"; Slurm expects it to begin at {job.start}" if job.start else ""
+    return f"Slurm's job {number} waits: {job.reason or job.state}{start}"

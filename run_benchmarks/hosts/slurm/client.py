@@ -1,0 +1,62 @@
+"""Calls Slurm's commands: bounded in time, and without the user's own formats and filters in the environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from run_benchmarks.errors import ClusterDynoError, shown, tail
+
+CALL_SECONDS = 25.0  # squeue gives up after 18 s if slurmctld is away (22.05, MessageTimeout 10)
+CANCEL_SECONDS = 20.0
+# Variables of these prefixes change what the commands do and print (SQUEUE_USERS=nobody hides all jobs), and describe
+# an allocation around us, which is named explicitly instead.
+USERS_OWN = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
+AWAY = ("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Unable to contact slurm")
+LINES_SHOWN = 3
+
+
+class SlurmError(ClusterDynoError):
+    """A command of Slurm failed. `detail` is what it said; `is_away`: slurmctld did not answer, so nothing is known."""
+
+    def __init__(self, argv: Sequence[str], detail: str, *, is_away: bool) -> None:
+        self.detail, self.is_away = detail, is_away
+        super().__init__(f"`{shown(argv)}`: {detail}")
+
+
+def environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of Slurm's commands: ours, without what is Slurm's except the place of its configuration."""
+    outer = os.environ if outer is None else outer
+    return {key: value for key, value in outer.items() if key in KEPT or not key.startswith(USERS_OWN)}
+
+
+def call(argv: Sequence[str], *, seconds: float = CALL_SECONDS, text: str | None = None) -> str:
+    """What a command prints; `text` is its standard input.
+
+    Raises:
+        SlurmError: it failed, is not installed, or did not end within `seconds`.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=text if text is not None else "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env=environment(),
+            check=False,
+            start_new_session=True,  # a Ctrl-C at the terminal is ours to handle
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(argv, f"no answer within {seconds:g} s", is_away=True) from error
+    except OSError as error:
+        raise SlurmError(
+            argv, f"{error.strerror or error}: is Slurm's client installed here?", is_away=False
+        ) from error
+    if done.returncode != 0:
+        said = tail(done.stderr or done.stdout, LINES_SHOWN) or f"exit code {done.returncode}"
+        raise SlurmError(argv, said, is_away=any(words in said for words in AWAY))
+    return done.stdout

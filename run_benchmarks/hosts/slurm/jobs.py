@@ -1,0 +1,189 @@
+"""Reads the state of jobs from squeue and sacct, as text in a format of our own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from run_benchmarks.hosts.slurm.client import SlurmError, call
+from run_benchmarks.hosts.slurm.node_names import expanded
+
+# The reason stands last: it is a sentence that may hold any separator ("ReqNodeNotAvail, UnavailableNodes:n2").
+SQUEUE_FORMAT = "%i|%T|%N|%L|%S|%r"
+SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList"
+WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+ACTIVE = frozenset({"RUNNING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT"})
+ENDING = "COMPLETING"
+# How a job ends that this run did not end; the words follow its number.
+ENDS = {
+    "NODE_FAIL": "a node of it failed",
+    "PREEMPTED": "a job of higher priority took its nodes",
+    "TIMEOUT": "its time limit passed",
+    "DEADLINE": "its deadline passed",
+    "OUT_OF_MEMORY": "it needed more memory than it was given",
+    "CANCELLED": "somebody cancelled it",
+    "BOOT_FAIL": "a node of it did not boot",
+    "REVOKED": "another cluster runs it",
+    "FAILED": "it failed",
+    "COMPLETED": "it ended",
+}
+FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL")
+# A job that is accepted and never begins, whatever it waits for; transient reasons (Resources, Priority, nodes that are
+# away, BeginTime) are none of these.
+NEVER_BEGINS = (
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+    "PartitionConfig",
+    "AccountNotAllowed",
+    "AssocMaxJobsLimit",
+    "AssociationTimeLimit",
+    "AssocMaxWallDurationPerJobLimit",
+    "BadConstraints",
+    "DependencyNeverSatisfied",
+    "InvalidAccount",
+    "InvalidQOS",
+    "JobHeldAdmin",
+    "JobHeldUser",
+    "MaxMemPerLimit",
+    "QOSMaxNodePerJobLimit",
+    "QOSMaxNodePerUserLimit",
+    "QOSMaxWallDurationPerJobLimit",
+    "QOSTimeLimit",
+    "launch failed requeued held",
+)
+TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+NO_ID = ("Invalid job id", "Invalid job ID")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One job as Slurm shows it.
+
+    Attributes:
+        state: Slurm's word, such as RUNNING; only the word of "CANCELLED by 0".
+        hosts: the nodes that it has.
+        seconds_left: until its time limit; None without one.
+        start: when it began, or Slurm's estimate of when it will; "" if there is none.
+        reason: why it waits or ended, in Slurm's words; "" if there is none.
+    """
+
+    id: str
+    state: str
+    hosts: tuple[str, ...] = ()
+    seconds_left: float | None = None
+    start: str = ""
+    reason: str = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has no nodes yet."""
+        return self.state in WAITING
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be started in it any more."""
+        return self.state not in WAITING | ACTIVE
+
+    @property
+    def has_no_nodes(self) -> bool:
+        """Whether what had nodes has none any more: it is over, or Slurm put it back into the queue."""
+        return self.is_over or self.is_waiting
+
+    @property
+    def never_begins(self) -> bool:
+        """Whether it waits for what does not come by itself."""
+        return self.is_waiting and self.reason.strip("()").startswith(NEVER_BEGINS)
+
+    @property
+    def end_in_words(self) -> str:
+        """How it ended, in words that name Slurm's."""
+        reason = f", {self.reason}" if self.reason else ""
+        if self.is_waiting:
+            return f"Slurm put job {self.id} back into the queue ({self.state}{reason})"
+        return f"Slurm's job {self.id} is over: {ENDS.get(self.state, 'it ends')} ({self.state}{reason})"
+
+
+def squeue_argv(ids: Sequence[str]) -> list[str]:
+    """The command that asks for these jobs, ended ones as well."""
+    return ["squeue", "--noheader", "--states=all", f"--jobs={','.join(ids)}", f"--format={SQUEUE_FORMAT}"]
+
+
+def sacct_argv(ids: Sequence[str]) -> list[str]:
+    """The command that asks the accounts; without --duplicates a requeued job shows its last incarnation only."""
+    return [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--allocations",
+        "--duplicates",
+        f"--jobs={','.join(ids)}",
+        f"--format={SACCT_FORMAT}",
+    ]
+
+
+def from_squeue(text: str) -> Iterator[Job]:
+    """The jobs in an answer of squeue in SQUEUE_FORMAT; lines of another form are left out."""
+    for line in text.splitlines():
+        fields = line.split("|", 5)
+        if len(fields) == 6:
+            number, state, nodes, left, start, reason = fields
+            yield Job(
+                id=number.strip(),
+                state=state.strip(),
+                hosts=expanded(nodes) if nodes.strip("() \t") and not nodes.startswith("(") else (),
+                seconds_left=seconds_of(left),
+                start="" if start in ("N/A", "Unknown") else start,
+                reason="" if reason in ("None", "(null)") else reason,
+            )
+
+
+def from_sacct(text: str) -> Iterator[Job]:
+    """The jobs in an answer of sacct in SACCT_FORMAT: of a requeued one each incarnation, in order."""
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) == 4:
+            number, state, _, nodes = fields
+            words = state.split() or [""]
+            hosts = () if nodes.startswith("None") or not nodes else expanded(nodes)
+            yield Job(id=number, state=words[0].rstrip("+"), hosts=hosts, reason=" ".join(words[1:]))
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of a time as Slurm writes it: [days-][hours:]minutes:seconds; None for UNLIMITED, INVALID, NOT_SET."""
+    found = TIME.fullmatch(text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def job_of(number: str) -> Job | None:
+    """The state of one job; None if neither slurmctld nor the accounts know it.
+
+    An end is taken from slurmctld: the accounts may be late, and first say FAILED 0:0. While it says COMPLETING, and
+    once it has forgotten the job (MinJobAge), the accounts say how it ended.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    try:
+        job = _last(from_squeue(call(squeue_argv([number]))), number)
+    except SlurmError as error:
+        if not any(words in error.detail for words in NO_ID):
+            raise
+        job = None
+    if job is not None and job.state != ENDING:
+        return job
+    try:
+        accounted = _last(from_sacct(call(sacct_argv([number]))), number)
+    except SlurmError:
+        return job
+    if accounted is None or (job is not None and not (accounted.is_over and accounted.state in ENDS)):
+        return job
+    return accounted
+
+
+def _last(jobs: Iterable[Job], number: str) -> Job | None:
+    found = [job for job in jobs if job.id == number]
+    return found[-1] if found else None

@@ -1,0 +1,57 @@
+"""Reads and changes the state of nodes: which are out of service, and for what reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from run_benchmarks.hosts.slurm.client import call
+from run_benchmarks.hosts.slurm.node_names import folded
+
+OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unknown")
+SILENT = "*"  # after the state of a node that does not answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeState:
+    """A node as Slurm shows it; `reason` is the administrator's or Slurm's own, "" without one."""
+
+    name: str
+    state: str
+    reason: str
+
+    @property
+    def is_out_of_service(self) -> bool:
+        """Whether no new job gets it."""
+        return self.state.startswith(OUT_OF_SERVICE) or self.state.endswith(SILENT)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is gone, and not only taken out of service by somebody."""
+        return self.is_out_of_service and not self.state.startswith("drain")
+
+    @property
+    def in_words(self) -> str:
+        """Its state and the reason."""
+        return f"{self.name} is {self.state}{f' ({self.reason})' if self.reason else ''}"
+
+
+def states_of(hosts: Iterable[str]) -> list[NodeState]:
+    """The states of these nodes; a node in several partitions stands there once.
+
+    Raises:
+        SlurmError: slurmctld does not answer, or knows no such node.
+    """
+    argv = ["sinfo", "--noheader", "--Node", f"--nodes={folded(hosts)}", "--format=%N|%T|%E"]
+    return from_sinfo(call(argv))
+
+
+def from_sinfo(text: str) -> list[NodeState]:
+    """The nodes in an answer of sinfo; the reason stands last, since it may hold any separator."""
+    found: dict[str, NodeState] = {}
+    for line in text.splitlines():
+        fields = line.split("|", 2)
+        if len(fields) == 3:
+            name, state, reason = (field.strip() for field in fields)
+            found[name] = NodeState(name=name, state=state, reason="" if reason == "none" else reason)
+    return list(found.values())

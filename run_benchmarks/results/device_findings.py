@@ -1,0 +1,135 @@
+"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
+
+XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICATION come from programs, all others
+from the device or its driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
+from run_benchmarks.results.sights import number
+
+APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
+ASSUMED_LIMIT_C = 95.0
+"""Where a device does not tell at which temperature it slows down: the highest of H100, A100 and B200."""
+BROKEN: tuple[FindingKind, ...] = ("lost", "memory_errors", "device_errors")
+"""Kinds whose faults explain a round that failed."""
+_Found = tuple[FindingKind, FindingSeverity, str, str]
+_COUNTERS: Mapping[str, tuple[str, FindingKind, FindingSeverity, str]] = {
+    "nvlink_errors": ("errors on NVLink", "link_errors", "warning", "reseat the board; test with nvidia-smi nvlink -e"),
+    "pcie_replays": ("replays on PCIe", "link_errors", "warning", "check the slot, riser and cable"),
+}
+FEW_REPLAYS = 10
+"""PCIe replays of a round that are no finding: links correct single ones by themselves."""
+
+
+def device_findings(host: str, monitor: Mapping[str, Any] | None) -> Iterator[PartFinding]:
+    """The findings of a host's devices; `monitor` is the summary of its monitor.
+
+    Values of another form than the monitor's are passed over: a host may send anything.
+    """
+    listed = (monitor or {}).get("devices")
+    devices = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    for device in devices:
+        index = device.get("index")
+        if isinstance(index, int):
+            for kind, severity, evidence, action in _of_device(device):
+                yield _finding(host, index, (kind, severity, evidence, action))
+
+
+def is_broken_device(finding: PartFinding) -> bool:
+    """Whether it is an accelerator that broke, so that a round on it may fail."""
+    return finding.kind in BROKEN and finding.severity == "fault"
+
+
+def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
+    if device.get("lost") is True:
+        errors = device.get("errors")
+        said = str(errors[-1]) if isinstance(errors, list) and errors else "no answer"
+        yield "lost", "fault", f"lost during the round: {said[:200]}", "reset the device or restart the host"
+    yield from _memory(device)
+    yield from _events(device)
+    yield from _links(device)
+    yield from _heat(device)
+
+
+def _memory(device: Mapping[str, Any]) -> Iterator[_Found]:
+    new, old = _rise(device, "ecc_uncorrected"), _count(device, "first_counts", "ecc_uncorrected")
+    if new:
+        yield "memory_errors", "fault", f"{new:g} uncorrected ECC errors during the round", "replace the device"
+    elif old:
+        text = f"{old:g} uncorrected ECC errors since the driver was loaded, before the round"
+        yield "memory_errors", "warning", text, "reset the device; replace it if they come again"
+    if _state(device, "rows_failed"):
+        yield "memory_errors", "fault", "remapping of a row of its memory failed", "replace the device"
+    elif _state(device, "rows_pending"):
+        yield "memory_errors", "warning", "a row of its memory waits to be remapped", "reset the device"
+
+
+def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
+    counts = device.get("counts")
+    for name in sorted(counts) if isinstance(counts, dict) else []:
+        code = str(name).removeprefix("xid_")
+        times = _rise(device, name)
+        if str(name).startswith("xid_") and code.isdigit() and times:
+            by_program = int(code) in APPLICATION
+            text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
+            action = "look into the program's log" if by_program else "look XID up in NVIDIA's list; test the device"
+            yield "device_errors", "warning" if by_program else "fault", text, action
+
+
+def _links(device: Mapping[str, Any]) -> Iterator[_Found]:
+    for name, (what, kind, severity, action) in _COUNTERS.items():
+        rise = _rise(device, name)
+        if rise > (FEW_REPLAYS if name == "pcie_replays" else 0):
+            yield kind, severity, f"{rise:g} {what} during the round", action
+    down = _state(device, "nvlinks_down")
+    if down:
+        up = _state(device, "nvlinks_up")
+        yield "link_speed", "fault", f"{down:g} of {down + up:g} NVLinks are down", "reset the host; check NVSwitches"
+    width, most = _state(device, "pcie_width"), _state(device, "pcie_width_max")
+    if 0 < width < most:
+        yield "link_speed", "warning", f"its PCIe link is x{width:g}; it can be x{most:g}", "check the slot and riser"
+
+
+def _heat(device: Mapping[str, Any]) -> Iterator[_Found]:
+    temperature = device.get("temperature_c")
+    hottest = number(temperature.get("max")) if isinstance(temperature, dict) else 0.0
+    limit = _state(device, "slowdown_c")
+    if hottest >= (limit or ASSUMED_LIMIT_C):
+        says = f"it slows down from {limit:g}" if limit else f"{ASSUMED_LIMIT_C:g} is assumed to be too hot"
+        yield "heat", "warning", f"{hottest:g} degrees Celsius; {says}", "check fans, airflow and coolant"
+
+
+def _count(device: Mapping[str, Any], which: Literal["counts", "first_counts"], name: str) -> float:
+    counts = device.get(which)
+    return number(counts.get(name)) if isinstance(counts, dict) else 0.0
+
+
+def _rise(device: Mapping[str, Any], name: str) -> float:
+    """By how much a counter rose during the round."""
+    return max(0.0, _count(device, "counts", name) - _count(device, "first_counts", name))
+
+
+def _state(device: Mapping[str, Any], name: str) -> float:
+    states = device.get("states")
+    return number(states.get(name)) if isinstance(states, dict) else 0.0
+
+
+def _finding(host: str, index: int, found: _Found) -> PartFinding:
+    kind, severity, evidence, action = found
+    name = f"accelerator {index}"
+    return PartFinding(
+        part="device",
+        hosts=(host,),
+        device=name,
+        kind=kind,
+        severity=severity,
+        evidence=evidence[:MAX_CHARACTERS],
+        suggested_action=action,
+        drained_hosts=(host,) if severity == "fault" else (),
+        sentence=f"{host} {name}: {evidence}"[:MAX_CHARACTERS],
+    )

@@ -1,0 +1,144 @@
+"""Times the operations of a rank on a machine, in microseconds, by class."""
+
+from collections.abc import Mapping, Sequence
+
+from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
+from simulation.predict import kernels
+from simulation.predict.job import TrainingJob
+from simulation.predict.machine import MEMORY_SHARE, NIC_SHARE, Machine
+from simulation.predict.operations import (
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    ATTENTION,
+    CP,
+    EP,
+    HEAD,
+    PERMUTATION,
+    PRODUCTS,
+    TP,
+    Attention,
+    Collective,
+    Operation,
+    Part,
+    Product,
+    Traffic,
+)
+
+SHORTEST_US = 4.0
+"""Of a kernel on the device: aiconfigurator-core's tables have no shorter product at these widths."""
+LAUNCH_US = 6.0
+"""Between two kernels that the host starts one by one; a part is never shorter than its kernels' launches."""
+NIC_LATENCY_US = 20.0
+CAST_BYTES = 3
+"""For each element of a product's input in FP8 or FP4: two bytes read, one written."""
+EXPOSED = {TP: 0.3, CP: 0.3, EP: 0.3}
+"""Share of a group's communication that stays visible where the framework overlaps it with compute."""
+MEASURED_GPUS = 8
+_SAME_AS = {"B300": "B200", "GB300": "GB200"}  # whose NVLink times were not measured
+
+
+class Times(dict[str, float]):
+    """Microseconds by class."""
+
+    def add(self, other: Mapping[str, float], count: float = 1.0) -> None:
+        """Add `count` times the other's."""
+        for key, us in other.items():
+            self[key] = self.get(key, 0.0) + count * us
+
+
+class Stopwatch:
+    """Times operations of one job on one machine."""
+
+    def __init__(self, job: TrainingJob, machine: Machine) -> None:
+        self.job, self.machine = job, machine
+        self.precision = job.precision
+        self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
+
+    def part(self, part: Part) -> Times:
+        """Microseconds of a part by class, forward and backward; with full recomputation forward twice."""
+        forward = self._sequence(part.forward)
+        backward = self._sequence(part.backward)
+        if self.job.recompute == "full":
+            backward.add(forward)
+        elif self.job.recompute.startswith("selective"):
+            backward.add({key: us * _AGAIN.get(key, 0.0) for key, us in forward.items()})
+        forward.add(backward)
+        return forward
+
+    def _sequence(self, operations: Sequence[Operation]) -> Times:
+        times = Times()
+        for operation in operations:
+            times.add(dict([self._timed(operation)]))
+        started = sum(each.kernels if isinstance(each, Traffic) else 1 for each in operations)
+        idle = LAUNCH_US * started - sum(times.values())
+        if idle > 0:
+            times["host"] = idle
+        return times
+
+    def _timed(self, operation: Operation) -> tuple[str, float]:
+        factors = self.machine.factors
+        if isinstance(operation, Product):
+            return operation.part, self._product(operation)
+        if isinstance(operation, Attention):
+            at = operation
+            us = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v) * factors.attention
+            return ATTENTION, us * (2.5 if at.backward else 1.0)
+        if isinstance(operation, Traffic):
+            us = max(operation.bytes / self._bytes_us, SHORTEST_US * operation.kernels)
+            return operation.part, us * (factors.dispatch if operation.part == PERMUTATION else 1.0)
+        us = self._collective(operation)
+        if operation.group == EP:
+            us *= factors.dispatch
+        return operation.group, us * (EXPOSED[operation.group] if self.job.overlap else 1.0)
+
+    def _product(self, each: Product) -> float:
+        router = each.part == PRODUCTS and each.n == self.job.experts
+        low = self.precision != "bf16" and each.part != HEAD and not router
+        dtype = self.precision if low else "bf16"
+        us = kernels.product_us(self.machine.gpu, dtype, each.m, each.n, each.k)
+        us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
+        us = max(us, SHORTEST_US) * each.times
+        return us + (CAST_BYTES * each.times * each.m * each.k / self._bytes_us if low else 0.0)
+
+    def _collective(self, each: Collective) -> float:
+        job = self.job
+        ranks, stride = {TP: (job.tp, 1), CP: (job.cp, job.tp), EP: (job.ep, 1)}[each.group]
+        return self.collective_us(each.op, ranks, stride, each.bytes)
+
+    def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:
+        """A collective of `size` bytes among `ranks` that are `stride` apart."""
+        if ranks <= 1 or size < 1:
+            return 0.0
+        domain = self.machine.nvlink_domain
+        if ranks * stride <= domain:
+            return self._inside(op, ranks, size)
+        inside = max(1, domain // stride)
+        rate = self.machine.nic_GBps * 1e3 * NIC_SHARE
+        if op == ALL_TO_ALL:
+            return size * (ranks - inside) / ranks / rate + NIC_LATENCY_US
+        turns = 2 if op == ALL_REDUCE else 1
+        return turns * size * (1 - inside / ranks) / inside / rate + NIC_LATENCY_US
+
+    def _inside(self, op: str, ranks: int, size: float) -> float:
+        gpu = _SAME_AS.get(self.machine.gpu, self.machine.gpu)
+        measured = min(ranks, MEASURED_GPUS)
+        if gpu not in MEASURED_AS:
+            turns = 2 if op == ALL_REDUCE else 1
+            return turns * size * (1 - 1 / ranks) / self.machine.nvlink_GBps / 1e3 + NIC_LATENCY_US
+        us = nvlink_us(gpu, op, measured, int(size), self.machine.nvlink_GBps)
+        assert us is not None
+        return us * (1 - 1 / ranks) / (1 - 1 / measured)
+
+    def send_us(self, size: float, stride: int) -> float:
+        """A message of `size` bytes between two ranks `stride` apart."""
+        inside = stride < self.machine.nvlink_domain
+        rate = self.machine.nvlink_GBps * 0.8 if inside else self.machine.nic_GBps * NIC_SHARE
+        return size / rate / 1e3 + NIC_LATENCY_US / 2
+
+    def moved_us(self, size: float) -> float:
+        """`size` bytes through the memory."""
+        return size / self._bytes_us
+
+
+_AGAIN = {PRODUCTS: 0.5, ATTENTION: 1.0}
+"""What selective recomputation per operator does again: every second product, attention (torchtitan's "op")."""

@@ -1,0 +1,137 @@
+"""Puts an iteration together: stages and their schedule, what data parallelism sends, the optimizer.
+
+1F1B takes (m - 1) of its slowest stage and one of every stage; interleaved, the others' share is divided by the chunks
+(Narayanan et al., arXiv:2104.04473, section 2.2).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simulation.predict import memory, operations
+from simulation.predict.duration import Stopwatch, Times
+from simulation.predict.job import TrainingJob
+from simulation.predict.machine import Machine
+from simulation.predict.weights import StageWeights, layers_of, stage_weights
+
+OPTIMIZER_BYTES = 34
+"""A weight's gradient, moments and float32 copy are read, all but the gradient and the 16-bit weight written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Milliseconds of an iteration, those of its classes on the slowest stage, and the memory of the fullest."""
+
+    job: TrainingJob
+    machine: Machine
+    ms: float
+    classes: Mapping[str, float]
+    memory: memory.Memory
+    flops: float
+
+    @property
+    def tokens_per_second_and_gpu(self) -> float:
+        return self.job.tokens_per_iteration / self.ms * 1e3 / self.job.gpus
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs (without recomputation) over the dense peak of bf16."""
+        return self.flops / self.job.gpus / self.ms / 1e9 / self.machine.bf16_TFLOPS
+
+
+def predict(job: TrainingJob, machine: Machine) -> Prediction:
+    """Predict one iteration.
+
+    Raises:
+        KeyError: nothing was measured of this GPU in this precision.
+    """
+    watch = Stopwatch(job, machine)
+    stages = _stages(job, watch)
+    slowest = max(range(job.pp), key=lambda stage: sum(stages[stage].values()))
+    per_batch = sum(stages[slowest].values())
+    pipeline = _pipeline(job, watch, [sum(each.values()) for each in stages], per_batch)
+    held = stage_weights(job, slowest)
+    classes = {key: us * job.micro_batches for key, us in stages[slowest].items()}
+    classes["pipeline"] = pipeline - per_batch * job.micro_batches
+    classes["dp"] = _data_parallel(job, watch, held, per_batch)
+    classes["optimizer"] = _optimizer(job, watch, held)
+    return Prediction(
+        job,
+        machine,
+        sum(classes.values()) / 1e3,
+        {key: us / 1e3 for key, us in sorted(classes.items(), key=lambda each: -each[1]) if us},
+        memory.fullest(job),
+        model_flops(job),
+    )
+
+
+def model_flops(job: TrainingJob) -> float:
+    """FLOPs of an iteration over all GPUs: products three times, causal attention 3.5 times its forward pass."""
+    whole = sum(layers * part.flops for layers, part in _parts(job)) + operations.head(job).flops
+    return whole * job.tp * job.cp * job.micro_batches * job.dp
+
+
+def _parts(job: TrainingJob) -> list[tuple[int, operations.Part]]:
+    parts = [(job.leading_dense, operations.dense_layer(job))] if job.leading_dense else []
+    if job.leading_dense < job.layers:
+        parts.append((job.layers - job.leading_dense, operations.expert_layer(job)))
+    return parts
+
+
+def _stages(job: TrainingJob, watch: Stopwatch) -> list[Times]:
+    """Microseconds of one micro-batch on each stage, by class."""
+    dense = watch.part(operations.dense_layer(job)) if job.leading_dense else Times()
+    expert = watch.part(operations.expert_layer(job)) if job.leading_dense < job.layers else Times()
+    found = []
+    for stage in range(job.pp):
+        times = Times()
+        for each, count in zip((dense, expert), layers_of(job, stage), strict=True):
+            times.add(each, count)
+        if stage == 0:
+            times.add(watch.part(operations.embedding(job)))
+        if stage == job.pp - 1:
+            times.add(watch.part(operations.head(job)))
+        found.append(times)
+    return found
+
+
+def _pipeline(job: TrainingJob, watch: Stopwatch, stages: list[float], slowest: float) -> float:
+    """Microseconds from the first micro-batch's begin to the last one's end."""
+    if job.pp == 1:
+        return slowest * job.micro_batches
+    size = job.tokens * job.hidden * operations.HALF / job.split
+    send = watch.send_us(size, job.tp * job.cp * job.dp)
+    filling = (sum(stages) - slowest) / job.vpp + 2 * send * (job.pp - 1)
+    return job.micro_batches * slowest + filling + (0.0 if job.overlap else 2 * send * job.micro_batches * job.vpp)
+
+
+def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> float:
+    """Microseconds of gradients and weights between replicas that compute does not hide."""
+    total = 0.0
+    layers = max(1, job.layers // job.pp)
+    for weights, ranks, stride in (
+        (held.shared, job.dp * job.cp, job.tp),
+        (held.experts, job.expert_dp, max(job.ep, job.tp)),
+    ):
+        size = operations.HALF * weights
+        scatter = watch.collective_us(operations.REDUCE_SCATTER, ranks, stride, job.grad_bytes * weights)
+        gather = watch.collective_us(operations.ALL_GATHER, ranks, stride, size)
+        if job.fsdp:
+            # Weights are gathered for the forward and the backward pass of each micro-batch.
+            sent = (2 * gather + scatter) * job.micro_batches
+            hidden = per_batch * job.micro_batches * (1 - 1 / layers)
+            total += max(sent / layers, sent - hidden)
+        elif job.overlap:
+            # Buckets of layers: the last gradients and the first weights have nothing beside them.
+            total += max((scatter + gather) / (2 * job.vpp), scatter + gather - per_batch)
+        else:
+            total += scatter + gather
+    return total
+
+
+def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
+    """Microseconds of the update, of clearing the gradients and of their norm."""
+    sharded = job.distributed_optimizer or job.fsdp
+    shards = job.dp * job.cp if sharded else 1
+    own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
+    touched = own if job.fsdp else held.shared + held.experts
+    return watch.moved_us(OPTIMIZER_BYTES * own + 3 * job.grad_bytes * touched)

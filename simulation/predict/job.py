@@ -1,0 +1,89 @@
+"""Describes one training job: the model, its layout over GPUs, and the machine; read from rows of a table."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Widths of multi-head latent attention (DeepSeek-V2): of compressed queries and keys, and of parts of a head."""
+
+    q_lora: int
+    kv_lora: int
+    nope: int
+    rope: int
+    v: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """A job. ffn: inner width of a dense MLP; moe_ffn, shared_ffn: of an expert, of all shared experts together.
+
+    dense_layers: leading layers without experts. sp: sequence parallelism. micro_batches: of one rank and iteration.
+    overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
+    """
+
+    name: str
+    gpu: str
+    gpus: int
+    gpus_per_node: int
+    precision: str
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    gated: bool
+    seq: int
+    mbs: int
+    micro_batches: int
+    tp: int
+    sp: bool
+    pp: int
+    vpp: int
+    cp: int
+    cp_comm: str
+    dp: int
+    ep: int
+    fsdp: bool
+    experts: int
+    topk: int
+    moe_ffn: int
+    shared_ffn: int
+    dense_layers: int
+    latent: LatentAttention | None
+    recompute: str
+    distributed_optimizer: bool
+    grad_bytes: int
+    overlap: bool
+    fused_loss: bool
+    tied: bool
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one rank of a context-parallel group."""
+        return self.mbs * self.seq // self.cp
+
+    @property
+    def tokens_per_iteration(self) -> int:
+        return self.mbs * self.seq * self.micro_batches * self.dp
+
+    @property
+    def leading_dense(self) -> int:
+        """Layers without experts."""
+        return self.dense_layers if self.experts else self.layers
+
+    @property
+    def split(self) -> int:
+        """Ranks over which sequence parallelism divides what lies between the blocks."""
+        return self.tp if self.sp else 1
+
+    @property
+    def expert_dp(self) -> int:
+        """Ranks that hold the same experts: the tensor-, context- and data-parallel ranks of a stage over ep."""
+        return max(1, self.dp * self.cp * self.tp // self.ep)
+
+    def without_recompute(self) -> "TrainingJob":
+        """The job with all its activations kept."""
+        return replace(self, recompute="none")

@@ -1,0 +1,268 @@
+"""Reads jobs: rows of a CSV in the columns of public measurements, or one job in JSON or YAML, or a preset.
+
+A column that is not there, or empty, has the value that a model of that kind usually has. All mistakes of all rows are
+told at once.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from common.errors import InputProblems, MistakeList, input_problem
+from common.yaml_file import file_text, parsed_yaml
+from simulation.predict.job import LatentAttention, TrainingJob
+from simulation.predict.kernels import PRODUCT, grids
+from simulation.predict.machine import machine_of, machines
+from workloads.dialects.framework import presets
+
+LARGEST = 1 << 40
+BF16, FP8, FP4 = "bf16", "fp8", "nvfp4"
+RECOMPUTE = ("none", "selective", "full")
+CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
+MODEL = (
+    "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",
+    "shared_ffn", "first_dense_layers", "mla", "q_lora", "kv_lora", "qk_nope", "qk_rope", "v_dim", "tied_embeddings",
+)  # fmt: skip
+LAYOUT = (
+    "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
+    "distributed_optimizer",
+)  # fmt: skip
+WORDS = ("name", "gpu", "precision", "cp_comm", "recompute", "grad_dtype", "overlap", "ce_fusion")
+KEYS = (*MODEL, *LAYOUT, *WORDS)
+MEASURED = (
+    "family", "framework", "attention", "measured_ms", "measured_alloc_gib", "measured_reserved_gib",
+    "measured_alloc_gib_by_rank", "measured_tokens_s_gpu", "measured_model_tflops_gpu", "other_predicted_ms",
+    "other_predicted_gib", "source", "note",
+)  # fmt: skip
+_NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
+_FLAGS = {"swiglu", "sp", "fsdp", "mla", "distributed_optimizer", "tied_embeddings"}
+_MAY_BE_ZERO = {*_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope"}
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV, as texts.
+
+    Raises:
+        InputProblems: it cannot be read, has no rows, or columns that are twice or unknown; all mistakes.
+    """
+    table = csv.reader(io.StringIO(file_text(path, "--rows"), newline=""))
+    mistakes = MistakeList()
+    try:
+        header = next(table, [])
+        _check_keys(header, str(path), mistakes, MEASURED)
+        for key in {key for key in header if header.count(key) > 1}:
+            mistakes.add(f"{path}: line 1", key, "this column is there twice")
+        rows = []
+        for cells in table:
+            if len(cells) != len(header) and cells:
+                mistakes.add(f"{path}: line {table.line_num}", None, f"{len(cells)} cells under {len(header)} columns")
+            elif cells:
+                rows.append({**dict(zip(header, cells, strict=True)), "": f"{path}: line {table.line_num}"})
+    except csv.Error as error:
+        raise input_problem(f"{path}: line {table.line_num}", None, str(error)) from None
+    if not rows:
+        mistakes.add(str(path), None, "has no row under its header")
+    mistakes.check()
+    return rows
+
+
+def _check_keys(keys: list[str], where: str, mistakes: MistakeList, more: tuple[str, ...] = ()) -> None:
+    for key in keys:
+        if key not in KEYS and key not in more:
+            near = get_close_matches(key, (*KEYS, *more), 1)
+            mistakes.add(where, repr(key)[:80], f"is no column{f'; did you mean {near[0]}?' if near else ''}")
+
+
+def jobs_of(rows: list[dict[str, str]]) -> list[TrainingJob]:
+    """The jobs of rows.
+
+    Raises:
+        InputProblems: every mistake of every row.
+    """
+    mistakes, jobs = MistakeList(), []
+    for row in rows:
+        try:
+            jobs.append(job_of(row, row[""]))
+        except InputProblems as problems:
+            mistakes.mistakes += problems.mistakes
+    mistakes.check()
+    return jobs
+
+
+def read_job(path: Path) -> dict[str, str]:
+    """The values of a job file: JSON, or YAML by its name.
+
+    Raises:
+        InputProblems: it cannot be read, is no mapping, or has unknown keys.
+    """
+    text = file_text(path, "--job")
+    if path.suffix.lower() in (".yaml", ".yml"):
+        found = parsed_yaml(text, path, "--job")
+    else:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise input_problem(str(path), None, f"is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise input_problem(str(path), None, "must be a mapping of keys such as hidden, layers and tp to values")
+    mistakes = MistakeList()
+    _check_keys([str(key) for key in found], str(path), mistakes)
+    mistakes.check()
+    return {str(key): _as_text(value) for key, value in found.items()}
+
+
+def _as_text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else "" if value is None else str(value)
+
+
+def preset(name: str) -> dict[str, str]:
+    """The model of a preset of the dialect framework, in our columns.
+
+    Raises:
+        InputProblems: there is none of this name.
+    """
+    try:
+        values: Mapping[str, Any] = presets.values(name)
+    except ValueError as error:
+        raise input_problem("--model", name, str(error)) from None
+    hidden, heads = values["hidden_size"], values["num_attention_heads"]
+    gated = values.get("swiglu", False)
+    found: dict[str, object] = {
+        "name": values["model_name"], "hidden": hidden, "ffn": values.get("ffn_hidden_size", 4 * hidden),
+        "layers": values["num_layers"], "heads": heads, "kv_heads": values.get("num_query_groups", heads),
+        "head_dim": values.get("kv_channels", hidden // heads), "vocab": values["vocab_size"], "swiglu": int(gated),
+        "seq": values["seq_length"], "experts": values.get("num_experts", 0), "topk": values.get("moe_router_topk", 0),
+        "shared_ffn": values.get("moe_shared_expert_size", 0),
+        "first_dense_layers": values.get("moe_first_dense_layers", 0),
+        "tied_embeddings": int(not values.get("untie_embeddings", False)),
+    }  # fmt: skip
+    if values.get("moe_enable"):
+        found["moe_ffn"] = values.get("moe_ffn_hidden_size", found["ffn"])
+    if values.get("multi_latent_attention"):
+        found |= {
+            "mla": 1, "q_lora": values["q_lora_rank"], "kv_lora": values["kv_lora_rank"],
+            "qk_nope": values["qk_nope_dim"], "qk_rope": values["qk_rope_dim"], "v_dim": values["v_head_dim"],
+        }  # fmt: skip
+    return {key: str(value) for key, value in found.items()}
+
+
+def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
+    """The job of one row.
+
+    Raises:
+        InputProblems: all mistakes of the row, with `where` it stands.
+    """
+    mistakes = MistakeList()
+    numbers = {key: _number(row, key, where, mistakes) for key in (*MODEL, *LAYOUT)}
+    for key in _NEEDED:
+        if not (row.get(key) or "").strip():
+            mistakes.add(f"{where}: {key}", None, "is missing")
+    machine = machine_of(row.get("gpu") or "")
+    if row.get("gpu") and machine is None:
+        mistakes.add(f"{where}: gpu", row["gpu"], f"is none of {', '.join(machines())}")
+    precision = _precision(row, where, mistakes)
+    if machine and precision and (PRODUCT, machine.gpu, precision) not in grids():
+        known = sorted(dtype for kernel, gpu, dtype in grids() if kernel == PRODUCT and gpu == machine.gpu)
+        mistakes.add(f"{where}: precision", row.get("precision"), f"{machine.gpu} was measured in {', '.join(known)}")
+    recompute = (row.get("recompute") or "none").strip()
+    if recompute.startswith("see"):
+        recompute = "none"
+    words = {"recompute": (recompute, RECOMPUTE), "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS)}
+    for key, (word, allowed) in words.items():
+        if not word.startswith(allowed):
+            mistakes.add(f"{where}: {key}", word, f"is none of {', '.join(allowed)}")
+    mistakes.check()
+    assert machine is not None and precision is not None
+    job = _assembled(row, {key: value for key, value in numbers.items() if value is not None}, machine.gpu, precision)
+    _check_layout(job, numbers.get("gbs"), where, mistakes)
+    mistakes.check()
+    return job
+
+
+def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList) -> int | None:
+    text = (row.get(key) or "").strip()
+    if not text:
+        return None
+    least = 0 if key in _MAY_BE_ZERO else 1
+    most = 1 if key in _FLAGS else LARGEST
+    if not (text.isascii() and text.isdigit() and len(text) < 14 and least <= int(text) <= most):
+        mistakes.add(f"{where}: {key}", text[:40], f"must be a whole number from {least} to {most}")
+        return None
+    return int(text)
+
+
+def _precision(row: Mapping[str, str], where: str, mistakes: MistakeList) -> str | None:
+    text = (row.get("precision") or BF16).strip().lower()
+    for word, kind in (("fp4", FP4), ("fp8", FP8), ("bf16", BF16), ("fp16", BF16)):
+        if word in text:
+            return kind
+    mistakes.add(f"{where}: precision", text[:40], "is none of bf16, fp8, nvfp4")
+    return None
+
+
+def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precision: str) -> TrainingJob:
+    def value(key: str, otherwise: int) -> int:
+        return given.get(key, otherwise)
+
+    heads, hidden = given["heads"], given["hidden"]
+    tp, pp, cp = value("tp", 1), value("pp", 1), value("cp", 1)
+    dp = value("dp", max(1, given["gpus"] // (tp * pp * cp)))
+    mbs = value("mbs", 1)
+    batches = value("micro_batches", max(1, value("gbs", dp * mbs) // (dp * mbs)))
+    latent = None
+    if value("mla", 0):
+        latent = LatentAttention(
+            q_lora=value("q_lora", 0), kv_lora=value("kv_lora", 512), nope=value("qk_nope", 128),
+            rope=value("qk_rope", 64), v=value("v_dim", 128),
+        )  # fmt: skip
+    return TrainingJob(
+        name=row.get("name") or "job", gpu=gpu, gpus=given["gpus"], gpus_per_node=value("gpus_per_node", 8),
+        precision=precision, hidden=hidden, ffn=value("ffn", 4 * hidden), layers=given["layers"], heads=heads,
+        kv_heads=value("kv_heads", heads), head_dim=value("head_dim", max(1, hidden // heads)), vocab=given["vocab"],
+        gated=bool(value("swiglu", 1)), seq=given["seq"], mbs=mbs, micro_batches=batches, tp=tp,
+        sp=bool(value("sp", int(tp > 1))), pp=pp, vpp=value("vpp", 1), cp=cp,
+        cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1), fsdp=bool(value("fsdp", 0)),
+        experts=value("experts", 0), topk=value("topk", 0), moe_ffn=value("moe_ffn", 0),
+        shared_ffn=value("shared_ffn", 0), dense_layers=value("first_dense_layers", 0), latent=latent,
+        recompute=_recompute(row), distributed_optimizer=bool(value("distributed_optimizer", 1)),
+        grad_bytes=2 if (row.get("grad_dtype") or "").strip().lower() in ("bf16", "fp16") else 4,
+        overlap=not (row.get("overlap") or "").strip().lower().startswith(("none", "0")),
+        fused_loss=(row.get("ce_fusion") or "1").strip().lower() not in ("0", "none", "no"),
+        tied=bool(value("tied_embeddings", 0)),
+    )  # fmt: skip
+
+
+def _recompute(row: Mapping[str, str]) -> str:
+    text = (row.get("recompute") or "none").strip()
+    return "none" if text.startswith("see") else text
+
+
+_RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
+    ("gpus", lambda j: j.tp * j.pp * j.cp * j.dp == j.gpus, "must be tp x pp x cp x dp"),
+    ("heads", lambda j: j.heads % j.tp == 0, "must be a multiple of tp"),
+    ("kv_heads", lambda j: j.heads % j.kv_heads == 0, "must divide heads"),
+    ("vpp", lambda j: j.vpp == 1 or j.pp > 1, "needs pp above 1"),
+    ("layers", lambda j: j.layers >= j.pp * j.vpp - 2, "must be at least one a chunk of the pipeline (pp x vpp)"),
+    ("experts", lambda j: not j.experts or j.experts % j.ep == 0, "must be a multiple of ep"),
+    ("ep", lambda j: j.ep == 1 or bool(j.experts), "needs experts"),
+    ("ep", lambda j: (j.tp * j.cp * j.dp) % j.ep == 0, "must divide tp x cp x dp"),
+    ("topk", lambda j: not j.experts or 1 <= j.topk <= j.experts, "must be from 1 to experts"),
+    ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),
+    ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
+    ("seq", lambda j: j.seq % j.cp == 0, "must be a multiple of cp"),
+)  # fmt: skip
+
+
+def _check_layout(job: TrainingJob, gbs: int | None, where: str, mistakes: MistakeList) -> None:
+    for key, holds, allowed in _RULES:
+        if not holds(job):
+            mistakes.add(
+                f"{where}: {key}", getattr(job, "dense_layers" if key == "first_dense_layers" else key), allowed
+            )
+    made = job.dp * job.mbs * job.micro_batches
+    if gbs is not None and gbs != made:
+        mistakes.add(f"{where}: gbs", gbs, f"must be dp x mbs x micro_batches, here {made}")

@@ -1,0 +1,100 @@
+"""The measured times of matrix products and attention, interpolated over their shapes.
+
+data/gpu_kernels.csv.xz holds medians over the frameworks in the tables of aiconfigurator-core 0.12.0 (Apache-2.0,
+NVIDIA; systems/data/*/gemm and attention), at shapes dense enough to interpolate: us of bursts, not of hours.
+"""
+
+import lzma
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import product
+from math import exp, log
+from pathlib import Path
+from typing import NamedTuple
+
+DATA = Path(__file__).with_name("data") / "gpu_kernels.csv.xz"
+PRODUCT, ATTENTION = "product", "attention"
+_HEAD = 128  # width of the heads whose attention was measured
+
+
+class Grid(NamedTuple):
+    """Values over sizes along some axes: log of us for one unit of work. A corner may be missing."""
+
+    axes: tuple[tuple[int, ...], ...]
+    values: dict[tuple[int, ...], float]
+
+    def at(self, place: Sequence[float]) -> float:
+        """The value at a place, straight in the logarithms of the sizes; beyond the grid that of its edge."""
+        sides = [_around(axis, size) for axis, size in zip(self.axes, place, strict=True)]
+        total = weight = 0.0
+        for corner in product(*sides):
+            share = 1.0
+            for _, part in corner:
+                share *= part
+            known = self.values.get(tuple(size for size, _ in corner))
+            if known is not None and share > 0:
+                total += share * known
+                weight += share
+        if not weight:
+            near = min(self.values, key=lambda key: sum(log(a / b) ** 2 for a, b in zip(key, place, strict=True)))
+            return self.values[near]
+        return total / weight
+
+
+def _around(axis: tuple[int, ...], size: float) -> tuple[tuple[int, float], ...]:
+    """The sizes beside a size and their weights."""
+    if size <= axis[0]:
+        return ((axis[0], 1.0),)
+    if size >= axis[-1]:
+        return ((axis[-1], 1.0),)
+    upper = bisect_right(axis, size)
+    low, high = axis[upper - 1], axis[upper]
+    share = log(size / low) / log(high / low)
+    return ((low, 1 - share), (high, share))
+
+
+@cache
+def grids() -> dict[tuple[str, str, str], Grid]:
+    """By kernel, GPU and type."""
+    rows: dict[tuple[str, str, str], dict[tuple[int, ...], float]] = {}
+    text = lzma.decompress(DATA.read_bytes()).decode()
+    for line in text.splitlines()[1:]:
+        kernel, gpu, dtype, *sizes, us = line.split(",")
+        m, n, k = map(int, sizes)
+        work = _product_work(m, n, k) if kernel == PRODUCT else _attention_work(m, n, 2 * k)
+        place = (m, n, k) if kernel == PRODUCT else (m, n)
+        rows.setdefault((kernel, gpu, dtype), {})[place] = log(float(us) / work)
+    return {key: Grid(_axes(values), values) for key, values in rows.items()}
+
+
+def _axes(values: dict[tuple[int, ...], float]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(sorted(set(axis))) for axis in zip(*values, strict=True))
+
+
+def _product_work(m: float, n: float, k: float) -> float:
+    return m * n * k
+
+
+def _attention_work(seq: float, heads: float, widths: float) -> float:
+    return seq * seq * heads * widths
+
+
+@lru_cache(maxsize=1 << 14)
+def product_us(gpu: str, dtype: str, m: int, n: int, k: int) -> float:
+    """Microseconds of x(m, k) @ w(n, k)^T in a burst.
+
+    Raises:
+        KeyError: nothing was measured of this GPU and type.
+    """
+    return exp(grids()[PRODUCT, gpu, dtype].at((m, n, k))) * _product_work(m, n, k)
+
+
+@lru_cache(maxsize=1 << 12)
+def attention_us(gpu: str, seq: int, heads: float, qk: int, v: int) -> float:
+    """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits.
+
+    Raises:
+        KeyError: nothing was measured of this GPU.
+    """
+    return exp(grids()[ATTENTION, gpu, "bf16"].at((seq, heads))) * _attention_work(seq, heads, qk + v)

@@ -1,0 +1,104 @@
+"""Counts the weights of a model, and what one rank of a pipeline stage holds of them."""
+
+from dataclasses import dataclass
+
+from simulation.predict.job import TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class StageWeights:
+    """Weights on one rank of a stage: those that all data-parallel ranks share, and those of its experts.
+
+    matrices: sizes of the distinct weight matrices, each once; TransformerEngine keeps an unused gradient for each.
+    """
+
+    shared: float
+    experts: float
+    matrices: frozenset[float]
+
+
+def stage_sizes(job: TrainingJob) -> list[int]:
+    """Layers of each chunk in order; chunk c lies on stage c modulo pp.
+
+    Where the layers do not divide, embedding and head (or the head alone) stand in for a layer, as Megatron-LM's
+    account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split have it; else the rest is spread.
+    """
+    chunks = job.pp * job.vpp
+    for first, last in ((0, 0), (1, 1), (0, 1)):
+        each, rest = divmod(job.layers + first + last, chunks)
+        if not rest and each >= 1 and (chunks > 1 or not last):
+            sizes = [each] * chunks
+            sizes[0] -= first
+            sizes[-1] -= last
+            return sizes
+    return [(at + 1) * job.layers // chunks - at * job.layers // chunks for at in range(chunks)]
+
+
+def layers_of(job: TrainingJob, stage: int) -> tuple[int, int]:
+    """Dense layers and layers with experts on a stage."""
+    dense = experts = begin = 0
+    for chunk, size in enumerate(stage_sizes(job)):
+        if chunk % job.pp == stage:
+            leading = max(0, min(begin + size, job.leading_dense) - begin)
+            dense, experts = dense + leading, experts + size - leading
+        begin += size
+    return dense, experts
+
+
+def attention_matrices(job: TrainingJob) -> list[float]:
+    """Sizes of a layer's attention weights on one rank."""
+    hidden, tp = job.hidden, job.tp
+    if job.latent is not None:
+        at = job.latent
+        query = [hidden * at.q_lora, at.q_lora * job.heads * (at.nope + at.rope) / tp]
+        if not at.q_lora:
+            query = [hidden * job.heads * (at.nope + at.rope) / tp]
+        keys = [hidden * (at.kv_lora + at.rope), at.kv_lora * job.heads * (at.nope + at.v) / tp]
+        return [*query, *keys, job.heads * at.v * hidden / tp]
+    width = job.heads * job.head_dim
+    return [hidden * (width + 2 * job.kv_heads * job.head_dim) / tp, width * hidden / tp]
+
+
+def mlp_matrices(job: TrainingJob, ffn: int, tp: int) -> list[float]:
+    """Sizes of an MLP's weights on one rank."""
+    return [(2 if job.gated else 1) * job.hidden * ffn / tp, ffn * job.hidden / tp] if ffn else []
+
+
+def stage_weights(job: TrainingJob, stage: int) -> StageWeights:
+    """The weights of a stage on one of its ranks."""
+    dense, expert = layers_of(job, stage)
+    attention = attention_matrices(job)
+    mlp, shared = mlp_matrices(job, job.ffn, job.tp), mlp_matrices(job, job.shared_ffn, job.tp)
+    one = mlp_matrices(job, job.moe_ffn, 1)
+    norms = 2 * job.hidden
+    total = dense * (sum(attention) + sum(mlp) + norms)
+    total += expert * (sum(attention) + sum(shared) + norms + job.hidden * job.experts)
+    matrices = set(attention) if dense or expert else set()
+    matrices |= set(mlp if dense else []) | set([*shared, *one] if expert else [])
+    vocabulary = job.vocab * job.hidden / job.tp
+    if stage == 0:
+        total += vocabulary
+    if stage == job.pp - 1:
+        total += 0 if job.tied and job.pp == 1 else vocabulary
+        matrices.add(vocabulary)
+    return StageWeights(total, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
+
+
+def parameters(job: TrainingJob) -> float:
+    """The elements of all weights of the model, embedding and head once each (once together where they are tied)."""
+    dense = job.leading_dense
+    attention = sum(attention_matrices(job)) * job.tp if job.latent is None else _latent_total(job)
+    expert = job.layers - dense
+    total = job.layers * (attention + 2 * job.hidden) + job.hidden
+    total += dense * sum(mlp_matrices(job, job.ffn, 1))
+    if expert:
+        each = sum(mlp_matrices(job, job.shared_ffn, 1)) + job.hidden * job.experts
+        total += expert * (each + job.experts * sum(mlp_matrices(job, job.moe_ffn, 1)))
+    return total + (1 if job.tied else 2) * job.vocab * job.hidden
+
+
+def _latent_total(job: TrainingJob) -> float:
+    sizes = attention_matrices(job)
+    # The projections into the small ranks are whole on each rank.
+    whole = {0, 2} if len(sizes) == 5 else {1}
+    return sum(size if at in whole else size * job.tp for at, size in enumerate(sizes))

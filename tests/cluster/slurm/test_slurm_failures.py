@@ -1,0 +1,108 @@
+"""What Slurm does to a running round, on a real cluster: each has a verdict, Slurm's word, and its host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.controller import wait_until
+from tests.cluster.faulty_project import WAITS
+from tests.cluster.slurm.cluster import SlurmCluster, missing
+from tests.cluster.slurm.controller import CASE, SlurmController
+from tests.conftest import testbed_folder
+
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
+WAITING: dict[str, object] = {**CASE, **WAITS}
+
+
+@pytest.fixture
+def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Iterator[SlurmController]:
+    made = SlurmController(tmp_path, slurm_cluster, root)
+    made.configure_test({"one": WAITING})
+    yield made
+    made.end()
+    slurm_cluster.cancel_all()
+
+
+@pytest.fixture
+def on_its_own(tmp_path: Path, root: Path) -> Iterator[SlurmController]:
+    """On a cluster that no other test uses: after an end of slurmctld, jobs may take minutes to leave their nodes."""
+    if lacking := missing():
+        pytest.skip(f"tests of Slurm need {'; '.join(lacking)}")
+    with SlurmCluster(2, testbed_folder() / "slurm_on_its_own") as cluster:
+        made = SlurmController(tmp_path, cluster, root)
+        made.configure_test({"one": WAITING})
+        yield made
+        made.end()
+
+
+def test_two_nodes_train_over_gloo(controller: SlurmController) -> None:
+    train: dict[str, object] = {"model": "llama", "framework": "pytorch", "config": "config_CPUx1x2"}
+    steps = {"max_steps": 4, "target_loss": None}
+    controller.configure_test({"train": {**train, "nnodes": 2, "nproc": 1, "overrides": steps}})
+    record = controller.call().round_record("train")
+    assert record["verdict"] == "pass" and record["world_size"] == 2 and record["metrics"], record
+
+
+def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmController) -> None:
+    cluster, dying = controller.cluster, controller.cluster.hosts[1]
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    dying.kill()
+    try:
+        answer = controller.finish(process)
+    finally:
+        cluster.bed.boot(dying)
+        dying.link_up()
+        cluster.boot_node(dying)
+        cluster.cancel_all()
+        cluster.wait_idle()
+    record = answer.round_record("one")
+    assert record["verdict"] == "fail" and record["first_failure"]["host"] == "node2", record
+    message = record["first_failure"]["message"]
+    assert "NODE_FAIL" in message and "node2 is down" in message
+
+
+def test_a_preempted_job_aborts_the_round(controller: SlurmController) -> None:
+    controller.configure_cluster(SLURM_PARTITION="low")
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    controller.cluster.allocate(2, "--partition=main")
+    record = controller.finish(process).round_record("one")
+    assert record["verdict"] == "aborted" and "took its nodes (PREEMPTED" in record["reason"], record
+
+
+def test_a_requeued_job_aborts_the_round_and_leaves_the_queue(controller: SlurmController) -> None:
+    controller.configure_cluster(SLURM_OPTIONS=["--requeue"])
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (job,) = controller.jobs()
+    controller.cluster.call(["scontrol", "requeue", job])
+    record = controller.finish(process).round_record("one")
+    assert record["verdict"] == "aborted" and record["reason"].startswith(f"Slurm put job {job} back"), record
+    assert controller.jobs() == []
+
+
+def test_a_round_ends_before_the_allocation_does_and_is_collected(controller: SlurmController) -> None:
+    controller.configure_cluster(SLURM_TIME="1")
+    record = controller.call().round_record("one")
+    assert record["verdict"] == "timeout" and "the time of Slurm's job" in record["reason"], record
+    assert [node["missing"] for node in record["nodes"]] == [[], []]
+
+
+def test_a_round_outlives_slurmctld_s_absence(on_its_own: SlurmController) -> None:
+    controller = on_its_own
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    controller.cluster.stop_controller()
+    try:
+        wait_until("the outage", lambda: controller.said("trying to reconnect"))
+    finally:
+        controller.cluster.start_controller()
+    controller.let_go("one")
+    answer = controller.finish(process)
+    record = answer.round_record("one")
+    assert answer.exit_code == 0 and record["verdict"] == "pass", answer.output
+    assert [node["missing"] for node in record["nodes"]] == [[], []]

@@ -1,0 +1,143 @@
+"""run.py on a real Slurm: an allocation is asked for, used by steps alone, collected from, and given back."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.results.records import DrainRecord, write_record
+from tests.cluster.controller import wait_until
+from tests.cluster.faulty_project import WAITS
+from tests.cluster.slurm.cluster import SlurmCluster
+from tests.cluster.slurm.controller import CASE, SlurmController
+from tests.cluster.slurm.files import CPUS
+from tests.run_benchmarks.results.rounds import run_record
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+WAITING: dict[str, object] = {**CASE, **WAITS}
+
+
+@pytest.fixture
+def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Iterator[SlurmController]:
+    made = SlurmController(tmp_path, slurm_cluster, root)
+    yield made
+    made.end()
+    slurm_cluster.cancel_all()
+
+
+def test_a_run_submits_a_job_uses_its_nodes_and_gives_them_back(controller: SlurmController) -> None:
+    controller.configure_cluster(HOSTS="node[1-2]", SLURM_PARTITION="main", SLURM_TIME="10")
+    answer = controller.call()
+    assert answer.exit_code == 0, answer.output
+    record = answer.round_record("one")
+    assert record["verdict"] == "pass"
+    assert [node["host"] for node in record["nodes"]] == ["node1", "node2"]
+    assert [node["missing"] for node in record["nodes"]] == [[], []]
+    assert controller.jobs() == []
+    # By the accounts: each node's tasks were one step with all of the job's processors there.
+    shown = ["sacct", "--noheader", "--parsable2", "--format=JobName%60,AllocCPUS,NNodes,NodeList", "--allusers"]
+    steps = [line.split("|") for line in controller.cluster.call(shown).splitlines() if "-one-r1-n" in line]
+    assert sorted(step[1:] for step in steps) == [[str(CPUS), "1", "node1"], [str(CPUS), "1", "node2"]]
+
+
+def test_inside_an_allocation_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
+    job = controller.cluster.allocate(2)
+    controller.allocation = job
+    breaks = {"model": "faulty", "overrides": {"fault": "exit", "rank": 1, "steps": 4, "after": 2}}
+    controller.configure_test({"breaks": {**CASE, **breaks}})
+    controller.configure_cluster(HOSTS="node[1-2]")
+    answer = controller.call()
+    assert answer.exit_code == 1, answer.output
+    first = answer.round_record("breaks")["first_failure"]
+    assert (first["host"], first["rank"], first["exit_code"]) == ("node2", 1, 7), first
+    controller.configure_cluster(HOSTS="node[2-3]")
+    missing = controller.call("check")
+    assert missing.exit_code == 3 and f"job {job} has node[1-2], without node3" in missing.output
+    assert controller.jobs() == [job]
+
+
+def test_clean_ends_the_job_of_a_killed_controller_and_leaves_another_user_s_of_that_name(
+    controller: SlurmController,
+) -> None:
+    controller.configure_test({"one": WAITING})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (job,) = controller.jobs()
+    process.kill()
+    process.communicate(timeout=60)
+    run = controller.newest_run()
+    assert run is not None
+    name = controller.cluster.call(["squeue", "--noheader", f"--jobs={job}", "--format=%j"]).strip()
+    other = controller.cluster.submit_as_other(name)
+    answer = controller.call("clean", run.name)
+    assert answer.exit_code == 0 and "one/round1/node1_noderank0.workload" in answer.output, answer.output
+    assert controller.jobs() == [other]
+
+
+def test_a_killed_controller_s_round_is_taken_over_in_its_job(controller: SlurmController) -> None:
+    controller.configure_test({"one": WAITING})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    jobs = controller.jobs()
+    process.kill()
+    process.communicate(timeout=60)
+    run = controller.newest_run()
+    assert run is not None and len(jobs) == 1 and controller.jobs() == jobs
+    resumed = controller.start("resume", run.name)
+    wait_until("the takeover", lambda: controller.said("taken over (attempt 1)"))
+    controller.let_go("one")
+    answer = controller.finish(resumed)
+    assert answer.exit_code == 0, answer.output
+    assert "it is run again" not in answer.output
+    assert answer.round_record("one")["attempt"] == 1
+    assert controller.jobs() == []
+
+
+def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controller: SlurmController) -> None:
+    controller.configure_test({"one": WAITING})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (job,) = controller.jobs()
+    controller.cluster.call(["scancel", job])
+    answer = controller.finish(process)
+    record = answer.round_record("one")
+    assert record["verdict"] == "aborted", record
+    assert f"job {job} is over: somebody cancelled it (CANCELLED" in record["reason"]
+
+
+def test_a_full_queue_is_told_and_ctrl_c_takes_the_job_out_of_it(controller: SlurmController) -> None:
+    controller.cluster.allocate(2)
+    process = controller.start()
+    wait_until("the reason", lambda: controller.said("waits: Resources"))
+    process.send_signal(signal.SIGINT)
+    answer = controller.finish(process)
+    assert answer.exit_code == 130 and "interrupted by SIGINT" in answer.output, answer.output
+    assert len(controller.jobs()) == 1
+
+
+def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
+    controller: SlurmController, tmp_path: Path
+) -> None:
+    controller.configure_cluster(HOSTS=["node[1-2]"])
+    run = tmp_path / "result" / "run20261125160000"
+    run.mkdir(parents=True)
+    listed = [DrainRecord(host=name, reasons=["net round 1: slow; 3|4 pairs"]) for name in ("node1", "node2")]
+    write_record(run / "run.json", run_record({}).model_copy(update={"drain": listed}))
+    call, resume = controller.cluster.call, ["scontrol", "update", "nodename=node[1-2]", "state=resume"]
+    call(["scontrol", "update", "nodename=node2", "state=drain", "reason=disk; Bob"])
+    try:
+        applied = controller.call("drain", str(run), "--apply")
+        assert applied.exit_code == 0 and "node2: left as it is: node2 is drained (disk; Bob)" in applied.output
+        refused = controller.call("check")
+        assert refused.exit_code == 3, refused.output
+        assert "node1 is drained (clusterdyno run20261125160000: net round 1: slow; 3|4 pairs)" in refused.output
+        assert controller.jobs() == []
+        back = controller.call("undrain", str(run))
+        assert "node1: in service again" in back.output and "node2: left as it is" in back.output
+        shown = call(["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"]).split()
+        assert shown[2:] == ["node2", "drained"] and shown[1].startswith("idle")
+    finally:
+        call(resume, check=False)

@@ -1,0 +1,119 @@
+"""An accelerator that breaks in a round is named: a real monitor and nvidia-ml-py on a library of scripted devices."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.results.device_findings import device_findings
+from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.verdict import Verdict
+from run_benchmarks.rounds.recording import with_findings
+from tests.run_benchmarks.results.network_rounds import a_round, case
+from tests.vendors.scripted import compiled, watched
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+Watch = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def watch(library: Path, tmp_path: Path) -> Watch:
+    return lambda script: watched(library, tmp_path / "log", script)
+
+
+def told(monitor: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    found = list(device_findings("n1", monitor))
+    assert all((each.drained_hosts == ("n1",)) == (each.severity == "fault") for each in found)
+    return [(each.device, each.kind, each.severity, each.evidence) for each in found]
+
+
+def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: Watch) -> None:
+    script = (
+        "0:down@0=2 1:ecc@3=2 2:heat@2=96 3:lost@4=1 5:xid@3=79 6:nvlink@2=12 7:width@0=8 4:xid@2=13 4:replays@3=9 "
+        "6:pending@0=1"
+    )
+    assert told(watch(script)) == [
+        ("accelerator 0", "link_speed", "fault", "2 of 18 NVLinks are down"),
+        ("accelerator 1", "memory_errors", "fault", "2 uncorrected ECC errors during the round"),
+        ("accelerator 2", "heat", "warning", "96 degrees Celsius; it slows down from 92"),
+        ("accelerator 3", "lost", "fault", "lost during the round: NVML: GPU is lost"),
+        ("accelerator 4", "device_errors", "warning", "XID 13"),
+        ("accelerator 5", "device_errors", "fault", "XID 79"),
+        ("accelerator 6", "memory_errors", "warning", "a row of its memory waits to be remapped"),
+        ("accelerator 6", "link_errors", "warning", "12 errors on NVLink during the round"),
+        ("accelerator 7", "link_speed", "warning", "its PCIe link is x8; it can be x16"),
+    ]
+
+
+def test_healthy_devices_have_no_finding_and_old_errors_are_told_as_old(watch: Watch) -> None:
+    monitor = watch("1:ecc@0=4")
+    assert told(monitor) == [
+        (
+            "accelerator 1",
+            "memory_errors",
+            "warning",
+            "4 uncorrected ECC errors since the driver was loaded, before the round",
+        )
+    ]
+    assert all(device["states"]["nvlinks_up"] == 18 for device in monitor["devices"])
+
+
+def test_a_device_that_comes_back_is_not_lost(watch: Watch) -> None:
+    monitor = watch("3:lost@3=1 3:lost@5=0")
+    assert monitor["devices"][3]["errors"], "its error is still recorded"
+    assert told(monitor) == []
+
+
+def test_a_sum_of_power_says_how_many_devices_it_is_of(watch: Watch) -> None:
+    power = watch("3:lost@4=1 4:nopower@0=1")["power"]["accelerator"]
+    assert power["devices"] == [6, 8]
+
+
+def test_a_round_that_passes_with_a_lost_device_is_degraded_and_its_host_is_drained(watch: Watch) -> None:
+    seen = list(device_findings("n1", watch("3:lost@4=1")))
+    record = with_findings(case(), a_round([]), seen)
+    assert record.verdict is Verdict.DEGRADED
+    assert "accelerator 3: lost" in record.reason
+    assert [entry.host for entry in drain_list({"CASE": [record]})] == ["n1"]
+
+
+def test_a_round_that_failed_names_the_device_that_broke_in_it(watch: Watch) -> None:
+    failed = a_round([]).model_copy(update={"verdict": Verdict.FAIL, "reason": "rank 3 on n1 was killed"})
+    seen = list(device_findings("n1", watch("3:xid@2=79 2:heat@0=96")))
+    record = with_findings(case(), failed, seen)
+    assert record.verdict is Verdict.FAIL
+    assert record.reason == "rank 3 on n1 was killed; n1 accelerator 3: XID 79"
+    assert [finding.device for finding in record.findings] == ["accelerator 3"], "heat alone explains no failure"
+    assert with_findings(case(), failed, []) is failed
+
+
+@pytest.mark.parametrize(
+    "monitor",
+    [
+        None,
+        {"devices": "all"},
+        {
+            "devices": [
+                None,
+                {"index": "x", "lost": True},
+                {"index": 1, "counts": [], "states": 5, "temperature_c": "hot"},
+            ]
+        },
+        {
+            "devices": [
+                {"index": 1, "counts": {"ecc_uncorrected": "9", "xid_x": 3}, "first_counts": {"ecc_uncorrected": []}}
+            ]
+        },
+    ],
+)
+def test_what_a_host_makes_up_is_passed_over(monitor: Any) -> None:
+    assert list(device_findings("n1", monitor)) == []

@@ -1,0 +1,146 @@
+"""`predict` and `sweep` as a user calls them: files, options, mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from simulation import cli
+
+MODEL = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "8")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main(list(words)) == 2
+    assert list(Path().iterdir()) == [] or "rows.csv" in {path.name for path in Path().iterdir()}
+    return capsys.readouterr().err
+
+
+def rows_file(*lines: str) -> Path:
+    path = Path("rows.csv")
+    path.write_text("\n".join(("name,gpu,gpus,hidden,layers,heads,vocab,seq,tp,pp,measured_ms", *lines)) + "\n")
+    return path
+
+
+def test_a_model_gets_time_memory_and_what_simple_rules_would_say(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *MODEL, "--tp", "2", "--gbs", "16")
+    assert isinstance(found["predicted_ms"], float) and found["fits"] is True
+    assert found["low_ms"] < found["predicted_ms"] < found["high_ms"]  # type: ignore[operator]
+    assert {"flat_mfu_ms", "flat_efficiency_ms"} <= set(found)
+
+
+def test_a_job_file_in_json_or_yaml_says_the_same_as_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {"gpu": "H100 SXM", "gpus": 8, "hidden": 4096, "ffn": 14336, "layers": 32, "heads": 32, "kv_heads": 8,
+            "vocab": 128256, "seq": 8192, "tp": 2, "gbs": 16}  # fmt: skip
+    Path("job.json").write_text(json.dumps(keys))
+    Path("job.yaml").write_text("\n".join(f"{key}: {value}" for key, value in keys.items()))
+    times = {
+        asked(capsys, "predict", "--job", "job.json")["predicted_ms"],
+        asked(capsys, "predict", "--job", "job.yaml")["predicted_ms"],
+        asked(capsys, *MODEL, "--tp", "2", "--gbs", "16")["predicted_ms"],
+    }
+    assert len(times) == 1
+
+
+def test_rows_come_back_with_predictions_and_errors_by_family(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_file("a,h100_sxm,8,4096,32,32,32000,4096,2,1,500", "b,B200,8,4096,32,32,32000,4096,4,2,")
+    found = asked(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert found["errors"]["all: time"]["rows"] == 1  # type: ignore[index]
+    back = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+    assert [row["name"] for row in back] == ["a", "b"]
+    assert all(float(row["predicted_low_ms"]) < float(row["predicted_ms"]) for row in back)
+
+
+def test_factors_are_fitted_to_measured_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_file("a,H100,8,8192,16,64,32000,4096,8,1,1000")
+    before = asked(capsys, "predict", "--rows", "rows.csv", "--output", "one.csv")
+    after = asked(capsys, "predict", "--rows", "rows.csv", "--calibrate", "rows.csv", "--output", "two.csv")
+    first, second = (abs(float(each["errors"]["all: time"]["worst"])) for each in (before, after))  # type: ignore[index]
+    assert second < first
+
+
+def test_every_mistake_of_every_row_is_told_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_file("a,TPU,8,4096,32,32,32000,4096,3,1,", "b,H100,8,x,32,32,32000,,2,1,")
+    said = refused(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    for words in ("line 2: gpu TPU", "line 3: hidden x", "line 3: seq"):
+        assert words in said
+    assert not Path("out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tp", "3"), "gpus 8: must be tp x pp x cp x dp"),
+        (("--tp", "64"), "must be tp x pp x cp x dp"),
+        (("--precision", "int3"), "precision int3"),
+        (("--precision", "nvfp4"), "H100 was measured in bf16, fp8"),
+        (("--recompute", "some"), "is none of none, selective, full"),
+        (("--ep", "2"), "ep 2: needs experts"),
+        (("--gbs", "12"), "gbs 12: must be dp x mbs x micro_batches"),
+        (("--output", "x.csv"), "has no effect without --rows"),
+        (("--gpus", "0"), "must be a whole number from 1"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, *MODEL, *words)
+
+
+def test_an_unknown_column_is_named_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text("gpu,hiden\nH100,1\n")
+    assert "'hiden': is no column; did you mean hidden?" in refused(capsys, "predict", "--rows", "rows.csv")
+
+
+SWEEP = ("sweep", "--model", "llama3_70b", "--gpu", "H100", "--gbs", "256")
+
+
+def test_a_sweep_ranks_layouts_that_fit_and_says_why_the_second_is_second(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "--recompute", "none", "--output", "all.csv")
+    rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
+    times = [float(row["predicted_ms"]) for row in rows]
+    assert times == sorted(times)
+    assert all(float(row["predicted_reserved_gib"]) <= 80 for row in rows)
+    assert len(rows) == found["fitting"] < found["layouts"]  # type: ignore[operator]
+    longer = sum(found["second_behind_ms"].values())  # type: ignore[attr-defined]
+    assert longer == pytest.approx(times[1] - times[0], abs=0.02)
+    assert f"--tensor-model-parallel-size {rows[0]['tp']} " in str(found["megatron"])
+
+
+def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SWEEP, "--mbs", "1", "--vpp", "1", "--cp", "1", "--recompute", "none")
+    found = asked(capsys, *words, "--target", "1e11 tokens in 10 days")
+    needed = 1e11 / 10 / 86400
+    rate = float(found["best"][0]["tokens_per_second_and_gpu"])  # type: ignore[index]
+    gpus = int(found["gpus"])  # type: ignore[call-overload]
+    assert rate * gpus >= needed
+    half = asked(capsys, *words, "--gpus", str(gpus // 2))
+    assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
+
+
+def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--gpus", "8", "--mbs", "1", "--vpp", "1", "--cp", "1")
+    assert cli.main([*SWEEP, *words]) == 1
+    assert "the least memory is" in capsys.readouterr().err
+
+
+def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "llama3_8b", "--gpu", "TPU", "--gbs", "0", "--target", "soon", "--top", "0")
+    said = refused(capsys, "sweep", *words)
+    for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0"):
+        assert told in said
+    assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")

@@ -1,0 +1,118 @@
+"""Weights and FLOPs of models are those that are published; the schedule is that of an independent loop."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulation.predict import operations
+from simulation.predict.duration import Stopwatch
+from simulation.predict.iteration import _pipeline, model_flops, predict
+from simulation.predict.job import TrainingJob
+from simulation.predict.job_table import job_of, preset
+from simulation.predict.machine import machines
+from simulation.predict.weights import layers_of, parameters, stage_sizes, stage_weights
+
+# Parameters in 1e9 that the models' pages or papers give (safetensors' totals on the hub; GPT-3: table 2.1 says 175).
+PUBLISHED = {
+    "llama2_7b": 6.738, "llama3_8b": 8.030, "llama3_70b": 70.554, "llama3_405b": 405.853, "llama_30b": 32.529,
+    "llama_65b": 65.286, "mixtral_8x7b": 46.703, "mixtral_8x22b": 140.621, "deepseek_v2_lite": 15.706,
+    "deepseek_v2": 235.741, "deepseek_v3": 671.026, "qwen3_235b": 235.094, "gpt3_175b": 174.6,
+}  # fmt: skip
+
+
+def job(name: str = "llama3_8b", **changes: int | str) -> TrainingJob:
+    row = {**preset(name), "gpu": "H100", "gpus": "1", **{key: str(value) for key, value in changes.items()}}
+    return job_of(row, name)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_a_preset_has_the_published_number_of_parameters(name: str) -> None:
+    assert parameters(job(name)) == pytest.approx(PUBLISHED[name] * 1e9, rel=5e-4)
+
+
+@pytest.mark.parametrize("name", ["llama2_7b", "llama3_8b", "llama3_70b", "llama3_405b", "llama_65b", "gpt3_175b"])
+def test_flops_are_six_for_each_weight_and_token_and_those_of_causal_attention(name: str) -> None:
+    """The count of PaLM, arXiv:2204.02311, appendix B, with half of the attention's square and its backward as 2.5."""
+    its = job(name, gbs=1)
+    in_products = parameters(its) - its.vocab * its.hidden * (0 if its.tied else 1)
+    attention = 3.5 * its.layers * 2 * its.seq**2 * its.heads * its.head_dim
+    assert model_flops(its) == pytest.approx(6 * in_products * its.seq + attention, rel=0.01)
+
+
+@pytest.mark.parametrize("layout", [{"tp": 4}, {"pp": 4}, {"cp": 2}, {"tp": 2, "pp": 2, "cp": 2}])
+def test_flops_do_not_depend_on_the_layout(layout: dict[str, int | str]) -> None:
+    gpus = prod(int(size) for size in layout.values())
+    assert model_flops(job("llama3_8b", gbs=8, gpus=gpus, **layout)) == pytest.approx(model_flops(job(gbs=8)), rel=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4]), st.sampled_from(["llama3_8b", "deepseek_v2_lite"]))
+def test_the_stages_together_hold_every_layer_and_every_weight_once(pp: int, tp: int, name: str) -> None:
+    its = job(name, gpus=pp * tp, pp=pp, tp=tp)
+    assert sum(stage_sizes(its)) == its.layers
+    assert [sum(kind) for kind in zip(*(layers_of(its, at) for at in range(pp)), strict=True)] == [
+        its.leading_dense, its.layers - its.leading_dense,
+    ]  # fmt: skip
+    if tp == 1:
+        held = [stage_weights(its, stage) for stage in range(pp)]
+        total = sum(each.shared + each.experts for each in held)
+        assert total == pytest.approx(parameters(its), rel=1e-3)
+
+
+def simulated_1f1b(times: list[float], batches: int) -> float:
+    """When the last backward pass ends: every stage does its passes in the order of 1F1B, each as soon as it may.
+
+    A stage's forward pass takes a third of its time.
+    """
+    stages = len(times)
+    done: dict[tuple[str, int, int], float] = {}
+    orders = []
+    for stage in range(stages):
+        warm = min(stages - stage - 1, batches)
+        order = [("f", at) for at in range(warm)]
+        for at in range(batches - warm):
+            order += [("f", warm + at), ("b", at)]
+        orders.append(order + [("b", at) for at in range(batches - warm, batches)])
+    clock, position = [0.0] * stages, [0] * stages
+    while any(position[stage] < len(orders[stage]) for stage in range(stages)):
+        for stage in range(stages):
+            while position[stage] < len(orders[stage]):
+                kind, at = orders[stage][position[stage]]
+                if kind == "f":
+                    needed = done.get(("f", stage - 1, at), None if stage else 0.0)
+                else:
+                    needed = done.get(("b", stage + 1, at), None if stage < stages - 1 else 0.0)
+                if needed is None:
+                    break
+                clock[stage] = max(clock[stage], needed) + times[stage] * (1 / 3 if kind == "f" else 2 / 3)
+                done[kind, stage, at] = clock[stage]
+                position[stage] += 1
+    return max(clock)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(2, 6), st.integers(0, 12), st.floats(1.0, 1.6))
+def test_the_pipeline_takes_as_long_as_a_loop_over_its_passes_says(pp: int, more: int, slow: float) -> None:
+    """Exact where all stages take as long; a slower last stage (the head's) changes it by less than its own excess."""
+    batches = pp + more
+    its = job(gpus=pp, pp=pp, gbs=batches, overlap="none", layers=12 * pp)
+    watch = Stopwatch(its, machines()["H100"])
+    sends = 2 * watch.send_us(its.tokens * its.hidden * 2, 1) * (pp - 1 + batches)
+    times = [1e6] * (pp - 1) + [1e6 * slow]
+    found = _pipeline(its, watch, times, max(times)) - sends
+    assert found == pytest.approx(simulated_1f1b(times, batches), rel=1e-6)
+
+
+def test_more_tensor_parallelism_divides_the_products_of_a_rank() -> None:
+    one, four = operations.dense_layer(job()), operations.dense_layer(job(gpus=4, tp=4))
+    assert four.flops == pytest.approx(one.flops / 4, rel=1e-9)
+
+
+def test_every_class_of_time_is_part_of_the_whole() -> None:
+    found = predict(job(gpus=64, tp=4, pp=4, gbs=128), machines()["H100"])
+    assert sum(found.classes.values()) == pytest.approx(found.ms, rel=1e-9)
+    assert {"products", "attention", "head", "tp", "pipeline", "dp", "optimizer"} <= set(found.classes)

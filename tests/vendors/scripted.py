@@ -1,0 +1,41 @@
+"""A stand-in for the NVIDIA driver's library, compiled once a session: 8 devices whose life a script tells."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from monitors.summary import summarize
+
+SOURCE = Path(__file__).with_name("scripted_nvml.c")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def compiled(folder: Path) -> Path:
+    """A folder for LD_LIBRARY_PATH that holds the library under the driver's name."""
+    words = [
+        "gcc",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-o",
+        str(folder / "libnvidia-ml.so.1"),
+        str(SOURCE),
+    ]
+    subprocess.run(words, check=True)
+    return folder
+
+
+def watched(library: Path, folder: Path, script: str, devices: int = 8) -> dict[str, Any]:
+    """The summary of a real monitor of a second, through the real nvidia-ml-py, of devices with this script."""
+    folder.mkdir()
+    environment = os.environ | {"LD_LIBRARY_PATH": str(library), "NVML_SCRIPT": script, "NVML_DEVICES": str(devices)}
+    words = ["--log_dir", str(folder), "--vendor", "nvidia", "--interval", "0.1", "--max_seconds", "1"]
+    subprocess.run([sys.executable, "-m", "monitors", *words], cwd=ROOT, env=environment, check=True, timeout=60)
+    return asdict(summarize(folder / "monitor.jsonl"))

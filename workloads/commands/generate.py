@@ -1,0 +1,113 @@
+"""Writes the workload that parameters describe: the verbs `generate` and `simai`, and `job`, the parameters alone."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.command_line import FunctionVerb, VerbParser
+from common.summary import Summary
+from common.whole_files import write_whole
+from workloads import dialects, naming, options
+from workloads.api import generate, simai
+from workloads.formats import csvfile
+from workloads.formats.workload import Workload
+from workloads.job import rules
+from workloads.job.errors import AicbError, ParameterError
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A verb that writes one kind of file. target: csv, or simai for SimAI's text."""
+
+    HELP: str
+    target: str
+
+    def add_arguments(self, parser: VerbParser) -> None:
+        """See Verb."""
+        parser.add_argument(
+            "--output", type=Path, metavar="FILE", help="where to write; - is stdout (default: a name that says what)"
+        )
+        if self.target == "csv":
+            parser.add_argument(
+                "--format", choices=csvfile.FORMS,
+                help="columns of the CSV: AICB's, or all and each repetition once (default: AICB's where they suffice)",
+            )  # fmt: skip
+        add_dialect(parser)
+        named = dialects.named_in(parser.words)
+        options.add_to(parser, named, options.idle_in(named, self.target))
+
+    def run(self, arguments: argparse.Namespace) -> Summary:
+        """See Verb."""
+        given = vars(arguments)
+        output, dialect, force = given.pop("output"), given.pop("dialect"), given.pop("force")
+        form = given.pop("format", None)
+        args = options.described(given, self.target, dialect)
+        made = simai(args, dialect=dialect, force=force) if self.target == "simai" else None
+        workload = generate(args, dialect=dialect, force=force) if made is None else None
+        options.note_idle(given, args, dialect, self.target)
+        path = naming.default_path(args, self.target, dialect) if output is None else output
+        size = _save(workload, path, form) if workload is not None else made.save(path) if made is not None else 0
+        rows = len(workload if made is None else made)  # type: ignore[arg-type]
+        return Summary(
+            f"wrote {path}: {rows} rows, {size} bytes: {args.in_short()}",
+            {"file": str(path), "rows": rows, "bytes": size, "dialect": dialect, "job": args.to_dict()},
+        )
+
+
+def _add_job(parser: VerbParser) -> None:
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="FILE.yaml or FILE.json; - is stdout, in YAML"
+    )
+    parser.add_argument(
+        "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
+        help="whose ready-made models -m names (default: %(default)s)",
+    )  # fmt: skip
+    options.add_to(parser, dialects.named_in(parser.words))
+
+
+def _write_job(arguments: argparse.Namespace) -> Summary:
+    from workloads.job.description import text_of
+
+    given = vars(arguments)
+    output, dialect = given.pop("output"), given.pop("dialect")
+    args = options.described(given, "csv", dialect)
+    problems = [problem.text for problem in rules.check(args)]
+    if problems:
+        raise ParameterError(problems)
+    data = text_of(args, as_json=output.suffix == ".json").encode()
+    write_whole(output, [data], size=len(data))
+    return Summary(f"wrote {output}: {args.in_short()}", {"file": str(output), "job": args.to_dict()})
+
+
+def add_dialect(parser: argparse.ArgumentParser) -> None:
+    """Add the options of all verbs that write by a dialect's rules."""
+    parser.add_argument(
+        "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
+        help="whose behaviour the workload follows: AICB 2.1's, or the real framework's (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also write what breaks a rule, where the dialect has a well-defined output",
+    )
+
+
+def _save(workload: Workload, path: Path, form: str | None) -> int:
+    """Write a workload CSV; returns its bytes.
+
+    Raises:
+        AicbError: a row has no place in the form.
+    """
+    try:
+        return workload.save(path, form)
+    except ValueError as error:
+        raise AicbError(f"{path}: {error}") from None
+
+
+GENERATE = Writing("write a workload as CSV: every collective and GEMM with its group, size and stage", "csv")
+SIMAI = Writing(
+    "write a workload as text for the SimAI simulator (aicb's frame collective_test: its micro test)", "simai"
+)
+JOB = FunctionVerb(
+    "write the description of a job, which every verb that needs a job reads as --job", _add_job, _write_job
+)
