@@ -35,7 +35,7 @@ class CaseOfRun:
         return [value for each in self.run.passed(self.case) for value in numbers_of(each.metrics.get(metric))]
 
     def batches(self, metric: Metric) -> list[float]:
-        """Batch means of the metric over the steps of its only round that passed; none with several rounds."""
+        """Batch means, in its unit, of the metric over the steps of the only round that passed; none of several."""
         rounds = self.run.passed(self.case)
         if len(rounds) != 1 or not metric.of_steps:
             return []
