@@ -26,6 +26,7 @@ STILL_MANY = {
     "run_benchmarks/commands/cli.py::default",
     "run_benchmarks/commands/cli.py::plan",
     "run_benchmarks/commands/cli.py::run",
+    "run_benchmarks/commands/history.py::show_history",
     "run_benchmarks/commands/options.py::with_options",
     "training/benchmarks/network/hosts/nccl_tests.py::run",
     "training/benchmarks/network/pytorch/measuring/timing.py::measure",
