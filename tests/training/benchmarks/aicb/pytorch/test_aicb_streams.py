@@ -8,15 +8,15 @@ import pytest
 
 from protocol.case_config import load_case_config
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
-from training.benchmarks.aicb.pytorch import stream
-from training.benchmarks.aicb.pytorch.arena import fitting_scale, plan
-from training.benchmarks.aicb.pytorch.calls import Caller
 from training.benchmarks.aicb.pytorch.config import Config
-from training.benchmarks.aicb.pytorch.footprint import footprint
 from training.benchmarks.aicb.pytorch.outcome import OUTCOME
 from training.benchmarks.aicb.pytorch.source import stage_files, stage_workload
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.pytorch.stream import stream_of
+from training.benchmarks.aicb.pytorch.work import stream
+from training.benchmarks.aicb.pytorch.work.arena import fitting_scale, plan
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.footprint import footprint
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from workloads import suite
 from workloads.dialects.framework.rows import workload_rows
 from workloads.formats.workload import Workload
