@@ -8,12 +8,14 @@ from common.units import SIZE_FORM
 from simulation.analytical.schedules import ONE_F_ONE_B
 from simulation.common.dialect import SIMAI
 from simulation.flows.collective import AUTO, ORIGINAL_OPS
+from simulation.network.flow_level.ways import ECMP, ROUTINGS
 from simulation.network.outages import FORM
 from simulation.network.pipeline import PIPELINES
 
 HELP = "simulate a job's network packet by packet: queues, ECN, PFC, errors, and how sure the result is"
 KINDS = ("TP", "DP", "EP", "DP_EP")
 DEFAULT_LATENCY_US = 3.0
+PACKET, FLOW = LEVELS = "packet", "flow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--trace", type=Path, metavar="FILE.json", help="also write a trace that ui.perfetto.dev shows")
     add("--seed", type=int, metavar="N", help="shuffle simultaneous starts by this seed")
     add("--seeds", type=int, metavar="K", help="simulate K shuffled orders: the band of the result")
+    what = "packet: every packet; flow: fair rates, in a fraction of the time (default: %(default)s)"
+    add("--level", choices=LEVELS, default=PACKET, help=what)
+    what = "of flows: a hash (ecmp), one way for each place at a leaf (rail), all ways (spread) (default: %(default)s)"
+    add("--routing", choices=ROUTINGS, default=ECMP, help=what)
     add("-r", "--result", default="", metavar="PREFIX", help="what the names of the files begin with")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
     """See VerbModule."""
-    from simulation.network.verb import simulated
-
+    if arguments.level == FLOW:
+        from simulation.network.flow_level.verb import simulated
+    else:
+        from simulation.network.verb import simulated
     return simulated(arguments)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from common.whole_files import write_whole
 from simulation.network.job import Job
-from simulation.network.outcome import NetworkRun
-from simulation.network.tables import IterationTimes
+from simulation.network.tables import IterationTimes, RanksRun
 
 INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows are missing
 
@@ -24,14 +23,14 @@ class RowFiles:
             own = part.name if uses[part.name] == 1 else f"{part.name}-{number}"
             self.paths.append(Path(f"{prefix}{'' if len(job.parts) == 1 else f'{own}-'}EndToEnd.csv"))
 
-    def times(self, run: NetworkRun) -> list[IterationTimes]:
+    def times(self, run: RanksRun) -> list[IterationTimes]:
         """The times of each job on its first rank."""
         return [
             IterationTimes(self._job, part, run.of_rank(part.first), self._slowness.get(part.first, 1.0))
             for part in self._job.parts
         ]
 
-    def write(self, run: NetworkRun) -> None:
+    def write(self, run: RanksRun) -> None:
         """Write the tables that have more rows than at the last call."""
         for number, (path, part, times) in enumerate(zip(self.paths, self._job.parts, self.times(run), strict=True)):
             ended = bool(run.finished[part.first] >= 0)

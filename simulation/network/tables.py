@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from simulation.network.job import (
     FORWARD,
@@ -16,6 +16,9 @@ from simulation.network.job import (
     JobPart,
     JobPhase,
 )
+
+if TYPE_CHECKING:
+    from simulation.network.routing import Ints  # which needs numpy
 
 GIB = 1 << 30
 FIRST_LINE = (
@@ -51,6 +54,16 @@ class RankTimes(NamedTuple):
     moved: Mapping[int, int]
     walked: int
     finished: int
+
+
+class RanksRun(Protocol):
+    """A run of which the times of each rank are known, at whichever level; `finished` are ns by rank."""
+
+    @property
+    def finished(self) -> "Sequence[int] | Ints": ...
+
+    def of_rank(self, rank: int) -> RankTimes:
+        """The times of one rank."""
 
 
 class IterationTimes:
@@ -152,8 +165,9 @@ def _single(value: float) -> float:
 
 def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fct_ns: int, ideal_ns: int) -> str:
     """One finished flow as in *fct.txt: addresses, ports, bytes, start, duration, and duration alone in the network."""
-    return f"{_address(source)} {_address(target)} {sport} 100 {size} {start_ns} {fct_ns} {ideal_ns}\n"
+    return f"{address_text(source)} {address_text(target)} {sport} 100 {size} {start_ns} {fct_ns} {ideal_ns}\n"
 
 
-def _address(node: int) -> str:
+def address_text(node: int) -> str:
+    """The address of a node as fct.txt has it."""
     return f"{0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100:08x}"

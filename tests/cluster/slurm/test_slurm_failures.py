@@ -38,6 +38,14 @@ def on_its_own(tmp_path: Path, root: Path) -> Iterator[SlurmController]:
         made.end()
 
 
+def test_two_nodes_train_over_gloo(controller: SlurmController) -> None:
+    train: dict[str, object] = {"model": "llama", "framework": "pytorch", "config": "config_CPUx1x2"}
+    steps = {"max_steps": 4, "target_loss": None}
+    controller.configure_test({"train": {**train, "nnodes": 2, "nproc": 1, "overrides": steps}})
+    record = controller.call().round_record("train")
+    assert record["verdict"] == "pass" and record["world_size"] == 2 and record["metrics"], record
+
+
 def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmController) -> None:
     cluster, dying = controller.cluster, controller.cluster.hosts[1]
     process = controller.start()
@@ -57,13 +65,42 @@ def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmContr
     assert "NODE_FAIL" in message and "node2 is down" in message
 
 
-def test_a_preempted_job_aborts_the_round(controller: SlurmController) -> None:
+def test_a_preempted_job_aborts_the_round_and_a_resume_runs_it_in_a_new_job(controller: SlurmController) -> None:
     controller.configure_cluster(SLURM_PARTITION="low")
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     controller.cluster.allocate(2, "--partition=main")
-    record = controller.finish(process).round_record("one")
+    answer = controller.finish(process)
+    record = answer.round_record("one")
     assert record["verdict"] == "aborted" and "took its nodes (PREEMPTED" in record["reason"], record
+    controller.cluster.cancel_all()
+    assert answer.folder is not None
+    resumed = controller.start("resume", answer.folder.name)
+    wait_until("work of rank 0", lambda: controller.at_work("one", attempt=2))
+    controller.let_go("one", attempt=2)
+    again = controller.finish(resumed)
+    assert again.exit_code == 0 and again.round_record("one", attempt=2)["verdict"] == "pass", again.output
+
+
+def test_a_job_beyond_the_user_s_limit_is_refused_with_slurm_s_words(controller: SlurmController) -> None:
+    change = ["sacctmgr", "--immediate", "--quiet", "modify", "user", "root", "set"]
+    controller.cluster.call([*change, "MaxSubmitJobs=0"])
+    try:
+        answer = controller.call()
+    finally:
+        controller.cluster.call([*change, "MaxSubmitJobs=-1"])
+    assert answer.exit_code == 3 and "AssocMaxSubmitJobLimit" in answer.output, answer.output
+
+
+def test_a_requeued_job_aborts_the_round_and_leaves_the_queue(controller: SlurmController) -> None:
+    controller.configure_cluster(SLURM_OPTIONS=["--requeue"])
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (job,) = controller.jobs()
+    controller.cluster.call(["scontrol", "requeue", job])
+    record = controller.finish(process).round_record("one")
+    assert record["verdict"] == "aborted" and record["reason"].startswith(f"Slurm put job {job} back"), record
+    assert controller.jobs() == []
 
 
 def test_a_round_ends_before_the_allocation_does_and_is_collected(controller: SlurmController) -> None:

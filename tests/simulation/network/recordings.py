@@ -84,11 +84,11 @@ def arguments(recording: Recording, folder: Path, *more: str) -> list[str]:
     return [*words, *more]
 
 
-def request(words: list[str]) -> NetworkRequest:
-    """The checked request of a command line in the dialect of SimAI."""
+def request(words: list[str], dialect: str = "simai") -> NetworkRequest:
+    """The checked request of a command line."""
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    parser.set_defaults(dialect="simai", output=None)
+    parser.set_defaults(dialect=dialect, output=None)
     return read_request(parser.parse_args(words))
 
 
