@@ -140,6 +140,9 @@ class Program(NamedTuple):
         if not words or words[0] in ("-h", "--help"):
             print(self.overview(), end="")
             return WORKED if words else WRONG_INPUT
+        if words == [COMPLETION]:
+            print(self.completion())
+            return WORKED
         former = _stop_at_termination()
         try:
             with _notes_on_stderr():
@@ -172,7 +175,21 @@ class Program(NamedTuple):
             f"usage: {self.called} VERB [options]\n\n{self.purpose}\n\n{verbs}\n"
             + (f"Examples:\n\n{examples}\n" if examples else "")
             + f"Each verb has its own --help. {EXIT_CODES}\n"
+            + f"`source <({self.called} {COMPLETION})` completes them in bash.\n"
         )
+
+    def completion(self) -> str:
+        """What bash needs to complete verbs and options."""
+        from common.completion import script
+
+        words = {"": [*dict.fromkeys(verb.partition(" ")[0] for verb in self.verbs), COMPLETION, "--help"]}
+        for name in self.verbs:
+            first, _, second = name.partition(" ")
+            if second:
+                words.setdefault(first, []).append(second)
+            options = [each for action in self.parser(name)._actions for each in action.option_strings]
+            words.setdefault(name, []).extend(each for each in options if each.startswith("--"))
+        return script(self.module, 3, words)
 
     def verb(self, name: str) -> Verb:
         """A verb, imported now."""

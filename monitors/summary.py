@@ -9,6 +9,7 @@ from typing import Any
 
 from monitors.increases import PortIncreases
 from monitors.phase import PhaseReader, PhaseSummary
+from monitors.timeline import Timeline
 
 SCHEMA_VERSION = 1
 # A host may send anything: names (meters, sources, reasons), devices and messages are limited to what any host has,
@@ -119,13 +120,18 @@ class MonitorSummary:
 
 
 def summarize(
-    path: Path, *, phase_ms: tuple[int, int] | None = None, load: Callable[[bytes], object] = json.loads
+    path: Path,
+    *,
+    phase_ms: tuple[int, int] | None = None,
+    load: Callable[[bytes], object] = json.loads,
+    timeline: Timeline | None = None,
 ) -> MonitorSummary:
     """Read a monitor.jsonl, also of a monitor that was killed. dataclasses.asdict makes the result JSON-able.
 
     `phase_ms`: begin and end of the measured work in epoch ms by the host's own clock, to summarize it separately.
     `load` reads the JSON of one line, and fails with a ValueError for anything else: the head node passes a reader that
-    bounds what a host may send. Memory is bounded for any file.
+    bounds what a host may send. `timeline` takes the samples, too, so that the file is read once. Memory is bounded for
+    any file.
 
     Raises:
         OSError: the file cannot be read.
@@ -147,6 +153,8 @@ def summarize(
                 increases.take(record["values"]["ports"])
             if phase is not None:
                 phase.take(source, moment, record["values"])
+            if timeline is not None:
+                timeline.take(source, moment, record["values"])
         else:
             _take_lack(summary, record)
     summary.ports = increases.found

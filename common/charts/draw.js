@@ -19,7 +19,7 @@
   const short = (value) => String(Number(Number(value).toPrecision(4)));
   const clock = (seconds) => {
     const whole = Math.round(seconds);
-    if (Math.abs(whole) < 120) return `${short(seconds)} s`;
+    if (Math.abs(whole) < 60) return `${short(seconds)} s`;
     return Math.abs(whole) < 7200 ? `${short(whole / 60)} min` : `${short(whole / 3600)} h`;
   };
   const FORMATS = {
@@ -58,6 +58,7 @@
     const every = spec.panels.flatMap((panel) => panel.series.flatMap((each) => xOf(each, spec)));
     const span = every.reduce((a, b) => Math.max(a, b), -Infinity) - every.reduce((a, b) => Math.min(a, b), Infinity);
     const interval = spec.x.format === 'seconds' && span > 0 ? timeStep(span, width - right - 56) : undefined;
+    const minInterval = spec.x.kind !== 'log' && every.every(Number.isInteger) ? 1 : undefined;
     let top = TOP;
     spec.panels.forEach((panel, at) => {
       const last = at === spec.panels.length - 1;
@@ -65,7 +66,9 @@
       option.xAxis.push(axis(spec.x, {
         gridIndex: at, name: last ? spec.x.name : '', nameLocation: 'middle', nameGap: 26, scale: true,
         axisLabel: { ...axisText(), show: last, formatter: (value) => shown(value, spec.x.format) }, splitLine: { show: false },
-        axisTick: { show: last }, min: spec.x.from ?? 'dataMin', max: spec.x.to ?? 'dataMax', interval,
+        axisTick: { show: last }, interval, minInterval,
+        min: spec.x.from ?? (interval ? (at) => Math.floor(at.min / interval) * interval : 'dataMin'),
+        max: spec.x.to ?? (interval ? (at) => Math.ceil(at.max / interval) * interval : 'dataMax'),
       }));
       option.yAxis.push(axis(panel.y, {
         gridIndex: at, splitNumber: heights[at] < 100 ? 2 : 5, nameLocation: 'end', nameGap: 8,
@@ -121,7 +124,8 @@
     }
     const data = xs.map((x, index) => [x, each.y[index]]);
     if (each.style === 'points') {
-      return { ...place, type: 'scatter', data, symbolSize: data.length > 200 ? 4 : 7, itemStyle: { color, opacity: 0.75 } };
+      return { ...place, type: 'scatter', data, symbolSize: data.length > 200 ? 4 : 7, itemStyle: { color, opacity: 0.75 },
+        label: { show: data.length === 1, formatter: plain(each.name), position: 'left', color, fontSize: 11 } };
     }
     return {
       ...place, type: 'line', data, step: each.style === 'steps' ? 'end' : false, connectNulls: false,
@@ -181,7 +185,7 @@
   const bars = (spec, width) => ({
     animation: false,
     grid: { left: Math.min(240, width * 0.36), right: Math.min(190, width * 0.3), top: 4, bottom: 30 },
-    xAxis: axis({ name: '', from: 0, format: spec.format }, {}),
+    xAxis: axis({ name: '', from: 0, format: spec.format }, spec.format === 'seconds' ? { interval: timeStep(Math.max(...spec.bars.map((bar) => bar.value)), width * 0.34) } : { splitNumber: 4 }),
     yAxis: { type: 'category', inverse: true, data: spec.bars.map((bar) => bar.name), axisTick: { show: false }, axisLine: { show: false },
       axisLabel: { ...axisText(), color: style('--ink'), width: Math.min(225, width * 0.33), overflow: 'truncate', hideOverlap: false } },
     tooltip: tooltip({ formatter: (at) => `${plain(at.name)}: ${plain(spec.bars[at.dataIndex].text)}` }),

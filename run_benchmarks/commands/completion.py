@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import shlex
-import sys
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from common.completion import script
 from run_benchmarks.commands.listing import TOPICS
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.console.console import say
 from training.benchmarks import catalog
 
-# Of the interpreter with which run.py is called; what follows any other script is completed as before.
-_SCRIPT = """\
-_clusterdyno() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" command= words= index
-    [[ ${{COMP_WORDS[1]}} == *run.py ]] || return 0
-    for ((index = 2; index < COMP_CWORD; index++)); do
-        case "${{COMP_WORDS[index]}}" in {commands}) command="${{COMP_WORDS[index]}}"; break ;; esac
-    done
-    case "$command" in
-{cases}
-    esac
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
-}}
-complete -o default -F _clusterdyno {pythons}"""
 _RUNS = f"$(compgen -G {shlex.quote(str(DEFAULT_RESULTS))}/'run*' | sed 's|.*/||')"
 
 
@@ -38,9 +24,7 @@ def completion(context: typer.Context) -> None:
     for name, command in group.commands.items():
         assert isinstance(command, TyperCommand)
         words[name] = [*_options(command), *_operands(command)]
-    cases = "\n".join(f'        "{name}") words="{" ".join(each)}" ;;' for name, each in words.items())
-    pythons = shlex.join(dict.fromkeys([".venv/bin/python", sys.executable]))
-    say(_SCRIPT.format(commands="|".join(group.commands), cases=cases, pythons=pythons))
+    say(script("run", 2, words))
 
 
 def _options(command: TyperCommand | TyperGroup) -> list[str]:

@@ -4,6 +4,11 @@
 # "user@host:port", or {"host": ..., "user": ..., "port": ..., "key": ...}. "localhost" needs neither ssh nor Docker.
 HOSTS = ["localhost"]
 
+# On Slurm, with RUNTIME = "slurm" in test_conf.py; HOSTS is then a hostlist, or how many (docs/how-to/slurm.md).
+# LAUNCHER = "slurm"
+# SLURM_PARTITION = "main"
+# SLURM_TIME = "2:00:00"
+
 # How to reach them; without effect for localhost. Values here take precedence over ~/.ssh/config.
 # SSH_PORT = 22
 # SSH_USER = "root"                          # default: the user who runs run.py

@@ -32,7 +32,7 @@ from run_benchmarks.inspection.machines import note_shared_machines
 from run_benchmarks.inspection.master_port import candidates, has_free_port
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.runtimes.base import Runtime
-from run_benchmarks.settings.host_access import deploy_path, login_command
+from run_benchmarks.settings.host_access import deploy_path, login_command, way_in
 from run_benchmarks.settings.settings import Settings
 from vendors import Vendor
 
@@ -95,8 +95,8 @@ def _greet(report: HostReport, host: Host, settings: Settings) -> bool:
     except HostKeyError as error:
         _add_key(report, error, settings)
     except ConnectError as error:
-        action = f"try: {login_command(host.name, settings.cluster)}"
-        report.add("ssh", str(error).partition(": ")[2], "a login without a password", action)
+        way = way_in(host.name, settings.cluster)
+        report.add(way.subject, str(error).partition(": ")[2], way.expected, f"try: {way.command}")
     return bool(report.findings)
 
 

@@ -1,11 +1,17 @@
-"""Writes report.html, a self-contained page of a run. All text from logs and hosts is escaped."""
+"""Writes report.html, a self-contained page of one run or several. All text from logs and hosts is escaped.
+
+It reads records and curves alone: no log is read twice.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -13,14 +19,109 @@ from markupsafe import Markup
 from common.charts.chart import Chart
 from common.charts.page import document, figure
 from common.printable import printable
+from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import round_folder
+from run_benchmarks.report.case_charts import baseline_chart, round_charts
+from run_benchmarks.report.host_charts import monitors_chart
+from run_benchmarks.report.overview import SYMBOLS, CaseLine, Overview, energy_of, joules_text, overview
+from run_benchmarks.report.settings import changed_settings
+from run_benchmarks.results.curves import RoundCurves, read_curves
+from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import report_blocks
-from run_benchmarks.results.records import RoundRecord, RunRecord, write_text
+from run_benchmarks.results.records import CaseRecord, RoundRecord, RunRecord, write_text
+from run_benchmarks.results.seal import node_folder
 from run_benchmarks.results.summary import show, show_spread, with_units
 
-TEMPLATE = "report.html.j2"
+TEMPLATE, STYLE = "report.html.j2", "report.css"
+MOST_NODES = 32  # of a round, in a table; the others are in the charts and in round.json
 UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
+
+
+def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord]) -> Path:
+    """Write the page of a run into its folder and return its path."""
+    by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
+    path = result_dir / "report.html"
+    write_page([LoadedRun(folder=result_dir, record=run, rounds=by_case)], path)
+    return path
+
+
+def write_page(runs: Sequence[LoadedRun], path: Path) -> None:
+    """Write one page of these runs, whose links lead to their folders.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        page = _page(runs, path.parent)
+        page.encode("utf-8")
+    except Exception as error:  # noqa: BLE001 - a page without what hosts sent is better than none
+        LOG.warning(
+            "The report is without the measurements, which cannot be shown: %s: %s", type(error).__name__, error
+        )
+        page = _page([_bare(run) for run in runs], path.parent, with_curves=False)
+    write_text(path, page)
+
+
+def _page(runs: Sequence[LoadedRun], folder: Path, *, with_curves: bool = True) -> str:
+    view = overview(runs)
+    body = _template().render(view=view, pages=_Pages(view, folder, with_curves), runs=runs)
+    title = " ".join(run.record.run_id for run in runs[:3])
+    style = (Path(__file__).parent / STYLE).read_text(encoding="utf-8")
+    return document(f"ClusterDyno {title}", body, style=style)
+
+
+class _Pages:
+    """What the template asks for while it is filled; the curves of one round are in memory at a time."""
+
+    def __init__(self, view: Overview, folder: Path, with_curves: bool) -> None:
+        self._folder, self._with_curves = folder, with_curves
+        self._suspects = {each.host for each in view.drained} | {
+            name for name, state, _ in view.hosts if state != "healthy"
+        }
+
+    def link(self, line: CaseLine, record: RoundRecord, *parts: str) -> str:
+        """The address of a round's folder, or of a file in it, from the page."""
+        where = line.run.folder / line.case.folder / round_folder(record.round, record.attempt)
+        return quote("/".join((os.path.relpath(where, self._folder), *parts)))
+
+    def node_link(self, line: CaseLine, record: RoundRecord, host: str, node_rank: int, name: str) -> str:
+        """The address of a file of a node."""
+        return self.link(line, record, node_folder(host, node_rank), name)
+
+    def charts(self, line: CaseLine, record: RoundRecord) -> Iterator[Chart]:
+        """The charts of a round that need no benchmark."""
+        curves = self._curves(line, record)
+        yield from round_charts(line.case, record, curves.steps)
+
+    def monitors(self, line: CaseLine, record: RoundRecord) -> Chart | None:
+        """The monitors of a round over time."""
+        return monitors_chart(self._curves(line, record), record.started_ms, self._suspects)
+
+    def _curves(self, line: CaseLine, record: RoundRecord) -> RoundCurves:
+        if not self._with_curves:
+            return RoundCurves()
+        return read_curves(line.run.folder / line.case.folder / round_folder(record.round, record.attempt))
+
+    def energy(self, case: CaseRecord) -> str:
+        """Energy of a round by meter, and what it did for a joule."""
+        found = energy_of(case)
+        if found is None:
+            return ""
+        parts = [f"{meter} {joules_text(joules)}" for meter, joules in case.joules.items()]
+        samples, per_sample = case.metrics.get("num_trained_samples"), tokens_per_sample(case.metrics)
+        if is_measured(samples) and found[0] > 0:
+            per_joule = [f"{samples / found[0]:.4g} samples/J"]
+            if per_sample:
+                per_joule.append(f"{samples * per_sample / found[0]:.4g} tokens/J")
+            parts.append(" or ".join(per_joule))
+        return ", ".join(parts)
+
+
+def tokens_per_sample(metrics: Mapping[str, Any]) -> float | None:
+    """Tokens of a sample by the rates of a training, dimensionless; None where it has none."""
+    samples, tokens = metrics.get("training_sequences_per_second"), metrics.get("tokens_per_second")
+    return tokens / samples if is_measured(samples) and is_measured(tokens) and samples > 0 else None
 
 
 def _harmless(value: object) -> object:
@@ -44,43 +145,33 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["drawn"] = _drawn
-    environment.filters["show"] = show
-    environment.filters["show_spread"] = show_spread
-    environment.filters["with_units"] = with_units
-    environment.globals["round_folder"] = round_folder
-    environment.globals["report_blocks"] = report_blocks
-    environment.globals["block_kind"] = lambda block: type(block).__name__
+    environment.filters |= {
+        "drawn": _drawn,
+        "show": show,
+        "show_spread": show_spread,
+        "with_units": with_units,
+        "changed_settings": changed_settings,
+        "shell": shlex.join,
+    }
+    environment.globals |= {
+        "report_blocks": report_blocks,
+        "baseline_chart": baseline_chart,
+        "block_kind": lambda block: type(block).__name__,
+        "SYMBOLS": SYMBOLS,
+        "MOST_NODES": MOST_NODES,
+    }
     return environment.get_template(TEMPLATE)
 
 
-def write_report(result_dir: Path, run: RunRecord, rounds: list[RoundRecord]) -> Path:
-    """Write the page into the run's folder and return its path."""
-    path = result_dir / "report.html"
-    template = _template()
-    try:
-        page = document(f"ClusterDyno {run.run_id}", template.render(run=run, rounds=_by_case(run, rounds)))
-        page.encode("utf-8")
-    except Exception as error:  # noqa: BLE001 - a page without what hosts sent is better than none
-        LOG.warning(
-            "The report is without the measurements, which cannot be shown: %s: %s", type(error).__name__, error
-        )
-        body = template.render(run=_bare_run(run), rounds=_by_case(run, [_bare(record) for record in rounds]))
-        page = document(f"ClusterDyno {run.run_id}", body)
-    write_text(path, page)
-    return path
+def _bare(run: LoadedRun) -> LoadedRun:
+    """A run without the measurements that its hosts sent."""
+    cases = [case.model_copy(update=UNSHOWN) for case in run.record.cases]
+    rounds = {case: [_bare_round(record) for record in records] for case, records in run.rounds.items()}
+    record = run.record.model_copy(update={"cases": cases})
+    return LoadedRun(folder=run.folder, record=record, rounds=rounds)
 
 
-def _by_case(run: RunRecord, rounds: Sequence[RoundRecord]) -> dict[str, list[RoundRecord]]:
-    return {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
-
-
-def _bare_run(run: RunRecord) -> RunRecord:
-    return run.model_copy(update={"cases": [case.model_copy(update=UNSHOWN) for case in run.cases]})
-
-
-def _bare(record: RoundRecord) -> RoundRecord:
-    """A round without the measurements that its hosts sent."""
+def _bare_round(record: RoundRecord) -> RoundRecord:
     nodes = [node.model_copy(update={"monitor": None}) for node in record.nodes]
     warnings = [*record.warnings, "its measurements cannot be shown: round.json has them"]
     return record.model_copy(update={"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings})

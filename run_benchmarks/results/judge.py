@@ -21,6 +21,7 @@ from run_benchmarks.results.outcomes import CaseLike
 from run_benchmarks.results.partial import PartialRecord, has_finished, partial_of
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.records import DataFile, FirstFailure, Verdict
+from run_benchmarks.results.step_curves import StepCurves, step_curves
 
 MAX_DEVICES, MAX_DEVICE_CHARACTERS = 16, 200
 TORN_CHARACTERS = 200  # shown in a warning about a line that was cut off
@@ -45,7 +46,7 @@ class Judgement:
     """The result of a round. `warnings` are mistakes in the logs that do not affect the verdict.
 
     `partial`: what was measured of a round that ended early. `phases_ms`: by host, begin and end of the measured work,
-    epoch ms of that host. `devices`: the ranks' types of device.
+    epoch ms of that host. `devices`: the ranks' types of device. `step_curves`: what all ranks did by step.
     """
 
     verdict: Verdict
@@ -58,6 +59,7 @@ class Judgement:
     phases_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     partial: PartialRecord | None = None
+    step_curves: StepCurves | None = None
 
 
 def judge(
@@ -97,7 +99,13 @@ def judge(
         phases_ms={host: phase for host, found in logs_of.items() if (phase := phase_ms(found)) is not None},
         devices=_devices(logs.values()),
         partial=partial_of(rank0, verdict),
+        step_curves=_step_curves(outcomes, logs_of),
     )
+
+
+def _step_curves(outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence[RankLog]]) -> StepCurves | None:
+    ahead = {log.rank: 1000 * each.clock_offset for each in outcomes for log in logs_of[each.node.host]}
+    return step_curves({log.rank: log.buckets for logs in logs_of.values() for log in logs}, ahead)
 
 
 def _derived(case: CaseLike | None, logs: Mapping[int, RankLog], outcomes: Sequence[NodeOutcome]) -> Derivation:

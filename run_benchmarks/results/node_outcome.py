@@ -9,11 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from monitors.summary import SummaryError, summarize
+from monitors.timeline import Timeline
 from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.node_record import NODE_EXIT_FILE, NodeExit
 from protocol.rank_states import NodeRanks
 from run_benchmarks.plan.plan import NodePlan
+from run_benchmarks.results.curves import NodeCurves, node_curves
 from run_benchmarks.results.rank_logs import RankLog, rank_log_name, read_rank_log
 from run_benchmarks.results.records import CollectedFile
 
@@ -43,6 +45,7 @@ class NodeOutcome:
     silent_ms: int | None = None
     circumstances: tuple[Circumstance, ...] = ()
     look: NodeLook | None = None
+    curves: NodeCurves | None = None  # since monitor_summary
 
     @property
     def is_lost(self) -> bool:
@@ -76,10 +79,12 @@ class NodeOutcome:
 
     def monitor_summary(self, phase_ms: tuple[int, int] | None = None) -> dict[str, Any] | None:
         """The monitor's figures, with those of the measured work if its times (epoch ms) are given; None if there are
-        none.
+        none. `curves` has what they were over time.
         """
+        timeline = Timeline()
         try:
-            found = summarize(self.folder / "monitor.jsonl", phase_ms=phase_ms, load=safe_json.load)
+            found = summarize(self.folder / "monitor.jsonl", phase_ms=phase_ms, load=safe_json.load, timeline=timeline)
+            self.curves = node_curves(self.node.host, self.node.node_rank, timeline, self.clock_offset, phase_ms)
             figures = safe_json.plain(asdict(found))
         except (OSError, SummaryError, KeyError, TypeError, ValueError, AttributeError):  # a host may send anything
             return None

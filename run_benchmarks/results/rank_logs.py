@@ -23,6 +23,7 @@ from protocol.perflog import (
     parse_line,
 )
 from run_benchmarks.errors import tail
+from run_benchmarks.results.step_curves import StepBuckets
 
 # Limits for rank 0's STEP_END: the number of records kept, and the memory of their values at this many bytes each.
 MAX_STEPS = 50_000
@@ -70,16 +71,17 @@ class RankLog:
     """One rank's log.
 
     latest: the last record of each event, in the order of the log. steps: the values of STEP_END that are objects, if
-    asked for. step_lines: number and times of each STEP_END, if asked for; None if there are too many. counts: number
-    of records of each event. problems: violated rules. cut: what was left out, in words. torn: the text of a last line
-    that was cut off, which is no problem. tail: the last lines. is_cut: a limit of the collection left its beginning
-    and end, so that an event which is not there may have been logged.
+    asked for. step_lines: number and times of each STEP_END, if asked for; None if there are too many. buckets: the
+    steps, aggregated. counts: number of records of each event. problems: violated rules. cut: what was left out, in
+    words. torn: the text of a last line that was cut off, which is no problem. tail: the last lines. is_cut: a limit of
+    the collection left its beginning and end, so that an event which is not there may have been logged.
     """
 
     rank: int
     latest: dict[Event, PerfLogRecord] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
     step_lines: StepLines | None = None
+    buckets: StepBuckets = field(default_factory=StepBuckets)
     counts: Counter[Event] = field(default_factory=Counter)
     problems: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
@@ -139,6 +141,7 @@ class _Reader:
         self._latest: dict[Event, PerfLogRecord] = {}
         self._steps: list[dict[str, Any]] = []
         self._lines: StepLines | None = StepLines() if with_steps else None
+        self._buckets = StepBuckets()
         self._step_memory = self._steps_left_out = 0
         self._bad: list[str] = []
         self._bad_left_out = 0
@@ -155,6 +158,7 @@ class _Reader:
             latest=self._latest,
             steps=self._steps,
             step_lines=self._lines,
+            buckets=self._buckets,
             counts=self._counts,
             problems=tuple(self._problems()),
             cut=tuple(self._cut()),
@@ -183,6 +187,7 @@ class _Reader:
         self._counts[record.event] += 1
         self._latest.pop(record.event, None)
         self._latest[record.event] = record
+        self._buckets.add(record)
         if self._lines is not None:
             self._lines.add(record)
             self._lines = self._lines if len(self._lines) <= MAX_STEP_LINES else None

@@ -295,13 +295,13 @@ def write_record(path: Path, record: BaseModel) -> None:
     write_text(path, record_text(record))
 
 
-def record_text(record: BaseModel) -> str:
-    """A record as JSON.
+def record_text(record: BaseModel, *, indent: int | None = 2) -> str:
+    """A record as JSON, indented by so many blanks.
 
     Raises:
         pydantic_core.PydanticSerializationError: the record holds text that no file can hold.
     """
-    return record.model_dump_json(indent=2) + "\n"
+    return record.model_dump_json(indent=indent) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:

@@ -17,6 +17,7 @@ from protocol.finding import PartFinding
 from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
 from run_benchmarks.results.device_findings import is_broken_device
 from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.judge import judge
@@ -25,6 +26,7 @@ from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
 from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
+from run_benchmarks.results.step_curves import StepCurves
 from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
 from run_benchmarks.rounds.owed import with_recorded
 from run_benchmarks.rounds.time_budget import budget_of, time_budget
@@ -53,25 +55,32 @@ class RoundFacts:
 def write_round(
     path: Path, context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts
 ) -> RoundRecord:
-    """Judge a round, write its round.json, and return the record.
+    """Judge a round, write its round.json and, beside it, its curves.json, and return the record.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: a file cannot be written.
     """
+    curves = ""
     try:
         with time_budget(budget_of(nodes)):
-            record = round_record(context, case, nodes, facts)
+            record, steps = round_record(context, case, nodes, facts)
             text = record_text(record)
+            found = [each.outcome.curves for each in nodes if each.outcome.curves is not None]
+            curves = record_text(RoundCurves(nodes=found, steps=steps), indent=None)
     except Exception as error:  # noqa: BLE001 - whatever a host sent is this round's verdict and not the run's end
         LOG.debug("round %d of %s cannot be judged", facts.index, case.name, exc_info=True)
         record = unjudged_record(context, case, nodes, facts, error)
         text = record_text(record)
+    if curves:
+        write_text(path.with_name(CURVES_FILE), curves)
     write_text(path, text)
     return record
 
 
-def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts) -> RoundRecord:
-    """Judge the collected files of a round and make its record."""
+def round_record(
+    context: RunContext, case: CasePlan, nodes: Sequence[RunningNode], facts: RoundFacts
+) -> tuple[RoundRecord, StepCurves | None]:
+    """Judge the collected files of a round and make its record; and what its ranks did by step."""
     judgement = judge(
         [node.outcome for node in nodes], ended_early=facts.ended_early, case_sha256=case.case_sha256, case=case
     )
@@ -102,7 +111,7 @@ def round_record(context: RunContext, case: CasePlan, nodes: Sequence[RunningNod
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
         sights.append(sight_of(part.host, info, part.monitor))
-    return with_findings(case, record, seen, sights)
+    return with_findings(case, record, seen, sights), judgement.step_curves
 
 
 def with_findings(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePosixPath
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain
@@ -12,7 +13,7 @@ from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job
 from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.hosts.slurm.nodes import states_of
-from run_benchmarks.hosts.slurm.script import Request
+from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.interruption import Interruption
 
@@ -46,6 +47,7 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
         yield prepared
         return
     allocation = _around_us() or _of_our_own(prepared, interruption)
+    allocation.surroundings = _surroundings(prepared)
     try:
         job = allocation.job()
         hosts = _hosts(prepared, allocation, job)
@@ -60,6 +62,19 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
     finally:
         if trouble := allocation.give_back():
             LOG.warning("Slurm's job %s is not cancelled: %s", allocation.number, trouble)
+
+
+def _surroundings(prepared: PreparedRun) -> Surroundings:
+    """What steps run in: a container sees our folders, and the data of the cases."""
+    plan, cluster = prepared.plan, prepared.settings.cluster
+    ours = (str(PurePosixPath(path).parents[1]) for path in (plan.code_dir_host, plan.log_root_host))
+    data = (case.data_dir_host for case in plan.cases if case.data_dir_host)
+    return surroundings(
+        folders=sorted({*ours, *data}),
+        setup=cluster.SLURM_SETUP,
+        pyxis_image=cluster.SLURM_CONTAINER,
+        apptainer_image=cluster.SLURM_APPTAINER,
+    )
 
 
 def _around_us() -> Allocation | None:

@@ -31,6 +31,7 @@ from run_benchmarks.settings.value_types import (
     MasterPort,
     Port,
     Seconds,
+    SlurmImage,
     SlurmOption,
     SlurmWord,
     UserName,
@@ -148,6 +149,11 @@ class ClusterConf(BaseModel):
     SLURM_EXCLUSIVE: bool = Field(True, description="whole nodes, which no other job shares")
     SLURM_TIME: SlurmWord | None = Field(None, description="time limit of the allocation; none: the partition's")
     SLURM_OPTIONS: tuple[SlurmOption, ...] = Field((), description="further options of sbatch")
+    SLURM_SETUP: str | None = Field(
+        None, min_length=1, description="a shell line before each step's command, such as module load or activate"
+    )
+    SLURM_CONTAINER: SlurmImage | None = Field(None, description="steps run in a container of this image, by pyxis")
+    SLURM_APPTAINER: SlurmImage | None = Field(None, description="steps run in a container of this image, by apptainer")
     SLURM_QUEUE_LIMIT: Seconds = Field(86400.0, description="seconds to wait for the nodes")
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
@@ -255,6 +261,13 @@ class ClusterConf(BaseModel):
     def default_user() -> str:
         """Who runs run.py."""
         return _user()
+
+    @field_validator("SLURM_APPTAINER")
+    @classmethod
+    def _one_container(cls, image: str | None, info: ValidationInfo) -> str | None:
+        if image is not None and info.data.get("SLURM_CONTAINER") is not None:
+            raise ValueError("either SLURM_CONTAINER or this")
+        return image
 
     @field_validator("SSH_CONFIG")
     @classmethod

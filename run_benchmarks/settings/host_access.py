@@ -6,6 +6,7 @@ import functools
 import re
 import shlex
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from run_benchmarks.errors import ConfigError, Problem
@@ -55,6 +56,26 @@ def deploy_path(cluster: ClusterConf) -> str:
     name.
     """
     return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayIn:
+    """How a person tries what failed: its name, what is expected, and the command."""
+
+    subject: str
+    expected: str
+    command: str
+
+
+def way_in(name: str, cluster: ClusterConf) -> WayIn:
+    """The way to a host as a person tries it.
+
+    Raises:
+        ConfigError: an ssh configuration file is unusable.
+    """
+    if cluster.needs_allocation:
+        return WayIn(subject="step", expected="a step that begins", command=f"srun --nodelist={name} true")
+    return WayIn(subject="ssh", expected="a login without a password", command=login_command(name, cluster))
 
 
 def login_command(name: str, cluster: ClusterConf) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from common.errors import input_problem
-from simulation.analytical.workload import LineSource
+from simulation.analytical.workload import MadeRows, NamedRow, once
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     ALLGATHER,
@@ -24,6 +24,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     PP,
     REDUCESCATTER,
     TP,
+    LayerPhase,
     WorkloadHeader,
 )
 
@@ -64,7 +65,7 @@ GROUP = {
 _SENDS = ("isend",)
 
 
-def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
+def read_aicb(path: Path, arguments: argparse.Namespace) -> MadeRows:
     """The first iteration of the file. Sizes of groups are those of its parameters' record, else of its rows.
 
     Raises:
@@ -95,13 +96,13 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> LineSource:
         sizes.get(TP, 1), sizes.get(EP, 1), pp, 1, micro_batches, world,
         sum(sends) // len(sends) if sends else 0, len(lines), False, tuple(notes),
     )  # fmt: skip
-    return LineSource(path, header, lines)
+    return MadeRows(path, header, lines)
 
 
 class _Rows(NamedTuple):
     """An iteration's lines, the bytes of its sends between stages, and the sizes of groups that its rows state."""
 
-    lines: list[bytes]
+    lines: list[NamedRow]
     sends: list[int]
     sizes: dict[str, int]
     notes: list[str]
@@ -117,19 +118,15 @@ def _rows_of(items: Iterable[LogItem]) -> _Rows:
             rows.sends.append(int(item.comm_bytes))
         elif kind == "computation":
             untimed += item.elapsed_time is None
-            rows.lines.append(_line(item.stage, NONE, "", 0, int(item.elapsed_time or 0)))
+            rows.lines.append(_row(item.stage, LayerPhase(int(item.elapsed_time or 0), NONE, "", 0)))
         elif kind in COLLECTIVE:
-            rows.lines.append(_line(item.stage, COLLECTIVE[kind], group, int(item.comm_bytes), 0))
+            rows.lines.append(_row(item.stage, LayerPhase(0, COLLECTIVE[kind], group, int(item.comm_bytes))))
     if untimed:
         rows.notes.append(f"{untimed} computations have no time and count as 0: fill them with --aiob_enable")
     return rows
 
 
-def _line(stage: str, collective: str, group: str, size: int, time_ns: int) -> bytes:
-    """A row: forward and backward work in their columns; what a stage does once an iteration in the last."""
-    cell = f"{collective}_{group}" if group else collective
-    phases = [["0", NONE, "0"] for _ in range(3)]
+def _row(stage: str, phase: LayerPhase) -> NamedRow:
+    """A row: forward and backward work in their phases; what a stage does once an iteration in the last."""
     at = 0 if stage.startswith("forward") else 1 if stage.startswith("backward") else 2
-    phases[at] = [str(time_ns), cell, str(size)]
-    name = stage.replace(" ", "_") or "computation"
-    return " ".join([name, "-1", *(cell for phase in phases for cell in phase), "0"]).encode()
+    return once(stage or "computation", at, phase)

@@ -15,7 +15,7 @@ from simulation.analytical.aicb_rows import GROUP
 from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import ranks_and_stride
 from simulation.analytical.settings import divide
-from simulation.analytical.workload import LineSource
+from simulation.analytical.workload import MadeRows, NamedRow, once
 from workloads.formats.chakra.node_sizes import OPERATION, plain, whole_size
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
@@ -28,6 +28,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     REDUCESCATTER,
     SUFFIXES,
     TP,
+    LayerPhase,
     WorkloadHeader,
 )
 
@@ -107,7 +108,7 @@ class _Nodes:
         return GROUP[own]
 
 
-def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | None) -> LineSource:
+def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | None) -> MadeRows:
     """The nodes of one rank's trace. Process groups are those that --group or our own nodes name, else all GPUs.
 
     cluster: the GPUs that a group without a size has; None where the options are wrong, and the run ends.
@@ -143,7 +144,7 @@ def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | No
         len(found.rows), False, tuple(notes),
     )  # fmt: skip
     division = None if cluster is None else divide(header, cluster, arguments, False)
-    return LineSource(path, header, [_line(row, division, cluster) for row in found.rows])
+    return MadeRows(path, header, [_made(row, division, cluster) for row in found.rows])
 
 
 def _groups(given: list[str]) -> dict[str, str]:
@@ -157,13 +158,13 @@ def _groups(given: list[str]) -> dict[str, str]:
     return groups
 
 
-def _line(row: _Row, division: Division | None, cluster: Cluster | None) -> bytes:
-    cell, size = NONE, 0
+def _made(row: _Row, division: Division | None, cluster: Cluster | None) -> NamedRow:
+    phase = LayerPhase(row.time_ns, NONE, TP, 0)
     if row.collective:
-        cell = f"{COLLECTIVE[row.collective]}_{row.group}"
         ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division, cluster.gpus)[0]
         size = int(whole_size(row.attributes, row.collective, ranks))
-    return f"{row.name} -1 {row.time_ns} {cell} {size} 0 {NONE} 0 0 {NONE} 0 0".encode()
+        phase = LayerPhase(row.time_ns, COLLECTIVE[row.collective], row.group, size)
+    return once(row.name, 0, phase)
 
 
 def _value(attribute: object) -> object:

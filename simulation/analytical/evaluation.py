@@ -1,15 +1,15 @@
 """Computes every row of a workload once per kind of row, adds them up, and writes them in order, all as a stream."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from common.errors import InputMistake, InputProblems
 from common.progress import StepProgress
 from simulation.analytical.times import BUCKETS, Model, RowTime, Totals
-from simulation.analytical.workload import RowSource
-from workloads.formats.simai_text import EMBEDDING_LAYER, split_row
+from simulation.analytical.workload import Cells, RowSource, SourceRow, name_and_cells
+from workloads.formats.simai_text import EMBEDDING_LAYER
 
 REMEMBERED = 30_000  # kinds of rows; further ones are computed each time
 NUMBERED = 4096  # kinds of rows that get a number, by which the JSON explains them
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
 
     number: int
     first_row: int
-    rest: bytes
+    rest: Cells
     time: RowTime
     cells: bytes
 
@@ -33,9 +33,9 @@ class Evaluation:
 
     def __init__(self, model: Model, source: RowSource, *, with_kinds: bool) -> None:
         self._model, self._source, self._with_kinds = model, source, with_kinds
-        self._kinds: dict[bytes, Kind] = {}
+        self._kinds: dict[Cells, Kind] = {}
         self._mistakes: list[InputMistake] = []
-        self._counts: Counter[bytes] = Counter()
+        self._counts: Counter[Cells] = Counter()
         self._exact = dict.fromkeys(_SUMS, 0)
         self.rows = 0
 
@@ -88,30 +88,31 @@ class Evaluation:
                     yield self._different_lines(block, cells)
                 progress.advance(len(block))
 
-    def row(self, number: int) -> list[bytes] | None:
+    def row(self, number: int) -> tuple[bytes, Cells] | None:
         """Name and cells of a row by its number from 1; None beyond the last."""
         at = number - 1
         for block in self._source.blocks():
             if at < len(block):
-                return split_row(block[at])
+                return name_and_cells(block[at])
             at -= len(block)
         return None
 
-    def _different_lines(self, block: list[bytes], cells: Callable[[bytes], bytes]) -> bytes:
+    def _different_lines(self, block: Sequence[SourceRow], cells: Callable[[Cells], bytes]) -> bytes:
         """As `_line` for each, without a call for each where no name needs quotes."""
-        text = b"".join(block) if self._with_kinds else b""
-        if b"," in text or b'"' in text:
+        lines = cast(Sequence[bytes], block) if isinstance(block[0], bytes) else ()
+        text = b"".join(lines) if self._with_kinds else b""
+        if not lines or b"," in text or b'"' in text:
             return b"".join([self._line(line, cells) for line in block])
-        return b"".join([b"%b,%b" % (name, cells(rest)) for name, rest in [line.split(None, 1) for line in block]])
+        return b"".join([b"%b,%b" % (name, cells(rest)) for name, rest in [line.split(None, 1) for line in lines]])
 
-    def _line(self, line: bytes, cells: Callable[[bytes], bytes]) -> bytes:
-        name, rest = split_row(line)
+    def _line(self, line: SourceRow, cells: Callable[[Cells], bytes]) -> bytes:
+        name, rest = name_and_cells(line)
         if self._with_kinds and (b"," in name or b'"' in name):
             name = b'"' + name.replace(b'"', b'""') + b'"'
         return name + b"," + cells(rest)
 
-    def _count(self, block: list[bytes]) -> None:
-        firsts: dict[bytes, tuple[int, bytes]] = {}
+    def _count(self, block: Sequence[SourceRow]) -> None:
+        firsts: dict[Cells, tuple[int, bytes]] = {}
         exact = self._exact
         for rest, (count, repeated) in _by_rest(block).items():
             kind = self._kinds.get(rest)
@@ -130,7 +131,7 @@ class Evaluation:
             exact["passes"] += time.passes * repeated
             exact["forward_passes"] += time.forward_pass * repeated
 
-    def _judged(self, rest: bytes, at: int, name: bytes) -> Kind | None:
+    def _judged(self, rest: Cells, at: int, name: bytes) -> Kind | None:
         """A kind that was not known; nothing where the row is malformed, which is noted."""
         row = self.rows + at + 1
         try:
@@ -144,23 +145,23 @@ class Evaluation:
             self._kinds[rest] = kind
         return kind
 
-    def _made(self, rest: bytes, row: int) -> Kind:
+    def _made(self, rest: Cells, row: int) -> Kind:
         time = self._model.row(rest)
         number = len(self._kinds) + 1 if len(self._kinds) < NUMBERED else 0
         last = f",{number or ''}" if self._with_kinds else ""
         return Kind(number, row, rest, time, f"{time.cells}{last}\n".encode())
 
-    def _cells(self) -> Callable[[bytes], bytes]:
+    def _cells(self) -> Callable[[Cells], bytes]:
         known = {rest: kind.cells for rest, kind in self._kinds.items()}
 
-        def cells(rest: bytes) -> bytes:
+        def cells(rest: Cells) -> bytes:
             return known.get(rest) or self._made(rest, 0).cells
 
         return cells
 
-    def _terms(self, line: bytes) -> dict[str, tuple[float, ...]]:
+    def _terms(self, line: SourceRow) -> dict[str, tuple[float, ...]]:
         """What a row adds to each sum, in us and in the order in which the original adds it."""
-        name, rest = split_row(line)
+        name, rest = name_and_cells(line)
         kind = self._kinds.get(rest) or self._made(rest, 0)
         forward, gradient, weight = kind.time[:3]
         parts = [phase.exposed / 1000 for phase in (forward, weight, gradient)]
@@ -180,27 +181,29 @@ def _added(start: float, terms: Iterable[float]) -> float:
     return deque(accumulate(terms, initial=start), maxlen=1)[0]
 
 
-def _by_rest(block: list[bytes]) -> dict[bytes, tuple[int, int]]:
+def _by_rest(block: Sequence[SourceRow]) -> dict[Cells, tuple[int, int]]:
     """How often each row's cells without the name occur, and how often in a layer that is repeated."""
-    lines = Counter(block)
+    lines: Counter[SourceRow] = Counter(block)
     if 2 * len(lines) <= len(block):
-        counts: dict[bytes, tuple[int, int]] = {}
+        counts: dict[Cells, tuple[int, int]] = {}
         for line, count in lines.items():
-            name, rest = split_row(line)
+            name, rest = name_and_cells(line)
             former, repeated = counts.get(rest, (0, 0))
             counts[rest] = former + count, repeated + count * (name != EMBEDDING_LAYER)
         return counts
-    pairs = [line.split(None, 1) for line in block]
-    if min(map(len, pairs)) < 2:
-        pairs = list(map(split_row, block))
+    pairs: Sequence[Sequence[Any]]
+    if isinstance(block[0], bytes):
+        pairs = [line.split(None, 1) for line in cast(Sequence[bytes], block)]
+    if not isinstance(block[0], bytes) or min(map(len, pairs)) < 2:
+        pairs = list(map(name_and_cells, block))
     once = Counter([rest for name, rest in pairs if name == EMBEDDING_LAYER])
     return {rest: (count, count - once[rest]) for rest, count in Counter([rest for _, rest in pairs]).items()}
 
 
-def _firsts(block: list[bytes]) -> dict[bytes, tuple[int, bytes]]:
+def _firsts(block: Sequence[SourceRow]) -> dict[Cells, tuple[int, bytes]]:
     """Where in the block each row's cells come first, and the layer's name there."""
-    firsts: dict[bytes, tuple[int, bytes]] = {}
+    firsts: dict[Cells, tuple[int, bytes]] = {}
     for at, line in enumerate(block):
-        name, rest = split_row(line)
+        name, rest = name_and_cells(line)
         firsts.setdefault(rest, (at, name))
     return firsts

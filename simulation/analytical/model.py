@@ -9,6 +9,7 @@ from simulation.analytical.original.model import LEAST_FORWARD
 from simulation.analytical.repairs import BROADCASTS, BUBBLE, GIGABYTE, OWN_GROUP, PIPELINE, SMALL
 from simulation.analytical.schedules import CLOSED, INTERLEAVED, run_schedule
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
+from simulation.analytical.workload import Cells, phases_of
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     BROADCAST,
@@ -23,7 +24,6 @@ from workloads.formats.simai_text import (  # fmt: skip
     PP,
     TP,
     LayerPhase,
-    parse_row,
 )
 
 MOST_BYTES = 1 << 50
@@ -43,9 +43,9 @@ class RepairedModel:
         self._giga = GIGA[GIGABYTE in repairs]
         self.meaningless = False
 
-    def row(self, rest: bytes) -> RowTime:
+    def row(self, rest: Cells) -> RowTime:
         """See Model."""
-        row = parse_row(rest)
+        row = phases_of(rest)
         cells, phases = [], []
         for at, phase in enumerate(row):
             bucket = self._bucket(row, at)
@@ -108,9 +108,9 @@ class RepairedModel:
             return cluster.nvlink, "NVLink"
         return cluster.nic * cluster.nics_per_server / cluster.gpus_per_server, "a GPU's share of the NICs"
 
-    def explain(self, rest: bytes) -> dict[str, JsonValue]:
+    def explain(self, rest: Cells) -> dict[str, JsonValue]:
         """See Model."""
-        row = parse_row(rest)
+        row = phases_of(rest)
         return {name: self._explained(row, at) for at, name in enumerate(PHASES)}
 
     def _bucket(self, row: tuple[LayerPhase, ...], at: int) -> str:

@@ -3,6 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from common.summary import JsonValue
+from simulation.analytical.workload import Cells
 from workloads.formats.simai_text import DP, DP_EP, EP, TP
 
 BUCKETS = (DP, DP_EP, TP, EP)
@@ -74,11 +75,11 @@ class Model(Protocol):
 
     meaningless: bool
 
-    def row(self, rest: bytes) -> RowTime:
+    def row(self, rest: Cells) -> RowTime:
         """The times of a row, from its cells without the name; a mistake in them is a ValueError."""
 
     def overview(self, totals: Totals) -> Overview:
         """The summary of an iteration."""
 
-    def explain(self, rest: bytes) -> dict[str, JsonValue]:
+    def explain(self, rest: Cells) -> dict[str, JsonValue]:
         """Every input that decided the times of a row."""

@@ -1,16 +1,75 @@
 """Reads a SimAI workload as a stream of lines: as often as needed, in blocks, without keeping it."""
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from common.errors import InputMistake, InputProblems, input_problem
-from workloads.formats.simai_text import FIELDS, FIRST_ROW_LINE, WorkloadHeader, parse_header, wrong_name
+from workloads.formats.simai_text import (
+    DP,
+    FIELDS,
+    FIRST_ROW_LINE,
+    LARGEST,
+    NONE,
+    TP,
+    LayerPhase,
+    Row,
+    WorkloadHeader,
+    parse_header,
+    parse_row,
+    split_row,
+    wrong_name,
+)
 
 BLOCK_BYTES = 1 << 20
+_NOTHING = Row(*(LayerPhase(0, NONE, group, 0) for group in (TP, TP, DP)))
 SHORTEST_ROW = 2 * FIELDS - 1  # bytes; a shorter line may be blank
+
+
+class NamedRow(NamedTuple):
+    """A row that was made from another kind of file: the layer's name in UTF-8, without blanks, and its phases."""
+
+    name: bytes
+    row: Row
+
+
+Cells: TypeAlias = bytes | Row
+"""A row without its name: the text of its cells, or its phases."""
+SourceRow: TypeAlias = bytes | NamedRow
+"""A row as its source has it: a line of text, or what was made from another kind of file."""
+
+
+def name_and_cells(row: SourceRow) -> tuple[bytes, Cells]:
+    """The layer's name and the rest; a line of a name alone has no cells."""
+    if isinstance(row, NamedRow):
+        return row
+    name, cells = split_row(row)
+    return name, cells
+
+
+def phases_of(cells: Cells) -> Row:
+    """The phases of a row.
+
+    Raises:
+        ValueError: a cell of a text is wrong; the message says which and what is allowed.
+    """
+    return parse_row(cells) if isinstance(cells, bytes) else cells
+
+
+def once(name: str, at: int, phase: LayerPhase) -> NamedRow:
+    """A row with one phase, the number `at` of the three; without a group it is the text's: DP of the last, else TP.
+
+    Raises:
+        ValueError: its time or its bytes are no number of 63 bits.
+    """
+    for what, number in (("time in ns", phase.compute_ns), ("bytes", phase.size)):
+        if not 0 <= number < LARGEST:
+            raise ValueError(f"{name}: the {what} are {number}, allowed is 0 to 2^63 - 1")
+    phases = list(_NOTHING)
+    phases[at] = phase._replace(group=phase.group or phases[at].group)
+    return NamedRow("_".join(name.split()).encode(errors="surrogateescape"), Row(*phases))
 
 
 class RowSource(Protocol):
@@ -18,8 +77,8 @@ class RowSource(Protocol):
 
     header: WorkloadHeader
 
-    def blocks(self) -> Iterator[list[bytes]]:
-        """The rows' lines in order, in blocks of about BLOCK_BYTES; each call begins anew."""
+    def blocks(self) -> Iterator[Sequence[SourceRow]]:
+        """The rows in order, in blocks of about BLOCK_BYTES; each call begins anew."""
 
     def place(self, row: int) -> str:
         """Where row number `row` (from 1) stands, for a message."""
@@ -101,17 +160,17 @@ class TextWorkload:
         return f"{self.path}, line 2: {what}, which are used"
 
 
-class LineSource:
+class MadeRows:
     """Rows that were made from another kind of file."""
 
-    def __init__(self, path: Path, header: WorkloadHeader, lines: list[bytes]) -> None:
-        self.path, self.header, self._lines = path, header, lines
+    def __init__(self, path: Path, header: WorkloadHeader, rows: list[NamedRow]) -> None:
+        self.path, self.header, self._rows = path, header, rows
 
-    def blocks(self) -> Iterator[list[bytes]]:
+    def blocks(self) -> Iterator[list[NamedRow]]:
         """See RowSource."""
         step = BLOCK_BYTES // 64
-        for start in range(0, len(self._lines), step):
-            yield self._lines[start : start + step]
+        for start in range(0, len(self._rows), step):
+            yield self._rows[start : start + step]
 
     def place(self, row: int) -> str:
         """See RowSource."""

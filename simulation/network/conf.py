@@ -87,6 +87,8 @@ def read_conf(path: Path) -> NetworkConf:
         place = f"{path}, line {number}"
         if words[:1] == ["CC_MODE"] and words[1:2] != ["1"]:
             mistakes.add(place, " ".join(words), "allowed is 1 (DCQCN)")
+        if words[:1] == ["LINK_DOWN"] and set(words[1:]) != {"0"}:
+            mistakes.add(place, " ".join(words), "is said by --outage")
         if not words or words[0] not in _READERS:
             continue
         name, reader = _READERS[words[0]]
@@ -95,4 +97,7 @@ def read_conf(path: Path) -> NetworkConf:
         except (ValueError, IndexError):
             mistakes.add(place, " ".join(words)[:80], f"is no value of {words[0]}")
     mistakes.check()
-    return NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
+    conf = NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
+    if not conf.kmin.keys() == conf.kmax.keys() == conf.pmax.keys():
+        raise input_problem(str(path), "KMIN_MAP, KMAX_MAP, PMAX_MAP", "must name the same speeds")
+    return conf

@@ -2,7 +2,9 @@
 
 import hashlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -10,18 +12,24 @@ from numba.core import config
 
 from simulation.network.packet_state import Record, Simulation
 
+# The modules that have compiled code, or whose constants and records it holds.
+SOURCES = (
+    "event_heap", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps", "rates",
+)  # fmt: skip
 
-def _cache() -> Path:
-    """A folder for what is compiled, of its own for each state of these modules: numba looks at one file alone."""
-    folder = Path(__file__).parent
-    sources = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+
+def cache_of(folder: Path, names: Sequence[str]) -> Path:
+    """Where what is compiled of modules stands, for each state of these: numba looks at the file of one alone."""
+    sources = b"".join((folder / f"{name}.py").read_bytes() for name in names)
     name = hashlib.sha256(sources + f"{numba.__version__} {sys.version}".encode()).hexdigest()[:16]
-    return Path(config.CACHE_DIR or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
+    return Path(_BEFORE or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
 
 
-COMPILED = _cache()
-config.CACHE_DIR = str(COMPILED)
-TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED = range(10)
+CONFIG: Any = config
+_BEFORE = CONFIG.CACHE_DIR
+COMPILED = cache_of(Path(__file__).parent, SOURCES)
+CONFIG.CACHE_DIR = str(COMPILED)
+TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)
 
 

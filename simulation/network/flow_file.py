@@ -4,37 +4,34 @@ from pathlib import Path
 
 import numpy as np
 
-from simulation.network.conf import NetworkConf
+from simulation.network.outcome import NetworkRun
 from simulation.network.packet_state import HEADER_BYTES
-from simulation.network.packets import PacketRun
-from simulation.network.routing import ports_of, round_trip, routes_of
+from simulation.network.packets import Network
+from simulation.network.routing import round_trip
 from simulation.network.tables import flow_line
-from simulation.topology.fabric import Fabric
 
 
 class FlowFile:
     """The file, into which `write` puts the flows that ended since the last call."""
 
-    def __init__(self, path: Path, fabric: Fabric, conf: NetworkConf) -> None:
-        self.path, self._payload = path, conf.payload_bytes
-        self._ports = ports_of(fabric)
-        self._routes = routes_of(fabric, self._ports)
+    def __init__(self, path: Path, network: Network) -> None:
+        self.path, self._payload = path, network.conf.payload_bytes
+        self._ports, self._routes = network.ports, network.routes
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
-        self._written: set[int] = set()
+        self._written = np.zeros(0, np.bool_)
         self._file = path.open("w", encoding="ascii")
 
-    def write(self, run: PacketRun) -> None:
+    def write(self, run: NetworkRun) -> None:
         """Append the flows that ended, in order of their ends."""
-        ended = np.flatnonzero(run.end >= 0)
-        new = [
-            place for place in ended[np.argsort(run.end[ended], kind="stable")].tolist() if place not in self._written
-        ]
-        for place in new:
+        if not len(self._written):
+            self._written = np.zeros(len(run.end), np.bool_)
+        new = np.flatnonzero((run.end >= 0) & ~self._written)
+        for place in new[np.argsort(run.end[new], kind="stable")].tolist():
             source, target, size = int(run.source[place]), int(run.target[place]), int(run.size[place])
             start, end = int(run.start[place]), int(run.end[place])
             ideal = self._ideal(source, target, size)
             self._file.write(flow_line(source, target, int(run.sport[place]), size, start, end - start, ideal))
-        self._written.update(new)
+        self._written[new] = True
         self._file.flush()
 
     def close(self) -> None:

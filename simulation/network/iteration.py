@@ -1,20 +1,24 @@
 """Turns a job into what the ranks of the packet level do: steps, and flows that wait for one another."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from simulation.flows.ring_flows import REDUCE_SCATTER
-from simulation.flows.train import NVLS, Flow, FlowSchedule
-from simulation.network.job import GroupCollective, JobPhase
-from simulation.network.packet_state import FLOW, NONE, PART, STEP, RankWork, Records
-from simulation.network.rank_steps import BLOCK, COMPUTE, END, QUEUE
+from simulation.flows.train import NVLS, NVLS_TREE, TREE, Flow, FlowSchedule
+from simulation.network.job import QUEUES, SENDS, WAITS, GroupCollective, Job
+from simulation.network.packet_state import FLOW, NONE, PART, RANK, STEP, RankWork, Records
+from simulation.network.rank_steps import BLOCK, COMPUTE, END, QUEUE, SEND
 from simulation.network.routing import Ints
 
 TURN_NS = 1  # that a step takes besides its computation
 PROCESSING_NS, REDUCING_NS = 10, 40  # that a rank takes for a receipt, and for one of a ReduceScatter
 NVLS_CHUNK_NS = -40  # from a chunk's end to the next one's start, besides the send latency
+# Flows of trees name no order of chunks: all at once would take half as long again as with 2 to 8 chunks on their way
+# over each hop.
+CHUNKS_AT_ONCE, WINDOWED = 4, (TREE, NVLS_TREE)
+_STEPS = {WAITS: BLOCK, QUEUES: QUEUE, SENDS: SEND}
 
 
 class _Flow(NamedTuple):
@@ -50,6 +54,7 @@ class _Flows:
         offset = len(self.rows) - schedule.first_id
         release_gap = REDUCING_NS if op == REDUCE_SCATTER else PROCESSING_NS
         former: dict[tuple[int, int], int] = {}
+        on_hop: dict[tuple[int, int, int], list[int]] = {}
         for flow in flows:
             parents, gap = [parent + offset for parent in flow.parents], self.latency_ns + release_gap
             if schedule.algorithm == NVLS and flow.source < self.ranks:
@@ -58,6 +63,10 @@ class _Flows:
                 if ends in former:
                     parents, gap = [former[ends]], max(self.latency_ns + NVLS_CHUNK_NS, 0)
                 former[ends] = len(self.rows)
+            elif schedule.algorithm in WINDOWED:
+                chunks = on_hop.setdefault((flow.channel, flow.source, flow.target), [])
+                parents += chunks[-CHUNKS_AT_ONCE : 1 - CHUNKS_AT_ONCE or None] if len(chunks) >= CHUNKS_AT_ONCE else []
+                chunks.append(len(self.rows))
             self._append(number, flow, parents, (gap, release_gap))
 
     def _append(self, number: int, flow: Flow, parents: Sequence[int], gaps: tuple[int, int]) -> None:
@@ -107,19 +116,29 @@ class _Flows:
         return parts, np.array(issued, np.int64)
 
 
-def work_of(
-    phases: Iterable[JobPhase], collectives: Sequence[GroupCollective], ranks: int, latency_ns: int
-) -> RankWork:
-    """The steps of all ranks and the flows of the collectives; `latency_ns` is the time before each send."""
-    flows = _Flows(latency_ns, ranks)
-    for number, collective in enumerate(collectives):
+def work_of(job: Job, latency_ns: int, slowness: Mapping[int, float]) -> RankWork:
+    """The steps of all ranks and the flows of the collectives.
+
+    Args:
+        latency_ns: the time before each send.
+        slowness: how many times as long as others a rank computes (dimensionless).
+    """
+    flows = _Flows(latency_ns, job.ranks)
+    for number, collective in enumerate(job.collectives):
         for schedule in collective.schedules:
             flows.add(number, collective.op, schedule)
-    steps = []
-    for phase in phases:
-        steps.append((COMPUTE, phase.compute_ns))
-        if phase.collective is not None:
-            steps.append((BLOCK if phase.blocks else QUEUE, phase.collective))
-        steps.append((COMPUTE, TURN_NS))
-    steps.append((END, 0))
-    return RankWork(*flows.records(), np.array(steps, STEP), *flows.parts(collectives))
+    steps: list[tuple[int, int]] = []
+    begins = []
+    for program in job.programs:
+        begins.append(len(steps))
+        for phase in program:
+            steps.append((COMPUTE, phase.compute_ns))
+            if phase.collective is not None:
+                steps.append((_STEPS[phase.mode], phase.collective))
+            steps.append((COMPUTE, TURN_NS))
+        steps.append((END, 0))
+    ranks = np.zeros(job.ranks, RANK)
+    ranks["waits_for"] = ranks["walked"] = ranks["ended"] = NONE
+    ranks["place"] = np.array(begins)[job.program_of]
+    ranks["slowness"] = [slowness.get(rank, 1.0) for rank in range(job.ranks)]
+    return RankWork(*flows.records(), ranks, np.array(steps, STEP), *flows.parts(job.collectives))

@@ -11,6 +11,7 @@ from simulation.network.event_heap import (
     ALPHA,
     ARRIVED,
     DECREASE,
+    LINKS,
     LOOKED,
     RECOVER,
     RELEASED,
@@ -21,6 +22,7 @@ from simulation.network.event_heap import (
     jit,
     plan,
 )
+from simulation.network.link_changes import DPORT, FIRST_SPORT, PARKED, PATIENCE, go_back, join
 from simulation.network.packet_state import (
     ACK,
     ACK_BYTES,
@@ -33,15 +35,13 @@ from simulation.network.packet_state import (
     Record,
     Simulation,
 )
-from simulation.network.paths import find_path
+from simulation.network.paths import LOST, port_from
 from simulation.network.port_queues import enqueue, enter_buffer, free_packet, new_packet, send
 from simulation.network.rank_steps import advance, count_down, settle
 from simulation.network.rates import decrease_rate, recover, slow_down, update_alpha
 
-FINISHED, NO_ROOM, PAST_LIMIT, STALLED = range(4)  # how a slice of the loop ends
-FIRST_SPORT, DPORT = 10_000, 100
+FINISHED, NO_ROOM, PAST_LIMIT, STALLED, LINKS_CHANGE = range(5)  # how a slice of the loop ends
 NACK_INTERVAL = 500_000  # ns between NACKs for the same byte
-PATIENCE = 2_000_000  # ns without an ACK after which a sender begins again at the first byte that was not acknowledged
 
 
 @jit
@@ -49,6 +49,9 @@ def arrive(sim: Simulation, place: int) -> None:
     """A packet is at the other end of its port."""
     packet = sim.packets[place]
     port, kind = packet.port, packet.kind
+    if sim.ports[port].down:
+        lose(sim, place)
+        return
     if kind in (PAUSE, RESUME):
         sim.ports[port ^ 1].paused = kind == PAUSE
         free_packet(sim, place)
@@ -57,15 +60,34 @@ def arrive(sim: Simulation, place: int) -> None:
         return
     error_rate = sim.ports[port].error_rate
     if error_rate > 0 and np.random.random() < error_rate:
-        sim.totals[0].lost += 1
-        free_packet(sim, place)
+        lose(sim, place)
         return
     packet.hop += 1
     onwards = sim.path[packet.flow, packet.hop] if kind == DATA else sim.back[packet.flow, packet.hop]
+    if sim.totals[0].outages:
+        onwards = after_changes(sim, packet, onwards)
     if onwards == NONE:
         receive(sim, place)
+    elif onwards == LOST:
+        lose(sim, place)
     else:
         forward(sim, place, onwards)
+
+
+@jit
+def lose(sim: Simulation, place: int) -> None:
+    """A packet is gone."""
+    sim.totals[0].lost += 1
+    free_packet(sim, place)
+
+
+@jit
+def after_changes(sim: Simulation, packet: Record, cached: int) -> int:
+    """The port by which a packet goes on where links went down or came back; see `port_from`."""
+    flow, node = sim.flows[packet.flow], sim.ports[packet.port].peer
+    if packet.kind == DATA:
+        return port_from(sim, node, cached, (flow.source, flow.target, flow.sport, DPORT))
+    return port_from(sim, node, cached, (flow.target, flow.source, DPORT, flow.sport))
 
 
 @jit
@@ -103,22 +125,16 @@ def answer(sim: Simulation, packet: Record) -> None:
         flow.nack_time, flow.nack_byte = now + NACK_INTERVAL, flow.expected
         sim.totals[0].nacks += 1
         kind = NACK
-    elif flow.expected < flow.size:
-        return  # a second copy; once all are there, the last ACK may be what is missing
+    elif flow.expected < flow.size and not sim.totals[0].outages:
+        return  # a second copy; once all are there, or after an outage, an ACK may be what is missing
+    port = sim.back[packet.flow, 0]
+    if port == NONE:
+        return
     reply = new_packet(sim, packet.flow, kind, flow.expected, ACK_BYTES)
     # The mark travels back as a flag of the ACK (2), which may be marked itself (1).
     sim.packets[reply].marked = 2 * (packet.marked & 1)
-    port = sim.back[packet.flow, 0]
     enqueue(sim, sim.ports[port], reply)
     send(sim, port)
-
-
-@jit
-def go_back(sim: Simulation, flow: Record) -> None:
-    """A sender begins again at the first byte that was not acknowledged."""
-    payload = sim.rules.payload
-    sim.totals[0].resent += (flow.next_byte - flow.acked + payload - 1) // payload
-    flow.next_byte = flow.acked
 
 
 @jit
@@ -168,12 +184,9 @@ def start(sim: Simulation, number: int) -> None:
     flow, now = sim.flows[number], sim.totals[0].now
     flow.sport, flow.start = FIRST_SPORT + sim.pair_count[flow.pair], now
     sim.pair_count[flow.pair] += 1
-    find_path(sim, sim.path[number], flow.source, flow.target, flow.sport, DPORT)
-    find_path(sim, sim.back[number], flow.target, flow.source, DPORT, flow.sport)
-    port = sim.ports[sim.path[number, 0]]
-    flow.rate = port.bps
-    sim.members[port.member_begin + port.member_count] = number
-    port.member_count += 1
+    join(sim, number)
+    if flow.seen == PARKED:
+        return
     if sim.totals[0].errors:
         flow.seen = NONE
         plan(sim, now + PATIENCE, LOOKED, number)
@@ -184,6 +197,8 @@ def start(sim: Simulation, number: int) -> None:
 def look(sim: Simulation, number: int) -> None:
     """With errors a flow is looked at now and then: where nothing moved, it is sent again from the first lost byte."""
     flow = sim.flows[number]
+    if flow.seen == PARKED:
+        return
     if flow.seen == flow.acked and flow.next_byte > flow.acked:
         go_back(sim, flow)
         send(sim, sim.path[number, 0])
@@ -222,6 +237,8 @@ def handle(sim: Simulation, what: int, about: int) -> None:
         release(sim, about)
     elif what == ADVANCED:
         advance(sim, about)
+    elif what == LINKS:
+        sim.totals[0].outage = about + 1
     else:
         handle_timer(sim, what, about)
 
@@ -236,10 +253,13 @@ def begin_ranks(sim: Simulation, seed: int) -> None:
 
 @jit
 def run(sim: Simulation, most: int) -> int:
-    """Handle at most `most` events; returns FINISHED, NO_ROOM (call `grown` and go on), PAST_LIMIT or STALLED."""
+    """Handle at most `most` events; returns FINISHED, PAST_LIMIT, STALLED, NO_ROOM (call `grown` and go on).
+
+    LINKS_CHANGE: the outages up to number `totals.outage` are to be applied.
+    """
     totals = sim.totals[0]
     for _turn in range(most):
-        if totals.ended == len(sim.ranks):
+        if totals.ended == len(sim.ranks) and totals.done == len(sim.flows):
             return FINISHED
         if totals.heap == 0:
             return STALLED
@@ -251,4 +271,6 @@ def run(sim: Simulation, most: int) -> int:
         totals.handled += 1
         drop_first(sim)
         handle(sim, what, about)
+        if what == LINKS:
+            return LINKS_CHANGE
     return PAST_LIMIT

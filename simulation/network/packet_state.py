@@ -7,17 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulation.network.conf import NetworkConf
-from simulation.network.routing import Ints, Ports, Routes
+from simulation.network.routing import Ints, Places, Ports, Routes
 from simulation.topology.fabric import GPU, SWITCH
 
 Record: TypeAlias = Any  # one of the records below: its fields are whole or real numbers
 Records: TypeAlias = NDArray[Any]
-Places = NDArray[np.int32]
 
 NONE = -1
 HEADER_BYTES, ACK_BYTES, PAUSE_BYTES = 52, 60, 43
 RESERVED_BYTES = 4096  # of a switch's buffer, for each port
 MOST_HOPS = 10
+BINS = 128  # of the time, in which the bytes of a port are counted
 DATA, ACK, NACK, PAUSE, RESUME = range(5)  # kinds of packets
 
 
@@ -31,7 +31,7 @@ def _record(whole: str, real: str = "") -> np.dtype[np.void]:
 PORT = _record(
     "owner peer bps delay kmin kmax headroom pause_shift shared"
     " busy paused head tail urgent queued deepest sent asked_pause in_headroom in_shared"
-    " next_send last member_begin member_count",
+    " next_send last member_begin member_count down",
     "error_rate pmax",
 )
 NODE = _record("address used released_at")
@@ -46,14 +46,16 @@ FLOW = _record(
 )
 PACKET = _record("flow kind number size hop port marked following")
 EVENT = _record("time order what about")
-# A step of all ranks (see rank_steps); the place of a rank among them, and the collective that it waits for. A part is
-# what a rank has of a collective: how many of its flows are not complete yet, when it began and ended (NONE: not yet),
-# and the time from its end to the next step (ns).
+# A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came
+# to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes. A
+# part is what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it
+# ended (NONE: not yet), and the time from its end to the next step (ns).
 STEP = _record("kind value")
-RANK = _record("place waits_for ended")
+RANK = _record("place waits_for walked ended", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap")
 TOTALS = _record(
     "heap free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
+    " bin_shift outages outage"
 )
 
 
@@ -82,7 +84,7 @@ class Simulation(NamedTuple):
     """All that the loop reads and writes; `members[port.member_begin:]` are a GPU's flows in their turn.
 
     `parts[collective, rank]` names its flows in `issued`; `queues[rank]` has how many collectives that do not block are
-    not done, then these, of which the first runs.
+    not done, then these, of which the first runs. `usage[port, bin]` are bytes; a bin is 2**totals.bin_shift ns.
     """
 
     ports: Records
@@ -101,6 +103,7 @@ class Simulation(NamedTuple):
     path: Places
     back: Places
     pair_count: Ints
+    usage: Ints
     route_begin: Ints
     route_count: Ints
     route_hops: Ints
@@ -134,12 +137,19 @@ def port_records(ports: Ports, roles: Sequence[int], conf: NetworkConf) -> Recor
     first = int(ports.bps[np.flatnonzero(role == GPU)[0]])
     for port, bps in enumerate(ports.bps.tolist()):
         records["pause_shift"][port] = _pause_shift(bps, first)
-        if role[port] == SWITCH and conf.ecn and bps in conf.kmax:
-            records["kmin"][port], records["kmax"][port] = int(conf.kmin[bps] * 1000), int(conf.kmax[bps] * 1000)
-            records["pmax"][port] = conf.pmax[bps]
+        if role[port] == SWITCH and conf.ecn:
+            speed = _nominal(bps, conf)
+            records["kmin"][port], records["kmax"][port] = int(conf.kmin[speed] * 1000), int(conf.kmax[speed] * 1000)
+            records["pmax"][port] = conf.pmax[speed]
     fixed = np.bincount(ports.owner, weights=records["headroom"] + RESERVED_BYTES)
     records["shared"] = (conf.buffer_bytes - fixed[ports.owner]).astype(np.int64)
     return records
+
+
+def _nominal(bps: int, conf: NetworkConf) -> int:
+    """The speed whose thresholds a port has: its own, else the next higher one that the configuration knows."""
+    above = [speed for speed in conf.kmax if speed >= bps and speed in conf.kmin and speed in conf.pmax]
+    return min(above, default=max(conf.kmax))
 
 
 def _pause_shift(bps: int, first: int) -> int:
@@ -158,35 +168,49 @@ def node_records(count: int) -> Records:
 
 
 class RankWork(NamedTuple):
-    """What the ranks do: their steps, the flows of the collectives, and which flows wait for which."""
+    """What the ranks do: the steps of all programs, the flows of the collectives, and which flows wait for which."""
 
     flows: Records
     children: Ints
+    ranks: Records
     steps: Records
     parts: Records
     issued: Ints
 
 
-def begin(ports: Records, nodes: Records, routes: Routes, work: RankWork, rules: Rules, seed: int = 0) -> Simulation:
-    """The state before the first event; `grown` gives it more room for packets and events."""
+def begin(
+    ports: Records,
+    nodes: Records,
+    routes: Routes,
+    work: RankWork,
+    rules: Rules,
+    *,
+    seed: int = 0,
+    outages: bool = False,
+) -> Simulation:
+    """The state before the first event; `grown` gives it more room for packets and events.
+
+    Args:
+        outages: links go down during the run, so that a flow may begin at any port of its GPU.
+    """
     flows, count = work.flows, len(work.flows)
     room = 4 * len(ports) + 2 * count + 4096
-    starting = _starting(routes, flows, len(ports))
+    starting = np.bincount(flows["source"], minlength=len(nodes))[ports["owner"]] if outages else None
+    starting = _starting(routes, flows, len(ports)) if starting is None else starting
     ports["member_begin"] = np.concatenate([[0], np.cumsum(starting)[:-1]])
     packets = np.zeros(room, PACKET)
     packets["following"] = np.arange(1, room + 1)
     totals = np.zeros(1, TOTALS)
     totals["left"], totals["shuffled"] = room, seed
-    totals["errors"] = bool((ports["error_rate"] > 0).any())
+    totals["errors"] = outages or bool((ports["error_rate"] > 0).any())
+    totals["outages"], totals["bin_shift"] = outages, 8
     collectives, rank_count = work.parts.shape
-    ranks = np.zeros(rank_count, RANK)
-    ranks["waits_for"] = ranks["ended"] = NONE
     return Simulation(
-        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), totals, ranks, work.steps, work.parts, work.issued,
-        np.zeros((rank_count, collectives + 1), np.int64), work.children,
+        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), totals, work.ranks, work.steps, work.parts,
+        work.issued, np.zeros((rank_count, collectives + 1), np.int64), work.children,
         np.zeros(int(starting.sum()), np.int64), np.full((count, MOST_HOPS), NONE, np.int32),
         np.full((count, MOST_HOPS), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
-        routes.begin, routes.counts, routes.hops, rules,
+        np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops, rules,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,89 +10,103 @@ import numpy as np
 from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.network import packet_state as state
+from simulation.network.conf import NetworkConf
 from simulation.network.job import Job
+from simulation.network.outages import Outage
+from simulation.network.outcome import NetworkRun
 from simulation.network.request import Wishes
-from simulation.network.routing import Ints, ports_of, routes_of, window_bytes
+from simulation.network.routing import Ints, Ports, Routes, ports_of, routes_of, window_bytes
 from simulation.topology.fabric import Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
 
 
-class PacketRun(NamedTuple):
-    """What a simulation found. Times are ns; `end` is -1 for what did not end.
+class Network(NamedTuple):
+    """What a simulation needs to know of a network, however often it runs: its ports, next hops, window and rules."""
 
-    Columns of the flows: `source`, `target`, `sport`, `size` (bytes), `start`, `end`. `part_begin` and `part_end` are
-    those of rank 0's part of each collective, `finished` the end of each rank's iteration.
-    """
+    fabric: Fabric
+    ports: Ports
+    routes: Routes
+    window: int
+    records: state.Records
+    conf: NetworkConf
 
-    source: Ints
-    target: Ints
-    sport: Ints
-    size: Ints
-    start: Ints
-    end: Ints
-    part_begin: Ints
-    part_end: Ints
-    finished: Ints
-    marks: int
-    rate_decreases: int
-    pauses: int
-    lost: int
-    resent: int
-    events: int
-    deepest_bytes: int
-    seconds: float
 
-    @property
-    def complete(self) -> bool:
-        """Whether every flow and every rank came to its end."""
-        return bool((self.end >= 0).all() and (self.finished >= 0).all())
-
-    @property
-    def rank_ends(self) -> Ints:
-        """The end of the last flow of each rank that has flows (ns)."""
-        ends = np.full(len(self.finished), -1, np.int64)
-        for nodes in (self.source, self.target):
-            ranks = nodes < len(ends)
-            np.maximum.at(ends, nodes[ranks], self.end[ranks])
-        return ends[ends >= 0]
+def network_of(fabric: Fabric, conf: NetworkConf) -> Network:
+    """The network as packets see it."""
+    ports = ports_of(fabric, conf.error_rate)
+    routes = routes_of(fabric, ports)
+    window, _rtt = window_bytes(ports, routes, fabric.gpus, conf.payload_bytes)
+    return Network(fabric, ports, routes, window, state.port_records(ports, list(fabric.roles), conf), conf)
 
 
 def simulate(
-    fabric: Fabric, job: Job, wishes: Wishes, finished: Callable[[PacketRun], None] | None = None
-) -> PacketRun:
+    network: Network, job: Job, wishes: Wishes, finished: Callable[[NetworkRun], None] | None = None, *, less: int = 0
+) -> NetworkRun:
     """Runs a job; `finished` sees the state after each slice, to write what is there.
+
+    `less` is the number of packets that each flow is shorter.
 
     Raises:
         SimulationError: numba is missing.
     """
-    _check_numba()
-    from simulation.network import iteration
+    check_numba()
     from simulation.network import packet_loop as loop
 
-    ports = ports_of(fabric, wishes.conf.error_rate)
-    routes = routes_of(fabric, ports)
-    window, _rtt = window_bytes(ports, routes, job.ranks, wishes.conf.payload_bytes)
-    work = iteration.work_of(job.phases, job.collectives, job.ranks, wishes.latency_ns)
-    rules = state.rules_of(wishes.conf, window, wishes.latency_ns + iteration.PROCESSING_NS)
-    records = state.port_records(ports, list(fabric.roles), wishes.conf)
-    sim = state.begin(records, state.node_records(len(fabric.roles)), routes, work, rules, wishes.seed)
+    sim = prepared(network, job, wishes)
+    sim.flows["size"] -= less * network.conf.payload_bytes
+    parents = _parents(sim)
     began = time.perf_counter()
     loop.begin_ranks(sim, wishes.seed + 1)
     with StepProgress("flows", len(sim.flows)) as progress:
         done, outcome = 0, loop.PAST_LIMIT
-        while outcome in (loop.PAST_LIMIT, loop.NO_ROOM):
+        while outcome in (loop.PAST_LIMIT, loop.NO_ROOM, loop.LINKS_CHANGE):
             outcome = loop.run(sim, SLICE)
             if outcome == loop.NO_ROOM:
                 sim = state.grown(sim)
+            elif outcome == loop.LINKS_CHANGE:
+                sim = _with_links_changed(sim, network.fabric, wishes)
             progress.advance(int(sim.totals["done"][0]) - done)
             done = int(sim.totals["done"][0])
-            if finished:
-                finished(_found(sim, began))
-    return _found(sim, began)
+            if finished and outcome == loop.PAST_LIMIT:
+                finished(_found(sim, parents, began))
+    found = _found(sim, parents, began)
+    if finished:
+        finished(found)
+    return found
 
 
-def _check_numba() -> None:
+def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
+    """The state before the first event."""
+    from simulation.network import iteration
+    from simulation.network.event_heap import LINKS, plan
+
+    work = iteration.work_of(job, wishes.latency_ns, wishes.slowness)
+    rules = state.rules_of(network.conf, network.window, wishes.latency_ns + iteration.PROCESSING_NS)
+    nodes = state.node_records(len(network.fabric.roles))
+    sim = state.begin(
+        network.records.copy(), nodes, network.routes, work, rules, seed=wishes.seed, outages=bool(wishes.outages)
+    )
+    for number, outage in enumerate(wishes.outages):
+        plan(sim, outage.time_ns, LINKS, number)
+    return sim
+
+
+def _with_links_changed(sim: state.Simulation, fabric: Fabric, wishes: Wishes) -> state.Simulation:
+    """The state in which the outages up to now hold."""
+    from simulation.network.link_changes import change_links
+
+    down = down_ports(wishes.outages[: int(sim.totals["outage"][0])], len(sim.ports))
+    routes = routes_of(fabric, ports_of(fabric), down > 0)
+    sim = sim._replace(route_begin=routes.begin, route_count=routes.counts, route_hops=routes.hops)
+    needed = len(sim.flows) + 4 * len(sim.ports) + 64
+    while int(sim.totals["heap"][0]) + needed > len(sim.events) or int(sim.totals["left"][0]) < needed:
+        sim = state.grown(sim)
+    change_links(sim, down)
+    return sim
+
+
+def check_numba() -> None:
     """Say what is missing, and that the first call takes longer."""
     try:
         from simulation.network.event_heap import COMPILED
@@ -106,18 +120,43 @@ def _check_numba() -> None:
         print(f"compiling the packet level once, into {COMPILED} (about a minute)", file=sys.stderr)
 
 
-def _found(sim: state.Simulation, began: float) -> PacketRun:
-    flows, parts, totals = sim.flows, sim.parts[:, 0], sim.totals[0]
-    return PacketRun(
+def down_ports(outages: Sequence[Outage], ports: int) -> Ints:
+    """How many of the outages up to now hold each port down."""
+    down = np.zeros(ports, np.int64)
+    for outage in outages:
+        for link in outage.links:
+            down[2 * link : 2 * link + 2] += 1 if outage.down else -1
+    return down
+
+
+def _parents(sim: state.Simulation) -> tuple[Ints, Ints]:
+    """Where the parents of each flow begin, and the parents."""
+    counts = sim.flows["child_end"] - sim.flows["child_begin"]
+    of_children = np.repeat(np.arange(len(sim.flows)), counts)
+    order = np.argsort(sim.children, kind="stable")
+    begin = np.searchsorted(sim.children[order], np.arange(len(sim.flows) + 1))
+    return begin, of_children[order]
+
+
+def _found(sim: state.Simulation, parents: tuple[Ints, Ints], began: float) -> NetworkRun:
+    flows, parts, totals = sim.flows, sim.parts, sim.totals[0]
+    return NetworkRun(
         flows["source"],
         flows["target"],
         flows["sport"],
         flows["size"],
+        flows["collective"],
         flows["start"],
         flows["end"],
+        sim.path,
+        parents[0],
+        parents[1],
         parts["begin"],
         parts["end"],
+        sim.ranks["walked"],
         sim.ranks["ended"],
+        sim.usage,
+        bin_ns=1 << int(totals["bin_shift"]),
         marks=int(totals["marks"]),
         rate_decreases=int(totals["decreases"]),
         pauses=int(totals["pauses"]),

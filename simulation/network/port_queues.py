@@ -8,6 +8,7 @@ import numpy as np
 
 from simulation.network.event_heap import ARRIVED, SEND_AGAIN, TRANSMITTED, jit, plan
 from simulation.network.packet_state import (
+    BINS,
     DATA,
     HEADER_BYTES,
     NONE,
@@ -52,9 +53,23 @@ def transmit(sim: Simulation, number: int, packet: int) -> None:
     took = size * 8_000_000_000 // port.bps
     port.busy = 1
     port.sent += size
+    count_usage(sim, number, size)
     sim.packets[packet].port = number
     plan(sim, now + took, TRANSMITTED, number)
     plan(sim, now + took + port.delay, ARRIVED, packet)
+
+
+@jit
+def count_usage(sim: Simulation, number: int, size: int) -> None:
+    """Count the bytes of a port in the bin of this moment; bins become twice as long when they do not reach so far."""
+    totals = sim.totals[0]
+    while totals.now >> totals.bin_shift >= BINS:
+        totals.bin_shift += 1
+        for port in range(len(sim.usage)):
+            for place in range(BINS // 2):
+                sim.usage[port, place] = sim.usage[port, 2 * place] + sim.usage[port, 2 * place + 1]
+            sim.usage[port, BINS // 2 :] = 0
+    sim.usage[number, totals.now >> totals.bin_shift] += size
 
 
 @jit
@@ -185,7 +200,7 @@ def send_pause(sim: Simulation, number: int, kind: int) -> None:
         sim.packets[last].following = packet
     sim.totals[0].pauses += kind == PAUSE
     port.asked_pause = kind == PAUSE
-    if not port.busy:
+    if not (port.busy or port.down):
         send_urgent(sim, number)
 
 
@@ -247,14 +262,13 @@ def send_queued(sim: Simulation, number: int) -> None:
 
 @jit
 def mark(sim: Simulation, port: Record, packet: Record) -> None:
-    """Mark a packet by ECN as the depth of the queue behind it says."""
+    """Mark a packet, or an ACK, by ECN as the depth of the queue behind it says."""
     depth = port.queued
     if depth <= port.kmin:
         return
     chance = port.pmax * (depth - port.kmin) / (port.kmax - port.kmin)
     if depth > port.kmax or np.random.random() < chance:
-        if packet.kind == DATA and not packet.marked:
-            sim.totals[0].marks += 1
+        sim.totals[0].marks += 1
         packet.marked |= 1
 
 
@@ -262,7 +276,7 @@ def mark(sim: Simulation, port: Record, packet: Record) -> None:
 def send(sim: Simulation, number: int) -> None:
     """Let a port send if it is free: a pause, a queued packet (at a GPU an ACK), a packet of its own flows."""
     port = sim.ports[number]
-    if port.busy:
+    if port.busy or port.down:
         return
     if port.urgent != NONE:
         send_urgent(sim, number)

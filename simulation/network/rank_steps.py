@@ -1,14 +1,17 @@
 """Lets ranks work through their steps: compute, take part in collectives, wait for them; compiled by numba.
 
 Rules of SimAI's training loop: a rank computes, and waits for collectives that block; those that do not block queue up,
-of which one runs at a time and then the latest. A rank's part of a collective ends with its last flow.
+of which one runs at a time and then the latest. A rank's part of a collective ends with its last flow. A send to the
+next stage of a pipeline neither blocks nor queues; its receiver has a part of it that blocks.
 """
+
+import numpy as np
 
 from simulation.network.event_heap import ADVANCED, STARTED, jit, plan
 from simulation.network.packet_state import NONE, Simulation
 from simulation.network.routing import Ints
 
-COMPUTE, BLOCK, QUEUE, END = range(4)  # kinds of steps
+COMPUTE, BLOCK, QUEUE, SEND, END = range(5)  # kinds of steps
 
 
 @jit
@@ -24,11 +27,12 @@ def settle(sim: Simulation, number: int, gap: int) -> None:
 def issue(sim: Simulation, rank: int, collective: int) -> bool:
     """A rank begins its part of a collective; returns whether it has none, and so is done with it."""
     part = sim.parts[collective, rank]
-    part.begin = sim.totals[0].now
+    if part.begin == NONE:
+        part.begin = sim.totals[0].now
     for place in range(part.issue_begin, part.issue_end):
         settle(sim, sim.issued[place], sim.rules.first_gap)
-    if part.pending == 0:
-        part.end = part.begin
+    if part.pending == 0 and part.end == NONE:
+        part.end = sim.totals[0].now
     return part.pending == 0
 
 
@@ -36,6 +40,7 @@ def issue(sim: Simulation, rank: int, collective: int) -> bool:
 def queue_up(sim: Simulation, rank: int, collective: int) -> None:
     """Put a collective at the end of a rank's queue; the only one runs at once."""
     queue = sim.queues[rank]
+    sim.parts[collective, rank].begin = sim.totals[0].now
     queue[0] += 1
     queue[queue[0]] = collective
     if queue[0] == 1:
@@ -83,6 +88,8 @@ def advance(sim: Simulation, rank: int) -> None:
     while True:
         step = sim.steps[state.place]
         if step.kind == END:
+            if state.walked == NONE:
+                state.walked = now
             if sim.queues[rank, 0] > 0:
                 state.waits_for = sim.queues[rank, 1]
             else:
@@ -91,10 +98,12 @@ def advance(sim: Simulation, rank: int) -> None:
             return
         state.place += 1
         if step.kind == COMPUTE:
-            plan(sim, now + step.value, ADVANCED, rank)
+            plan(sim, now + np.int64(step.value * state.slowness), ADVANCED, rank)
             return
         if step.kind == QUEUE:
             queue_up(sim, rank, step.value)
+        elif step.kind == SEND:
+            issue(sim, rank, step.value)
         elif not issue(sim, rank, step.value):
             state.waits_for = step.value
             return

@@ -1,12 +1,16 @@
 """Checks the options of `python -m simulation network`, and reads what they name."""
 
 import argparse
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from common.errors import MistakeList, input_problem
 from common.units import bandwidth_bps, size_bytes
 from simulation.analytical.parts import GPUS
+from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
 from simulation.flows.choice import LinkSpeeds
@@ -14,58 +18,147 @@ from simulation.flows.collective import AUTO, FlowWish, make, make_original
 from simulation.flows.groups import ParallelSizes, RankGroup
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
-from simulation.network.job import Job, Schedules, groups_by_kind, job_of_collective, job_of_workload
+from simulation.network.job import Job
+from simulation.network.making import JobGroups, Schedules, job_of_collective, job_of_workload, together
+from simulation.network.outages import Outage, parse
+from simulation.network.placing import groups_by_kind
+from simulation.topology import whatif
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.reading import read
+
+_PLACED = re.compile(r"(?P<path>.+)@(?P<first>\d+)-(?P<last>\d+)")
+_STRAGGLER = re.compile(r"(?P<rank>\d+):(?P<factor>\d+(\.\d+)?)")
+MOST_SLOWNESS = 1000.0
 
 
 class Wishes(NamedTuple):
     """How to simulate: the time before each send (ns), the behaviour of the network, and the seed of random choices.
 
-    Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them.
+    Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them. `slowness` is how many times as
+    long as others a rank computes.
     """
 
     latency_ns: int
     conf: NetworkConf
     seed: int = 0
+    slowness: Mapping[int, float] = MappingProxyType({})
+    outages: Sequence[Outage] = ()
 
 
 class NetworkRequest(NamedTuple):
+    """What to simulate, and where the files go."""
+
     job: Job
     fabric: Fabric
     topology: Path
     wishes: Wishes
     seeds: int
+    fast_forward: bool
     prefix: str
     notes: list[str]
 
 
 def read_request(arguments: argparse.Namespace) -> NetworkRequest:
-    mistakes = MistakeList()
+    """Read the files that the options name, and check that all fits.
+
+    Raises:
+        InputProblems: it does not.
+    """
+    _check_options(arguments)
     fabric = read(arguments.network).fabric
     gpus = _gpus(fabric, arguments.network)
-    original = arguments.dialect == SIMAI
+    mistakes = MistakeList()
+    slowness = _slowness(arguments, gpus, mistakes)
+    outages = parse(arguments.outage, fabric, mistakes)
+    mistakes.check()
+    job = _job(arguments, fabric)
+    conf = read_conf(arguments.conf) if arguments.conf else NetworkConf()
+    wishes = Wishes(round(arguments.send_lat * 1000), conf, arguments.seed or 0, slowness, outages)
+    idle = gpus - sum(part.ranks for part in job.parts)
+    notes = [f"{gpus - idle} ranks on {gpus} GPUs: the others send nothing"] if idle else []
+    return NetworkRequest(
+        job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.fast_forward, arguments.result, notes
+    )
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    mistakes = MistakeList()
     if (arguments.workload is None) == (arguments.op is None):
         mistakes.add("-w, --op", None, "exactly one of the two says what is sent")
     if arguments.output is not None:
         mistakes.add("--output", arguments.output, "two files are written: -r PREFIX names them")
     if arguments.send_lat < 0 or arguments.send_lat > 1e6:
         mistakes.add("--send-lat", arguments.send_lat, "allowed is 0 to 1000000 us")
-    for flag, value in (("--seed", arguments.seed), ("--seeds", arguments.seeds)):
+    for flag, value in (("--seed", arguments.seed), ("--seeds", arguments.seeds), ("--vpp", arguments.vpp)):
         if value is not None and not 0 < value < 1 << 31:
             mistakes.add(flag, value, "allowed is a whole number from 1")
+    _check_engine(arguments, mistakes)
+    if arguments.fast_forward and arguments.outage:
+        mistakes.add("--fast-forward", None, "skips what --outage would meet: one of the two")
     if arguments.seed and arguments.seeds:
         mistakes.add("--seed, --seeds", None, "one of the two")
+    if arguments.vpp and arguments.schedule != INTERLEAVED:
+        mistakes.add("--vpp", arguments.vpp, "is for --schedule interleaved")
+    for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
+        if value is not None and arguments.workload:
+            mistakes.add(flag, value, "is for --op; a workload says it itself")
     mistakes.check()
+
+
+def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
+    if (arguments.engine is None) != (arguments.simulator is None):
+        mistakes.add("--engine simai, --simulator", None, "each needs the other")
+    if not arguments.engine:
+        return
+    if not arguments.conf or not arguments.workload or len(arguments.workload) > 1:
+        mistakes.add("--engine simai", None, "needs --conf, SimAI's own SimAI.conf, and one -w")
+    for flag in ("outage", "straggler", "what_if"):
+        if getattr(arguments, flag):
+            mistakes.add(f"--{flag.replace('_', '-')}", None, "SimAI cannot simulate it: not with --engine simai")
+
+
+def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -> dict[int, float]:
+    """How many times as long as others ranks compute: --straggler, and the slow GPUs beside the topology."""
+    found = {gpu: 1 / share for gpu, share in whatif.slow_gpus_of(arguments.network).items()}
+    for text in arguments.straggler:
+        match = _STRAGGLER.fullmatch(text)
+        if not match or not 1 <= float(match["factor"]) <= MOST_SLOWNESS:
+            allowed = f"must be a rank, a colon and 1 to {MOST_SLOWNESS:g} times its computation, such as 3:1.3"
+            mistakes.add("--straggler", text, allowed)
+        elif int(match["rank"]) >= gpus:
+            mistakes.add("--straggler", text, f"must be a rank from 0 to {gpus - 1}")
+        else:
+            found[int(match["rank"])] = found.get(int(match["rank"]), 1.0) * float(match["factor"])
+    return found
+
+
+def _job(arguments: argparse.Namespace, fabric: Fabric) -> Job:
+    original = arguments.dialect == SIMAI
     schedules = _schedules(arguments, fabric, original=original)
     if arguments.op:
-        job = _collective(arguments, gpus, fabric, schedules, original=original)
-    else:
-        job = _workload(arguments, gpus, fabric, schedules, original=original)
-    conf = read_conf(arguments.conf) if arguments.conf else NetworkConf()
-    wishes = Wishes(round(arguments.send_lat * 1000), conf, arguments.seed or 0)
-    notes = _idle(job, gpus)
-    return NetworkRequest(job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.result, notes)
+        return _collective(arguments, fabric, schedules, original=original)
+    placed = [_place(text, fabric) for text in arguments.workload]
+    mistakes = MistakeList()
+    if original and len(placed) > 1:
+        mistakes.add("-w", None, "the original runs one workload; leave out --dialect simai")
+    for number, (path, gpus) in enumerate(placed):
+        for _other, others in placed[:number]:
+            shared = range(max(gpus.start, others.start), min(gpus.stop, others.stop))
+            if shared:
+                mistakes.add("-w", f"{path}@{gpus.start}-{gpus.stop - 1}", f"GPU {shared.start} has another job")
+    mistakes.check()
+    return together([_workload(arguments, path, gpus, fabric, schedules) for path, gpus in placed])
+
+
+def _place(text: str, fabric: Fabric) -> tuple[Path, range]:
+    """A workload and its GPUs; all of them where the text does not say which."""
+    match = None if Path(text).exists() else _PLACED.fullmatch(text)
+    if not match:
+        return Path(text), range(fabric.gpus)
+    first, last = int(match["first"]), int(match["last"])
+    if not first <= last < fabric.gpus:
+        raise input_problem("-w", text, f"must name GPUs from 0 to {fabric.gpus - 1}, the first before the last")
+    return Path(match["path"]), range(first, last + 1)
 
 
 def _gpus(fabric: Fabric, path: Path) -> int:
@@ -76,40 +169,42 @@ def _gpus(fabric: Fabric, path: Path) -> int:
     return count
 
 
-def _idle(job: Job, gpus: int) -> list[str]:
-    return [f"{job.ranks} ranks on {gpus} GPUs: the others send nothing"] if job.ranks < gpus else []
-
-
-def _collective(
-    arguments: argparse.Namespace, gpus: int, fabric: Fabric, schedules: Schedules, *, original: bool
-) -> Job:
+def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedules, *, original: bool) -> Job:
     try:
         size = size_bytes(arguments.size or "")
     except ValueError as error:
         raise input_problem("--size", arguments.size or "is missing", str(error)) from None
+    gpus = fabric.gpus
     tp = arguments.tp or (gpus if arguments.group == "TP" else 1)
-    sizes = ParallelSizes(ranks=gpus, per_server=fabric.gpus_per_server, tp=tp, ep=arguments.ep)
+    sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=arguments.ep)
     sizes.mistakes().check()
-    groups = groups_by_kind(sizes, original=original).get(arguments.group)
-    if not groups:
+    groups = groups_by_kind(sizes, fabric, original=original)
+    if not groups.get(arguments.group):
         raise input_problem("--group", arguments.group, f"its groups have one rank with --tp {tp} --ep {arguments.ep}")
-    return job_of_collective(arguments.op, arguments.group, size, groups, schedules)
+    return job_of_collective(arguments.op, arguments.group, size, JobGroups(0, gpus, groups, schedules))
 
 
-def _workload(arguments: argparse.Namespace, gpus: int, fabric: Fabric, schedules: Schedules, *, original: bool) -> Job:
-    for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
-        if value is not None:
-            raise input_problem(flag, value, "is for --op; a workload says it itself")
-    workload = TextWorkload(arguments.workload, lenient=original)
-    header = workload.header
-    if header.all_gpus > gpus:
-        raise input_problem(
-            f"{workload.path}, line 1", f"all_gpus: {header.all_gpus}", f"{arguments.network} has {gpus} GPUs"
-        )
-    ranks = gpus if original else header.all_gpus or gpus
-    sizes = ParallelSizes(ranks=ranks, per_server=fabric.gpus_per_server, tp=header.tp, ep=header.ep)
+def _per_server(fabric: Fabric, *, original: bool) -> int:
+    """The original's servers are all as the first line says; ours are those of the topology, whatever their size."""
+    return fabric.gpus_per_server if original else 1
+
+
+def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fabric, schedules: Schedules) -> Job:
+    original = arguments.dialect == SIMAI
+    workload = TextWorkload(path, lenient=original)
+    header, place = workload.header, f"{workload.path}, line 1"
+    if header.all_gpus > len(gpus):
+        raise input_problem(place, f"all_gpus: {header.all_gpus}", f"{arguments.network} has {len(gpus)} GPUs for it")
+    if original and header.pp > 1:
+        raise input_problem(place, f"pp: {header.pp}", "the original has no flows between stages: no --dialect simai")
+    ranks = len(gpus) if original else header.all_gpus or len(gpus)
+    sizes = ParallelSizes(
+        ranks=ranks, per_server=_per_server(fabric, original=original), tp=header.tp, pp=header.pp, ep=header.ep
+    )
     sizes.mistakes().check()
-    return job_of_workload(workload, groups_by_kind(sizes, original=original), schedules, ranks)
+    groups = groups_by_kind(sizes, fabric, gpus.start, original=original)
+    where = JobGroups(gpus.start, ranks, groups, schedules)
+    return job_of_workload(workload, where, arguments.schedule, arguments.vpp or 1)
 
 
 def _schedules(arguments: argparse.Namespace, fabric: Fabric, *, original: bool) -> Schedules:

@@ -14,6 +14,7 @@ from common.units import bandwidth_bps, time_seconds
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 
 Ints = NDArray[np.int64]
+Places = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
 
@@ -53,13 +54,17 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
     )
 
 
-def routes_of(fabric: Fabric, ports: Ports) -> Routes:
-    """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS."""
+def routes_of(fabric: Fabric, ports: Ports, down: NDArray[np.bool_] | None = None) -> Routes:
+    """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS.
+
+    Ports that are `down` (shape: ports) lead nowhere.
+    """
     roles = fabric.roles
     ends = [node for node, role in enumerate(roles) if role in (GPU, NVSWITCH)]
     leaving: list[list[int]] = [[] for _node in roles]
     for port, owner in enumerate(ports.owner.tolist()):
-        leaving[owner].append(port)
+        if down is None or not down[port]:
+            leaving[owner].append(port)
     peers = ports.peer.tolist()
     for each in leaving:
         each.sort(key=lambda port: (-peers[port], port))

@@ -1,10 +1,24 @@
 """Writes what SimAI's ns-3 writes: the times of the rows of an iteration, and one line for each flow."""
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from simulation.network.job import GroupCollective, Job, JobPhase, phases_of
+from simulation.network.job import (
+    FORWARD,
+    INPUT_GRADIENT,
+    SENDS,
+    TRANSFER,
+    WAITS,
+    WEIGHT_GRADIENT,
+    GroupCollective,
+    Job,
+    JobPart,
+    JobPhase,
+)
+
+if TYPE_CHECKING:
+    from simulation.network.routing import Ints  # which needs numpy
 
 GIB = 1 << 30
 FIRST_LINE = (
@@ -15,7 +29,6 @@ COLUMNS = (
     "layer_name,{name},fwd compute,wg compute,ig compute,fwd exposed comm,wg exposed comm,ig exposed comm,"
     "fwd total comm,algbw,busbw,wg total comm,algbw,busbw,ig total comm,algbw,busbw,workload finished at\n"
 )
-FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = range(3)
 _FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0, "AllToAll": 1.0}
 _NONE = ",-nan,0.000000"
 
@@ -29,61 +42,87 @@ class _PhaseTimes(NamedTuple):
     collective: GroupCollective | None
 
 
+class RankTimes(NamedTuple):
+    """What a run found of one rank (ns, -1: not yet).
+
+    By collective: when the rank came to its part and when that ended. `moved` is how long the transfer took that a rank
+    received, by collective; `walked` when it was through its steps, `finished` when what it queued was done, too.
+    """
+
+    begin: Sequence[int]
+    end: Sequence[int]
+    moved: Mapping[int, int]
+    walked: int
+    finished: int
+
+
+class RanksRun(Protocol):
+    """A run of which the times of each rank are known, at whichever level; `finished` are ns by rank."""
+
+    @property
+    def finished(self) -> "Sequence[int] | Ints": ...
+
+    def of_rank(self, rank: int) -> RankTimes:
+        """The times of one rank."""
+
+
 class IterationTimes:
-    """The times of an iteration on rank 0; `begin` and `end` are those of its part of each collective (ns)."""
+    """The times of an iteration on the first rank of a job: the rows of which all phases have ended."""
 
-    def __init__(self, job: Job, begin: Sequence[int], end: Sequence[int], finished_ns: int) -> None:
-        self.job, self.total_us = job, finished_ns / 1000
-        self._begin, self._end, self._finished = begin, end, finished_ns
-        self._issued = self._issue_times()
+    def __init__(self, job: Job, part: JobPart, run: RankTimes, slowness: float = 1.0) -> None:
+        self._run, self._job, self._slowness = run, job, slowness
+        self.total_us = (run.finished if run.finished >= 0 else max([0, *run.end])) / 1000
+        rows: list[dict[int, _PhaseTimes | None]] = [{} for _row in part.rows]
+        self.phases: list[_PhaseTimes] = []
+        self.bubble_us = 0.0
+        for phase in job.phases(part.first):
+            times = None
+            if phase.collective is None or run.end[phase.collective] >= 0:
+                times = self._times(phase, part.rows.start)
+                self.phases.append(times)
+            if phase.part != TRANSFER:
+                rows[phase.row - part.rows.start][phase.part] = times
+        names = (job.names[row] for row in part.rows)
         self.rows = [
-            [self._times(phase) for phase in sorted(phases_of(job, row), key=lambda each: each.part)]
-            for row in range(len(job.names))
+            (name, [times for _part, times in sorted(row.items()) if times])
+            for name, row in zip(names, rows, strict=True)
+            if None not in row.values()
         ]
-        self.compute_us = sum(each.compute for row in self.rows for each in row)
+        self.compute_us = sum(each.compute for _name, row in self.rows for each in row)
 
-    def _issue_times(self) -> dict[int, int]:
-        """When rank 0 came to each collective that does not block, and under -1 to the end of its steps (ns)."""
-        found, now = {}, 0
-        for phase in self.job.phases:
-            now += phase.compute_ns
-            number = phase.collective
-            if number is not None:
-                found[number] = now
-                if phase.blocks:
-                    ended = max(int(self._end[number]), now)
-                    now = ended + (self.job.collectives[number].end_gap_ns if ended > now else 0)
-            now += 1
-        return found | {-1: now}
-
-    def _times(self, phase: JobPhase) -> _PhaseTimes:
-        compute = phase.compute_ns / 1000
+    def _times(self, phase: JobPhase, first_row: int) -> _PhaseTimes:
+        compute = phase.compute_ns * self._slowness / 1000
         if phase.collective is None:
             return _PhaseTimes(compute, 0.0, 0.0, None)
-        collective = self.job.collectives[phase.collective]
-        ended = int(self._end[phase.collective]) + collective.end_gap_ns
-        total = (ended - self._issued[phase.collective]) / 1000
-        if phase.blocks:
+        collective, run = self._job.collectives[phase.collective], self._run
+        asked, ended = run.begin[phase.collective], run.end[phase.collective]
+        if phase.mode == SENDS or (phase.part == TRANSFER and ended <= asked):
+            return _PhaseTimes(compute, 0.0, 0.0, collective)
+        ended += collective.end_gap_ns
+        total = (ended - asked) / 1000
+        if phase.part == TRANSFER:
+            moved = min(total, run.moved[phase.collective] / 1000)
+            self.bubble_us += total - moved
+            return _PhaseTimes(compute, moved, total, collective)
+        if phase.mode == WAITS:
             return _PhaseTimes(compute, total, total, collective)
         # Of those that do not block only the first row's is waited for by the loop itself.
-        waited = max(ended - self._issued[-1], 0) / 1000 if phase.row == 0 else 0.0
-        return _PhaseTimes(compute, waited, total, collective)
+        waits = phase.row == first_row and run.walked >= 0
+        return _PhaseTimes(compute, max(ended - run.walked, 0) / 1000 if waits else 0.0, total, collective)
 
     def exposed_us(self, kind: str) -> float:
         """The exposed time of collectives of a kind of groups."""
-        return sum(
-            each.exposed for row in self.rows for each in row if each.collective and each.collective.kind == kind
-        )
+        return sum(each.exposed for each in self.phases if each.collective and each.collective.kind == kind)
 
     def lines(self, name: str = "test1") -> Iterator[str]:
         """The file *EndToEnd.csv."""
         exposed = self.total_us - self.compute_us
         shown = [self.exposed_us(kind) for kind in ("DP", "DP_EP", "TP", "EP", "PP")]
-        cells = [*shown, 0.0, self.compute_us, exposed]
+        cells = [*shown, self.bubble_us, self.compute_us, exposed]
         yield FIRST_LINE
         yield f"{name}, {''.join(f'{each:.0f} ({self._percent(each)}), ' for each in cells)}{self.total_us:.0f}\n"
         yield COLUMNS.format(name=name)
-        for row_name, row in zip(self.job.names, self.rows, strict=True):
+        for row_name, row in self.rows:
             yield self._row(row_name, name, row)
         yield self._sum(name)
         yield (f"total exposed comm,{exposed:.6f},total comp,{self.compute_us:.6f},total time,{self.total_us:.6f}\n")
@@ -99,9 +138,10 @@ class IterationTimes:
 
     def _sum(self, name: str) -> str:
         order = (FORWARD, WEIGHT_GRADIENT, INPUT_GRADIENT)
-        sums = [sum(row[part].compute for row in self.rows if part < len(row)) for part in order]
-        sums += [sum(row[part].exposed for row in self.rows if part < len(row)) for part in order]
-        totals = [sum(row[part].total for row in self.rows if part < len(row)) for part in order]
+        rows = [row for _name, row in self.rows]
+        sums = [sum(row[part].compute for row in rows if part < len(row)) for part in order]
+        sums += [sum(row[part].exposed for row in rows if part < len(row)) for part in order]
+        totals = [sum(row[part].total for row in rows if part < len(row)) for part in order]
         cells = [f"{each:.6f}" for each in sums] + [f"{each:.6f},NONE,NONE" for each in totals]
         return f"SUM,{name},{','.join(cells)}\n"
 
@@ -125,8 +165,9 @@ def _single(value: float) -> float:
 
 def flow_line(source: int, target: int, sport: int, size: int, start_ns: int, fct_ns: int, ideal_ns: int) -> str:
     """One finished flow as in *fct.txt: addresses, ports, bytes, start, duration, and duration alone in the network."""
-    return f"{_address(source)} {_address(target)} {sport} 100 {size} {start_ns} {fct_ns} {ideal_ns}\n"
+    return f"{address_text(source)} {address_text(target)} {sport} 100 {size} {start_ns} {fct_ns} {ideal_ns}\n"
 
 
-def _address(node: int) -> str:
+def address_text(node: int) -> str:
+    """The address of a node as fct.txt has it."""
     return f"{0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100:08x}"

@@ -1,120 +1,150 @@
-"""Carries out `python -m simulation network`: checks the options, simulates, writes the files, sums up."""
+"""Carries out `python -m simulation network`: simulates what is asked for, writes the files, says how sure it is."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from common.errors import input_problem
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
+from simulation.network import links
+from simulation.network.answer import Sureness, summary
+from simulation.network.engine import EngineCall, EngineRun, environment_of, run_engine, simulator_words
+from simulation.network.fast_forward import FastForward
 from simulation.network.flow_file import FlowFile
-from simulation.network.job import Job
-from simulation.network.packets import PacketRun, simulate
+from simulation.network.measured import measured_faults
+from simulation.network.outcome import NetworkRun
+from simulation.network.packets import Network, network_of, simulate
+from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.routing import ports_of, routes_of
-from simulation.network.tables import IterationTimes
-from simulation.topology.fabric import Fabric
+from simulation.network.row_files import RowFiles
+from simulation.network.trace import write_trace
 
-STABLE = 0.005  # a makespan that a shuffled start order changes by less is one number, not a band
+PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how sure the result is."""
     request = read_request(arguments)
-    _check_routes(request.job, request.fabric, request.topology)
-    flows = FlowFile(Path(f"{request.prefix}fct.txt"), request.fabric, request.wishes.conf)
-    found = simulate(request.fabric, request.job, request.wishes, flows.write)
+    call = _engine_call(arguments, request) if arguments.engine else None
+    network = _network(request)
+    healthy = None
+    if arguments.what_if:
+        faults = measured_faults(arguments.what_if, request.fabric)
+        healthy = _run(request, network)
+        slowness = {**request.wishes.slowness}
+        for rank, factor in faults.slowness.items():
+            slowness[rank] = slowness.get(rank, 1.0) * factor
+        wishes = request.wishes._replace(slowness=slowness)
+        request = request._replace(fabric=faults.fabric, wishes=wishes, notes=request.notes + faults.notes)
+        network = _network(request)
+    theirs = run_engine(call) if call else None
+    found, files = _written(request, network, arguments.trace)
+    others = _others(request, network) if found.complete else []
+    page = Path(f"{request.prefix}network.html")
+    sure = Sureness(found, others, request.seeds)
+    answer = summary(request, found, sure, [*files, page])
+    if healthy and found.complete:
+        answer = _compared(answer, found, healthy)
+    answer = _beside(answer, found, theirs) if theirs else answer
+    write_whole(page, [html(request, found, sure.makespans, answer.text).encode()])
+    return answer
+
+
+def _network(request: NetworkRequest) -> Network:
+    network = network_of(request.fabric, request.wishes.conf)
+    _check_routes(request, network)
+    return network
+
+
+def _written(request: NetworkRequest, network: Network, trace: Path | None) -> tuple[NetworkRun, list[Path]]:
+    """The run, and the files that it left."""
+    flows = FlowFile(Path(f"{request.prefix}fct.txt"), network)
+    rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
+    busy = Path(f"{request.prefix}links.csv")
+
+    def write(run: NetworkRun) -> None:
+        flows.write(run)
+        rows.write(run)
+
+    found = _run(request, network, write)
     flows.close()
-    files = [str(flows.path)]
-    if found.complete:
-        times = IterationTimes(request.job, found.part_begin.tolist(), found.part_end.tolist(), int(found.finished[0]))
-        write_whole(Path(f"{request.prefix}EndToEnd.csv"), (line.encode() for line in times.lines()))
-        files.append(f"{request.prefix}EndToEnd.csv")
-    others = _others(request, found) if found.complete else []
-    return _summary(request, found, others, files)
+    files = [flows.path, *rows.paths]
+    if not request.fast_forward:
+        write_whole(busy, (line.encode() for line in links.table(request.fabric, found)))
+        files.append(busy)
+    if trace:
+        write_trace(trace, request, found)
+        files.append(trace)
+    return found, files
 
 
-def _others(request: NetworkRequest, found: PacketRun) -> list[float]:
-    """The makespans (us) of shuffled orders: of `--seeds`, else of one probe, which says whether there is a band."""
+def _others(request: NetworkRequest, network: Network) -> list[NetworkRun]:
+    """The runs of shuffled orders: of `--seeds`, else of the probes."""
     if request.wishes.seed:
         return []
-    seeds = range(1, 1 + (request.seeds or 1))
-    runs = (simulate(request.fabric, request.job, request.wishes._replace(seed=seed)) for seed in seeds)
-    return [makespan_us(each) for each in runs]
+    seeds = range(1, 1 + (request.seeds or PROBES))
+    return [_run(request._replace(wishes=request.wishes._replace(seed=seed)), network) for seed in seeds]
 
 
-def makespan_us(run: PacketRun) -> float:
-    """From the start of the first flow to the end of the last one."""
-    return float(run.end.max() - run.start.min()) / 1000 if len(run.end) else 0.0
+def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
+    if not request.fast_forward:
+        return simulate(network, request.job, request.wishes, write)
+    found = FastForward(network, request.job, request.wishes).run()
+    if write:
+        write(found)
+    return found
 
 
-def _check_routes(job: Job, fabric: Fabric, path: Path) -> None:
+def _compared(answer: Summary, found: NetworkRun, healthy: NetworkRun) -> Summary:
+    """The summary with what the faults cost."""
+    with_faults, without = found.iteration_us, healthy.iteration_us
+    percent = 100 * (with_faults / without - 1) if without else 0.0
+    data: dict[str, JsonValue] = {**answer.data}
+    data["what_if"] = {"healthy_us": without, "with_faults_us": with_faults, "cost_percent": round(percent, 3)}
+    cost = f"without these faults {without:.3f} us, with them {with_faults:.3f} us: they cost the job {percent:+.2f} %"
+    return answer._replace(text=f"{answer.text}\n{cost}", data=data)
+
+
+def _engine_call(arguments: argparse.Namespace, request: NetworkRequest) -> EngineCall:
+    nvls = arguments.algorithm == "nvls"
+    environment = environment_of(arguments.send_lat, nvls=nvls, pxn=arguments.pxn)
+    words = simulator_words(arguments.simulator)
+    return EngineCall(words, Path(arguments.workload[0]), request.topology, arguments.conf, environment)
+
+
+def _beside(answer: Summary, found: NetworkRun, theirs: EngineRun) -> Summary:
+    """The summary with SimAI's figures beside ours; it failed where SimAI's table is empty, too."""
+    ends = found.rank_ends - found.first_start
+    ours = (found.makespan_us, float(ends.mean()) / 1000, float(ends[0]) / 1000) if len(ends) else (0.0, 0.0, 0.0)
+    rows = zip(
+        ("makespan", "mean over ranks", "rank 0"),
+        (theirs.makespan_us, theirs.mean_us, theirs.rank_0_us),
+        ours,
+        strict=True,
+    )
+    lines = [f"SimAI_simulator: {counted(theirs.flows, 'flow')} in {theirs.seconds:.2f} s"]
+    if not theirs.complete:
+        lines.append("SimAI_simulator did not complete: the table that it wrote has no total time")
+    lines += [
+        f"{name}: SimAI {its:.3f} us, ours {own:.3f} us ({100 * (own / its - 1) if its else 0:+.2f} %)"
+        for name, its, own in rows
+    ]
+    data: dict[str, JsonValue] = {**answer.data, "simai": {**theirs._asdict(), "complete": theirs.complete}}
+    return Summary("\n".join([answer.text, *lines]), data, failed=answer.failed or not theirs.complete)
+
+
+def _check_routes(request: NetworkRequest, network: Network) -> None:
     """Every flow has a way; the first that has none is named."""
-    routes = routes_of(fabric, ports_of(fabric))
+    schedules = {id(each): each for collective in request.job.collectives for each in collective.schedules}
     ends = {
         (train.source, target)
-        for collective in job.collectives
-        for schedule in collective.schedules
+        for schedule in schedules.values()
         for source in schedule.sources
         for train in schedule.trains(source)
         for target in ((train.targets,) if isinstance(train.targets, int) else train.targets)
     }
     for source, target in sorted(ends):
-        if not routes.counts[source, target]:
-            raise input_problem(str(path), None, f"GPU {source} does not reach GPU {target}: GPUs do not forward")
-
-
-def _summary(request: NetworkRequest, found: PacketRun, others: list[float], files: list[str]) -> Summary:
-    ended = int((found.end >= 0).sum())
-    first = int(found.start[found.start >= 0].min()) if ended else 0
-    data: dict[str, JsonValue] = {
-        "files": files,
-        "complete": found.complete,
-        "flows": len(found.end),
-        "flows_completed": ended,
-        "marks": found.marks,
-        "rate_decreases": found.rate_decreases,
-        "pauses": found.pauses,
-        "lost_packets": found.lost,
-        "retransmissions": found.resent,
-        "deepest_queue_bytes": found.deepest_bytes,
-        "events": found.events,
-        "seconds": round(found.seconds, 3),
-    }
-    lines = [
-        f"{' and '.join(files)}: {counted(len(found.end), 'flow')}, {found.events} events in {found.seconds:.2f} s"
-    ]
-    lines += request.notes
-    if not found.complete:
-        lines.append(f"did not complete: {ended} of {len(found.end)} flows ended")
-        return Summary("\n".join(lines), data, failed=True)
-    ends = found.rank_ends
-    makespan = makespan_us(found)
-    mean = float(ends.mean() - first) / 1000 if len(ends) else 0.0
-    zero = float(found.finished[0]) / 1000
-    data |= {"makespan_us": makespan, "mean_over_ranks_us": mean, "iteration_of_rank_0_us": zero}
-    lines.append(f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; iteration of rank 0 {zero:.3f} us")
-    lines.append(
-        f"ECN marks {found.marks}, pauses {found.pauses}, lost packets {found.lost}, sent again {found.resent}, "
-        f"deepest queue {found.deepest_bytes} bytes"
-    )
-    lines += _band(makespan, others, request.seeds, data)
-    return Summary("\n".join(lines), data)
-
-
-def _band(makespan: float, others: list[float], seeds: int, data: dict[str, JsonValue]) -> list[str]:
-    """Whether the order of simultaneous starts changes the result, and by how much."""
-    if not others or not makespan:
-        return []
-    every = sorted([makespan, *others])
-    spread = every[-1] / every[0] - 1
-    data |= {"stable": spread < STABLE, "makespans_us": every}
-    if spread < STABLE:
-        return [f"stable: another order of simultaneous starts changes it by {100 * spread:.2f} %"]
-    typical = median(every)
-    data |= {"median_us": typical}
-    band = (
-        f"{every[0]:.3f} to {every[-1]:.3f} us, median {typical:.3f} us over {counted(len(every), 'order')} of starts"
-    )
-    text = f"unstable: {band}; typical is {100 * (typical / every[0] - 1):.1f} % above the best case"
-    return [text if seeds else f"{text}; --seeds 8 gives the band"]
+        if not network.routes.counts[source, target]:
+            what = f"GPU {source} does not reach GPU {target}: GPUs do not forward"
+            raise input_problem(str(request.topology), None, what)

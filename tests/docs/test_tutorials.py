@@ -23,9 +23,10 @@ def test_the_first_run(tmp_path: Path) -> None:
     follow("first-run", tmp_path, said)
 
 
-def test_describe_and_simulate(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["describe-and-simulate", "slow-leaf"])
+def test_a_tutorial_without_hosts(page: str, tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-    follow("describe-and-simulate", tmp_path)
+    follow(page, tmp_path)
 
 
 @pytest.mark.parametrize("page", sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md")))

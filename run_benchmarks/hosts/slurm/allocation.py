@@ -15,7 +15,7 @@ from run_benchmarks.hosts.slurm.client import CANCEL_SECONDS, SlurmError, call
 from run_benchmarks.hosts.slurm.jobs import Job
 from run_benchmarks.hosts.slurm.node_names import count_of, expanded
 from run_benchmarks.hosts.slurm.nodes import states_of
-from run_benchmarks.hosts.slurm.script import Request, batch_script
+from run_benchmarks.hosts.slurm.script import Request, Surroundings, batch_script
 
 QUERY_SECONDS = 5.0  # between two queries of the same controller
 FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
@@ -36,11 +36,13 @@ class Allocation:
     Attributes:
         number: its job id.
         is_ours: whether this run asked for it, and gives it back; not one in which run.py itself runs.
-        on_end: called once with the job as soon as it is known to be over, before anybody else learns of it.
+        surroundings: what the commands of its steps run in.
+        on_end: called with the job as soon as it is known to have lost its nodes, before anybody else learns of it.
     """
 
     number: str
     is_ours: bool
+    surroundings: Surroundings = field(default_factory=Surroundings)
     on_end: Callable[[Job], None] = lambda _: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: float = float("-inf")
@@ -57,7 +59,7 @@ class Allocation:
             return self._job
 
     def _ask(self) -> None:
-        was_over = self._job is not None and self._job.is_over
+        was_gone = self._job is None or self._job.has_no_nodes
         try:
             call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
@@ -67,13 +69,13 @@ class Allocation:
             self._asked = time.monotonic()
         if found is not None:
             self._job = found
-            if found.is_over and not was_over and not self._is_given_back:
+            if found.has_no_nodes and not was_gone and not self._is_given_back:
                 self.on_end(found)
 
     def over(self, host: str) -> str:
         """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
         job = self.job()
-        if job is None or not job.is_over:
+        if job is None or not job.has_no_nodes:
             return ""
         if job.state not in jobs.FAILED_NODE:
             return job.end_in_words

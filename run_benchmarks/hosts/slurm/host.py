@@ -29,7 +29,7 @@ from run_benchmarks.hosts.login_shell import BEGIN, OWN_CLOCK_SECONDS, Beginning
 from run_benchmarks.hosts.outages import OutOfReachError
 from run_benchmarks.hosts.slurm.allocation import Allocation
 from run_benchmarks.hosts.slurm.client import SlurmError, environment
-from run_benchmarks.hosts.slurm.script import step_argv
+from run_benchmarks.hosts.slurm.script import Surroundings, step_argv
 
 # Arguments: seconds after which the node itself kills the command, then the command.
 WRAPPER = (
@@ -39,7 +39,8 @@ WRAPPER = (
 ENDED = re.compile(r"__clusterdyno_ended (\d{1,3})\n")
 CONNECT_SECONDS = 60.0  # a step that waits for slurmctld or slurmd
 STEP_END_SECONDS = 3.0  # for an srun that was told to end its step
-SAID_LINES = 5
+SAID_LINES, MAX_SAID_BYTES = 5, 1 << 16
+READY, MAX_LINE = b"ready", 1 << 12
 
 
 class JobOverError(OutOfReachError):
@@ -81,7 +82,10 @@ class SlurmHost:
             ConnectError: no step can be started.
             JobOverError: the job is over.
         """
+        folders = self._allocation.surroundings.folders
         try:
+            if folders and not self._is_connected:
+                self._run(["mkdir", "-p", *folders], Surroundings(), deadline=CONNECT_SECONDS)
             self.run(["true"], deadline=CONNECT_SECONDS)
         except JobOverError:
             raise
@@ -103,14 +107,28 @@ class SlurmHost:
         cancel: threading.Event | None = None,
     ) -> Completed:
         """See Host.run."""
+        inside = self._allocation.surroundings
+        return self._run(argv, inside, deadline=deadline, stdin=stdin, on_stdout=on_stdout, check=check, cancel=cancel)
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        inside: Surroundings,
+        *,
+        deadline: float,
+        stdin: IO[bytes] | None = None,
+        on_stdout: Callable[[bytes], None] | None = None,
+        check: bool = True,
+        cancel: threading.Event | None = None,
+    ) -> Completed:
         out = Capture()
         begun = Beginning(on_stdout or out.add)
         own_seconds = str(math.ceil(deadline) + OWN_CLOCK_SECONDS)
         step = step_argv(
             self._allocation.number,
             self.name,
-            ["sh", "-c", WRAPPER, "sh", own_seconds, *argv],
-            options=() if stdin is not None else ("--input=none",),
+            [*inside.prefix, "sh", "-c", WRAPPER, "sh", own_seconds, *argv],
+            options=inside.options if stdin is not None else (*inside.options, "--input=none"),
         )
         try:
             done = self._local.run(
@@ -142,7 +160,7 @@ class SlurmHost:
     def hold_step(self, argv: Sequence[str], stdin: bytes, *, seconds: float, options: Sequence[str] = ()) -> None:
         """Start a step with all processors of the job on this node, which outlives this call and this process.
 
-        Returns once it has written a first line, which must be "ready".
+        Returns once it has written the line "ready".
 
         Raises:
             LinkLostError: it did not within `seconds`.
@@ -151,7 +169,9 @@ class SlurmHost:
             cpus = self._allocation.cpus(self.name)
         except SlurmError as error:
             raise LinkLostError(self.name, str(error)) from error
-        step = step_argv(self._allocation.number, self.name, argv, cpus=cpus, options=options)
+        inside = self._allocation.surroundings
+        words, options = [*inside.prefix, *argv], (*inside.options, *options)
+        step = step_argv(self._allocation.number, self.name, words, cpus=cpus, options=options)
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
             given.write(stdin)
             given.seek(0)
@@ -163,15 +183,17 @@ class SlurmHost:
                 watchdog = threading.Timer(seconds, _terminate, [process])
                 watchdog.daemon = True
                 watchdog.start()
-                line = stdout.readline()
+                line = b""
+                while (line := stdout.readline(MAX_LINE)) and line.strip() != READY:
+                    pass  # of a login shell's start files
                 watchdog.cancel()
-            if line.strip() == b"ready":
+            if line.strip() == READY:
                 threading.Thread(target=process.wait, name=f"step-{self.name}", daemon=True).start()
                 return
             _terminate(process)
             self._check_job(None)
             said.seek(0)
-            why = tail(line.decode(errors="replace") + said.read().decode(errors="replace"), SAID_LINES)
+            why = tail(said.read(MAX_SAID_BYTES).decode(errors="replace"), SAID_LINES)
             raise LinkLostError(self.name, f"its step did not begin within {seconds:g} s: {why or 'it said nothing'}")
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:

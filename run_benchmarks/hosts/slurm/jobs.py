@@ -86,6 +86,11 @@ class Job:
         return self.state not in WAITING | ACTIVE
 
     @property
+    def has_no_nodes(self) -> bool:
+        """Whether what had nodes has none any more: it is over, or Slurm put it back into the queue."""
+        return self.is_over or self.is_waiting
+
+    @property
     def never_begins(self) -> bool:
         """Whether it waits for what does not come by itself."""
         return self.is_waiting and self.reason.strip("()").startswith(NEVER_BEGINS)
@@ -93,7 +98,9 @@ class Job:
     @property
     def end_in_words(self) -> str:
         """How it ended, in words that name Slurm's."""
-        reason = f", {self.reason}" if self.reason and self.reason != self.state.title() else ""
+        reason = f", {self.reason}" if self.reason else ""
+        if self.is_waiting:
+            return f"Slurm put job {self.id} back into the queue ({self.state}{reason})"
         return f"Slurm's job {self.id} is over: {ENDS.get(self.state, 'it ends')} ({self.state}{reason})"
 
 

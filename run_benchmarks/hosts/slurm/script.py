@@ -47,6 +47,42 @@ class Request:
         return (*ours, "--no-requeue", "--output=/dev/null", "--error=/dev/null", "--chdir=/", *self.options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the command of every step runs in: a container, or a shell that was set up.
+
+    Attributes:
+        options: of srun.
+        prefix: words before the command.
+        folders: of the node that must be there first.
+    """
+
+    options: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+def surroundings(
+    *, folders: Sequence[str], setup: str | None, pyxis_image: str | None, apptainer_image: str | None
+) -> Surroundings:
+    """A shell that runs `setup` first, and a container of an image that sees `folders` under their own paths.
+
+    pyxis makes the container once on each node, and steps enter it by its name.
+    """
+    options: tuple[str, ...] = ()
+    prefix: tuple[str, ...] = ()
+    if setup is not None:
+        prefix = ("bash", "-lc", f'{setup}\nexec "$@"', "bash")
+    if pyxis_image is not None:
+        mounts = ",".join(f"{folder}:{folder}" for folder in folders)
+        named = ("--container-name=clusterdyno", "--container-workdir=/")
+        options = (f"--container-image={pyxis_image}", f"--container-mounts={mounts}", *named)
+    if apptainer_image is not None:
+        prefix = (*prefix, "apptainer", "exec", "--pwd=/", f"--bind={','.join(folders)}", apptainer_image)
+    is_contained = pyxis_image is not None or apptainer_image is not None
+    return Surroundings(options=options, prefix=prefix, folders=tuple(folders) if is_contained else ())
+
+
 def batch_script(request: Request) -> str:
     """The script that sbatch receives."""
     lines = [f"#SBATCH {shlex.quote(word)}" for word in request.words]

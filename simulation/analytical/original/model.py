@@ -6,6 +6,7 @@ from simulation.analytical.machine import Question
 from simulation.analytical.original.arithmetic import KIBI3, WRAP, decimals, float32, quotient, unsigned, whole
 from simulation.analytical.original.bandwidth import bus, reach, share
 from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
+from simulation.analytical.workload import Cells
 from workloads.formats.simai_text import (  # fmt: skip
     ALLGATHER,
     ALLREDUCE,
@@ -19,6 +20,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     SIMAI_SUFFIXES,
     TP,
     LayerPhase,
+    Row,
     parse_row,
 )
 
@@ -38,9 +40,9 @@ class OriginalModel:
         self._busbw = busbw
         self.meaningless = False
 
-    def row(self, rest: bytes) -> RowTime:
+    def row(self, rest: Cells) -> RowTime:
         """See Model."""
-        row = parse_row(rest, SIMAI_SUFFIXES, lenient=True)
+        row = _phases(rest)
         overlaps = self._question.overlaps
         in_ep = row.forward.group == EP
         layer_overlap, bucket = (overlaps.ep, EP) if in_ep else (overlaps.tp, TP)
@@ -62,11 +64,11 @@ class OriginalModel:
         total = totals.computation + totals.exposed_all + bubble + pipeline
         return Overview(totals.exposed, pipeline, bubble, totals.computation, totals.exposed_all, total)
 
-    def explain(self, rest: bytes) -> dict[str, JsonValue]:
+    def explain(self, rest: Cells) -> dict[str, JsonValue]:
         """See Model."""
         return {
             name: self._explained(phase, at == 2)
-            for at, (name, phase) in enumerate(zip(PHASES, parse_row(rest, SIMAI_SUFFIXES, lenient=True), strict=True))
+            for at, (name, phase) in enumerate(zip(PHASES, _phases(rest), strict=True))
         }
 
     def _explained(self, phase: LayerPhase, weight: bool) -> dict[str, JsonValue]:
@@ -158,3 +160,8 @@ class OriginalModel:
         transfers = 2 * division.vpp * division.ga
         sent = unsigned(transfers * quotient(division.pp_comm / KIBI3, divisor) * 1e9 / 1000)
         return unsigned(float32(float32(sent) * float32(1 - overlap)))
+
+
+def _phases(cells: Cells) -> Row:
+    """As the original reads a text; it reads nothing else."""
+    return parse_row(cells, SIMAI_SUFFIXES, lenient=True) if isinstance(cells, bytes) else cells

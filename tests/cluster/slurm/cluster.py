@@ -39,6 +39,7 @@ PROGRAMS = {
 START_SECONDS, STOP_SECONDS = 30.0, 20.0
 MUNGE_KEY = "/etc/munge/clusterdyno.key"
 KEY_BYTES = 128
+OTHER_USER = "nobody"
 
 
 def missing() -> list[str]:
@@ -51,7 +52,7 @@ def missing() -> list[str]:
 
 class SlurmCluster:
     """`n` hosts, node1 to node<n>, of files.CPUS and files.MEMORY_MB each; partitions `main` and, of lower priority,
-    `low`. Root may submit.
+    `low`. Root and OTHER_USER may submit.
     """
 
     def __init__(self, n: int, folder: Path) -> None:
@@ -155,6 +156,7 @@ class SlurmCluster:
         self.call([*manage, "cluster", "bed"])
         self.call([*manage, "account", "bench", "Description=bench"])
         self.call([*manage, "user", "root", "Account=bench"])
+        self.call([*manage, "user", OTHER_USER, "Account=bench"])
 
     def boot_node(self, host: ClusterHost) -> None:
         """Start munged and slurmd on a host that is switched on, also again after host.kill() and bed.boot()."""
@@ -183,9 +185,16 @@ class SlurmCluster:
         self.call(argv)
         return self.call(["squeue", "--noheader", "--name=held", "--format=%i"]).split()[-1]
 
+    def submit_as_other(self, name: str) -> str:
+        """The id of a job of OTHER_USER with that name, which waits for both nodes or holds them."""
+        job = ["sbatch", "--parsable", f"--job-name={name}", "--nodes=2", "--exclusive", "--output=/dev/null"]
+        user = ["setpriv", f"--reuid={OTHER_USER}", "--regid=65534", "--clear-groups", "env", "--chdir=/"]
+        return self.call([*user, *job, "--chdir=/", "--wrap=sleep 600"]).strip()
+
     def cancel_all(self) -> None:
         """End all jobs, and wait until the hosts take others."""
-        self.call(["scancel", "--user=root"])
+        for user in ("root", OTHER_USER):
+            self.call(["scancel", f"--user={user}"])
         _wait(lambda: not self.call(["squeue", "--noheader"]).strip(), "the end of all jobs")
 
     def down(self) -> None:

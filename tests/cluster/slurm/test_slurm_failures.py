@@ -38,6 +38,14 @@ def on_its_own(tmp_path: Path, root: Path) -> Iterator[SlurmController]:
         made.end()
 
 
+def test_two_nodes_train_over_gloo(controller: SlurmController) -> None:
+    train: dict[str, object] = {"model": "llama", "framework": "pytorch", "config": "config_CPUx1x2"}
+    steps = {"max_steps": 4, "target_loss": None}
+    controller.configure_test({"train": {**train, "nnodes": 2, "nproc": 1, "overrides": steps}})
+    record = controller.call().round_record("train")
+    assert record["verdict"] == "pass" and record["world_size"] == 2 and record["metrics"], record
+
+
 def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmController) -> None:
     cluster, dying = controller.cluster, controller.cluster.hosts[1]
     process = controller.start()
@@ -64,6 +72,17 @@ def test_a_preempted_job_aborts_the_round(controller: SlurmController) -> None:
     controller.cluster.allocate(2, "--partition=main")
     record = controller.finish(process).round_record("one")
     assert record["verdict"] == "aborted" and "took its nodes (PREEMPTED" in record["reason"], record
+
+
+def test_a_requeued_job_aborts_the_round_and_leaves_the_queue(controller: SlurmController) -> None:
+    controller.configure_cluster(SLURM_OPTIONS=["--requeue"])
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (job,) = controller.jobs()
+    controller.cluster.call(["scontrol", "requeue", job])
+    record = controller.finish(process).round_record("one")
+    assert record["verdict"] == "aborted" and record["reason"].startswith(f"Slurm put job {job} back"), record
+    assert controller.jobs() == []
 
 
 def test_a_round_ends_before_the_allocation_does_and_is_collected(controller: SlurmController) -> None:

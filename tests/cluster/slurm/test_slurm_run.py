@@ -43,18 +43,38 @@ def test_a_run_submits_a_job_uses_its_nodes_and_gives_them_back(controller: Slur
     assert sorted(step[1:] for step in steps) == [[str(CPUS), "1", "node1"], [str(CPUS), "1", "node2"]]
 
 
-def test_inside_an_allocation_that_one_is_used_and_stays(controller: SlurmController) -> None:
+def test_inside_an_allocation_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
     job = controller.cluster.allocate(2)
     controller.allocation = job
-    controller.configure_test({"two": {**CASE, "nnodes": 1}})
-    controller.configure_cluster(HOSTS="node2")
+    breaks = {"model": "faulty", "overrides": {"fault": "exit", "rank": 1, "steps": 4, "after": 2}}
+    controller.configure_test({"breaks": {**CASE, **breaks}})
+    controller.configure_cluster(HOSTS="node[1-2]")
     answer = controller.call()
-    assert answer.exit_code == 0, answer.output
-    assert [node["host"] for node in answer.round_record("two")["nodes"]] == ["node2"]
+    assert answer.exit_code == 1, answer.output
+    first = answer.round_record("breaks")["first_failure"]
+    assert (first["host"], first["rank"], first["exit_code"]) == ("node2", 1, 7), first
     controller.configure_cluster(HOSTS="node[2-3]")
-    missing = controller.call()
+    missing = controller.call("check")
     assert missing.exit_code == 3 and f"job {job} has node[1-2], without node3" in missing.output
     assert controller.jobs() == [job]
+
+
+def test_clean_ends_the_job_of_a_killed_controller_and_leaves_another_user_s_of_that_name(
+    controller: SlurmController,
+) -> None:
+    controller.configure_test({"one": WAITING})
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (job,) = controller.jobs()
+    process.kill()
+    process.communicate(timeout=60)
+    run = controller.newest_run()
+    assert run is not None
+    name = controller.cluster.call(["squeue", "--noheader", f"--jobs={job}", "--format=%j"]).strip()
+    other = controller.cluster.submit_as_other(name)
+    answer = controller.call("clean", run.name)
+    assert answer.exit_code == 0 and "one/round1/node1_noderank0.workload" in answer.output, answer.output
+    assert controller.jobs() == [other]
 
 
 def test_a_killed_controller_s_round_is_taken_over_in_its_job(controller: SlurmController) -> None:

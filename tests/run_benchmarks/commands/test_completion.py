@@ -1,4 +1,4 @@
-"""`run.py completion`, judged by bash itself."""
+"""`completion` of run.py and of the other programs, judged by bash itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from run_benchmarks.commands import cli
+from simulation import cli as simulation
+from workloads import cli as workloads
 
 # What bash offers for a command line whose last word is being typed.
 ASK = """
@@ -22,9 +24,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture(scope="module")
 def script() -> str:
+    """The scripts of all programs, as a shell loads them one after the other."""
     answer = CliRunner().invoke(cli.app, ["completion"])
     assert answer.exit_code == 0, answer
-    return answer.stdout
+    return "\n".join([answer.stdout, workloads.PROGRAM.completion(), simulation.PROGRAM.completion()])
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
@@ -39,6 +42,13 @@ def script() -> str:
         (["run.py", "import-flagperf", "--o"], ["--output", "--overwrite"]),
         (["run.py", "stop", "--n"], ["--now"]),
         (["other.py", "p"], [""]),
+        (["-m", "workloads", "gen"], ["generate"]),
+        (["-m", "workloads", "generate", "--world"], ["--world_size"]),
+        (["-m", "workloads", "compute", "lo"], ["look-up"]),
+        (["-m", "workloads", "compute", "fill", "--dev"], ["--device"]),
+        (["-m", "simulation", "topology", "--gpu_p"], ["--gpu_per_server"]),
+        (["-m", "simulation", "topology", "sh"], ["show"]),
+        (["-m", "json.tool", "s"], [""]),
     ],
 )
 def test_what_bash_offers(words: list[str], offered: list[str], script: str) -> None:
@@ -50,5 +60,6 @@ def test_what_bash_offers(words: list[str], offered: list[str], script: str) -> 
 def test_every_command_and_run_is_offered(script: str) -> None:
     for name in ("run", "check", "resume", "verify", "list", "completion"):
         assert f'        "{name}") words="' in script
-    of_a_run = ("resume", "collect", "status", "attach", "stop", "clean", "verify", "drain", "undrain")
+    of_a_run = ["resume", "collect", "status", "attach", "stop", "clean", "verify", "drain", "undrain", "report"]
+    of_a_run += ["show", "export", "bundle"]
     assert script.count("/result/'run*'") == len(of_a_run)

@@ -204,4 +204,4 @@ def test_a_bad_nic_is_named_from_the_scan_to_the_drain_list(tmp_path: Path, capl
     assert f"; seen there: {errors}; {narrow}" in caplog.text
     run = run_record({}).model_copy(update={"cases": [case()], "drain": [drained]})
     page = write_report(tmp_path, run, [record]).read_text()
-    assert f"seen there: {errors}" in page and drained.reasons[0] in page
+    assert f"seen there: {errors}" in page and drained.evidence[0].evidence in page

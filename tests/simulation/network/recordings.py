@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulation.network import command
-from simulation.network.packets import PacketRun, simulate
+from simulation.network.outcome import NetworkRun
+from simulation.network.packets import network_of, simulate
 from simulation.network.request import NetworkRequest, read_request
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "simulation" / "ns3"
@@ -35,6 +36,7 @@ class Recording(TypedDict):
     max_rtt_ns: int | None
     csv: str
     flows: int
+    makespans_us: list[float]
 
 
 class Times(NamedTuple):
@@ -82,21 +84,27 @@ def arguments(recording: Recording, folder: Path, *more: str) -> list[str]:
     return [*words, *more]
 
 
-def request(words: list[str]) -> NetworkRequest:
-    """The checked request of a command line in the dialect of SimAI."""
+def request(words: list[str], dialect: str = "simai") -> NetworkRequest:
+    """The checked request of a command line."""
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    parser.set_defaults(dialect="simai", output=None)
+    parser.set_defaults(dialect=dialect, output=None)
     return read_request(parser.parse_args(words))
 
 
-def ours(recording: Recording, folder: Path, seed: int = 0) -> PacketRun:
+def ours(recording: Recording, folder: Path, seed: int = 0) -> NetworkRun:
     """Our run of the same command."""
     found = request(arguments(recording, folder))
-    return simulate(found.fabric, found.job, found.wishes._replace(seed=seed))
+    return simulated(found, seed)
 
 
-def times_of(run: PacketRun) -> Times:
+def simulated(found: NetworkRequest, seed: int = 0) -> NetworkRun:
+    """The packet-level run of a request."""
+    network = network_of(found.fabric, found.wishes.conf)
+    return simulate(network, found.job, found.wishes._replace(seed=seed))
+
+
+def times_of(run: NetworkRun) -> Times:
     """What is compared, of our run."""
     return _times(run.source, run.target, run.start, run.end)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
+from simulation.network import event_heap
 from tests.simulation.network.recordings import DATA
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
@@ -45,7 +46,7 @@ def test_a_wrong_option_is_named(
     ("text", "message"),
     [
         (HEADER.replace("all_gpus: 8", "all_gpus: 64") + ROW, "has 8 GPUs"),
-        (HEADER.replace("pp: 1", "pp: 2") + ROW, "stages are not simulated yet"),
+        (HEADER.replace("pp: 1", "pp: 2").replace("8 ep", "4 ep") + ROW, "pp_comm: 0"),
         (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_PP"), "PP: has no flows"),
         (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "'SCATTER' is none of"),
         (HEADER + "L -1 1000\n", "fields where 12 are expected"),
@@ -82,3 +83,10 @@ def test_ranks_that_cannot_reach_one_another_are_named(tmp_path: Path, capsys: p
     apart.write_text("4 2 0 2 2 A100\n2 3\n0 2 100Gbps 0.0005ms 0\n1 3 100Gbps 0.0005ms 0\n", encoding="utf-8")
     error = refused(["-n", str(apart), "--op", "AllToAll", "--size", "1M"], tmp_path, capsys)
     assert "GPU 0 does not reach GPU 1" in error
+
+
+def test_what_is_compiled_is_compiled_again_when_its_modules_change() -> None:
+    """The folder of the compiled code is named for the modules that have some; numba looks at a caller's file alone."""
+    folder = Path(event_heap.__file__).parent
+    compiled = {path.stem for path in folder.glob("*.py") if "@jit" in path.read_text(encoding="utf-8")}
+    assert compiled | {"packet_state"} == set(event_heap.SOURCES)

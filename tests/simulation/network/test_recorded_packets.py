@@ -10,11 +10,22 @@ import numpy as np
 import pytest
 
 from simulation.cli import main
-from simulation.network.packets import PacketRun, simulate
+from simulation.network.outcome import NetworkRun
 from simulation.network.routing import ports_of, routes_of, window_bytes
 from simulation.network.tables import IterationTimes
 from simulation.topology.reading import read
-from tests.simulation.network.recordings import DATA, Times, arguments, ours, recorded, recordings, request, times_of
+from tests.simulation.network.recordings import (
+    DATA,
+    Recording,
+    Times,
+    arguments,
+    ours,
+    recorded,
+    recordings,
+    request,
+    simulated,
+    times_of,
+)
 
 SEEDS = range(8)
 # Every flow takes as long as in ns-3, to the nanosecond, and the table of the rows is the same, byte for byte.
@@ -94,7 +105,7 @@ def test_a_stable_collective_is_ns3s_to_the_nanosecond(name: str, tmp_path: Path
     run = ours(recording, tmp_path)
     assert times_of(run).counted == recorded(name).counted
     job = request(arguments(recording, tmp_path)).job
-    table = "".join(IterationTimes(job, run.part_begin.tolist(), run.part_end.tolist(), int(run.finished[0])).lines())
+    table = "".join(IterationTimes(job, job.parts[0], run.of_rank(0)).lines())
     assert table == recording["csv"]
 
 
@@ -129,10 +140,11 @@ def test_means_over_seeds_are_within_the_bar(name: str, tmp_path: Path) -> None:
     durations = float(np.mean([each.durations.mean() for each in found]))
     assert abs(off(durations, float(wanted.durations.mean()))) < bar_of_flows
     _check_counts(name, runs)
-    _check_band([each.makespan for each in found], wanted)
+    if (OTHERS | SLOWER_OTHERS)[name] in ("nearly stable", "asymmetric", "unstable"):
+        _check_band(recording, [each.makespan / 1000 for each in found], wanted)
 
 
-def _check_counts(name: str, runs: list[PacketRun]) -> None:
+def _check_counts(name: str, runs: list[NetworkRun]) -> None:
     recording = recordings()[name]
     if recording["marks"] >= 100:
         assert 1 / 1.3 < np.mean([run.marks for run in runs]) / recording["marks"] < 1.3
@@ -141,10 +153,10 @@ def _check_counts(name: str, runs: list[PacketRun]) -> None:
     assert not recording["nacks"] or any(run.resent for run in runs)
 
 
-def _check_band(makespans: list[float], wanted: Times) -> None:
-    """ns-3's makespan, itself one draw, is in the band of ours, 3 percent wider, or at most a sixth from its middle."""
-    low, high = 0.97 * min(makespans), 1.03 * max(makespans)
-    assert low <= wanted.makespan <= high or abs(off(float(np.median(makespans)), wanted.makespan)) < 17
+def _check_band(recording: Recording, makespans: list[float], wanted: Times) -> None:
+    """The band of ns-3's makespans over its repeats and ours, each 3 percent wider, meet."""
+    theirs = recording["makespans_us"] or [wanted.makespan / 1000]
+    assert 0.97 * min(makespans) <= 1.03 * max(theirs) and 0.97 * min(theirs) <= 1.03 * max(makespans)
 
 
 def network(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -196,5 +208,5 @@ def test_a_permutation_of_the_servers_changes_nothing(tmp_path: Path) -> None:
     words = arguments(recording, tmp_path)
     words[words.index("-n") + 1] = str(folder)
     found = request(words)
-    run = simulate(found.fabric, found.job, found.wishes)
+    run = simulated(found)
     assert times_of(run).counted == recorded("tp8_ag_A100").counted

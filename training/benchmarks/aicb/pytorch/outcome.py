@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from common.charts.chart import Axis, Bar, Bars, Curves, Panel, Series, thinned
+from common.units import format_size
 from protocol.default_outcome import DefaultOutcome, is_measured
-from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Table, TableCell
+from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Picture, Table, TableCell
 
-CONSOLE_CLASSES = 12
+CONSOLE_CLASSES, SHOWN_CLASSES = 12, 20
 # Settings that change what is shown, not what is measured.
 _SHOWN = ("print_ops", "units", "check")
 _SLOWEST = "of an iteration on the slowest rank"
@@ -39,16 +41,12 @@ class AicbOutcome(DefaultOutcome):
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
         """The run in a sentence, the classes of operations, and every iteration."""
-        rows = tuple(
-            (TableCell(value=step["step"]), TableCell(value=step["iteration_ms"]))
-            for step in measured.steps
-            if is_measured(step.get("step")) and is_measured(step.get("iteration_ms"))
-        )
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in _sentences(measured.metrics)]
-        blocks += _classes("operations of the iterations on rank 0", measured, None)
+        tables = _classes("operations of the iterations on rank 0", measured, None)
+        blocks += [Picture(chart=_breakdown(table)) for table in tables]
+        blocks += tables
         blocks += _critical_path(measured.metrics.get("critical_path"))
-        if rows:
-            blocks.append(Table(title="iterations of rank 0", columns=("iteration", "ms"), rows=rows))
+        blocks += _iterations(measured.steps)
         return blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
@@ -79,10 +77,36 @@ def _critical_path(found: object) -> list[Block]:
         if isinstance(part, dict) and is_measured(part.get("ms")) and is_measured(part.get("percent"))
     )
     title = "critical path of the median iteration over all ranks"
-    return [Table(title=title, columns=("what", "ms", "%"), rows=rows)] if rows else []
+    bars = [
+        Bar(name=str(what.value), value=float(ms.value), text=f"{percent.value:.3g} %") for what, ms, percent in rows
+    ]
+    return [Picture(chart=Bars(title=title, unit="ms", bars=bars, one_hue=True))] if rows else []
 
 
-def _classes(title: str, measured: MeasuredRound, most: int | None) -> list[Block]:
+def _breakdown(table: Table) -> Bars:
+    """Where the time of rank 0's operations goes, by class."""
+    bars = []
+    for kind, group, _, size, count, total, *_ in table.rows[:SHOWN_CLASSES]:
+        name = f"{kind.value} {group.value}, {format_size(int(float(size.value)))}"
+        bars.append(Bar(name=name, value=float(total.value), text=f"{float(total.value):.4g} ms, {count.value} times"))
+    return Bars(title="Time of the operations by class", unit="ms", bars=bars, one_hue=True)
+
+
+def _iterations(steps: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """The iterations of rank 0 as a line; nothing for less than two."""
+    found = [
+        (step["step"], step["iteration_ms"])
+        for step in steps
+        if is_measured(step.get("step")) and is_measured(step.get("iteration_ms"))
+    ]
+    if len(found) < 2:
+        return []
+    x, (y,) = thinned([at for at, _ in found], [value for _, value in found])
+    panel = Panel(y=Axis(name="ms", start=0.0), series=[Series(name="iteration", x=x, y=y)])
+    return [Picture(chart=Curves(title="Iterations of rank 0", x=Axis(name="iteration"), panels=[panel]))]
+
+
+def _classes(title: str, measured: MeasuredRound, most: int | None) -> list[Table]:
     classes = measured.metrics.get("classes")
     rows = [row for each in classes[:most] if (row := _row(each)) is not None] if isinstance(classes, list) else []
     return [Table(title=title, columns=_COLUMNS, rows=tuple(rows))] if rows else []

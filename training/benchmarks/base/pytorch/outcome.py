@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
-from protocol.default_outcome import DefaultOutcome
-from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Table, TableCell
+from common.charts.chart import Bar, Bars, Heat
+from protocol.default_outcome import DefaultOutcome, is_measured
+from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
 
 _KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
 _BY_NODE, _MEANING = "host_to_device_numa", "slowest device of the run"
@@ -49,7 +50,52 @@ class BaseOutcome(DefaultOutcome):
             return ()
         title = "every device in each test, all at once"
         columns = ("test", "unit", "slowest rank", "fastest rank", "datasheet", "bad ranks")
-        return (Table(title=title, columns=columns, rows=rows),)
+        return (*_charts(measured.steps), Table(title=title, columns=columns, rows=rows))
+
+    def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
+        """See HostOutcome; the slowest device of each host in each test."""
+        found = []
+        for step in measured.steps:
+            values, test = step.get("values_of_ranks"), str(step.get("test"))
+            if not isinstance(values, list) or len(values) != case.nproc * len(measured.hosts):
+                continue
+            of_hosts = {
+                name: float(min(values[rank * case.nproc : (rank + 1) * case.nproc]))
+                for rank, name in measured.hosts.items()
+            }
+            found.append(HostFigure(name=test, unit=_unit(test), better="higher", values=of_hosts))
+        return found
+
+
+def _charts(steps: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
+    """The slowest device against the datasheet, and every rank against the best one."""
+    found = [step for step in steps if _row(step) is not None]
+    known = [step for step in found if is_measured(step.get("datasheet")) and step["datasheet"] > 0]
+    bars = []
+    for step in known:
+        percent = 100 * min(step["values_of_ranks"]) / step["datasheet"]
+        text = f"{percent:.1f} % of {step['datasheet']:g} {step.get('unit')}"
+        bars.append(Bar(name=str(step.get("test")), value=percent, text=text, tone="bad" if step["bad_ranks"] else ""))
+    if bars:
+        title = "Slowest device against the datasheet"
+        yield Picture(chart=Bars(title=title, unit="% of the datasheet", bars=bars, one_hue=True))
+    ranks = {len(step["values_of_ranks"]) for step in found}
+    if len(ranks) == 1 and (count := ranks.pop()) > 1:
+        yield Picture(
+            chart=Heat(
+                title="Every device against the best of its test",
+                columns=[f"rank {rank}" for rank in range(count)],
+                rows=[str(step.get("test")) for step in found],
+                cells=[_of_best(step["values_of_ranks"]) for step in found],
+                unit="% of the best rank",
+            )
+        )
+
+
+def _of_best(values: Sequence[float]) -> list[float | None]:
+    """Percent of the highest value, in any unit."""
+    best = max(values)
+    return [100 * value / best if best > 0 else None for value in values]
 
 
 def _unit(test: str) -> str:

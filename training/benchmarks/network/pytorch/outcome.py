@@ -13,6 +13,7 @@ from protocol.outcome import (
     Assessment,
     Block,
     Comparison,
+    HostFigure,
     MeasuredCase,
     MeasuredRound,
     Metric,
@@ -23,10 +24,16 @@ from protocol.outcome import (
     Table,
     TableCell,
 )
-from training.benchmarks.network.reporting.references import named_references, regressions_in_words, what_of
+from training.benchmarks.network.reporting.references import (
+    median_busbw_gbps,
+    named_references,
+    regressions_in_words,
+    what_of,
+)
 from training.benchmarks.network.reporting.view import (
     NetworkView,
     groups_table,
+    matrix_chart,
     matrix_table,
     nccl_table,
     network_view,
@@ -119,6 +126,11 @@ class NetworkOutcome(DefaultOutcome):
         missed = missed_link(case.config, measured.metrics, tuple(measured.hosts.values()))
         return [*map(part_finding, named), *missed]
 
+    def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
+        """See HostOutcome; the bandwidth of the groups that a host measured in."""
+        values = median_busbw_gbps(measured.steps, measured.hosts)
+        return [HostFigure(name="busbw_GBps", unit="GB/s", better="higher", values=values)] if values else []
+
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
         """See Outcome; the table of nccl-tests for a sweep by all ranks, the matrix for pairs, one a host for peers."""
         title = f"{case.name} round {measured.number}" + f" (partial: {measured.partial})" * bool(measured.partial)
@@ -140,7 +152,8 @@ class NetworkOutcome(DefaultOutcome):
         if view.plot is not None:
             blocks.append(Picture(chart=view.plot))
         if view.matrix:
-            blocks.append(matrix_table(view))
+            blocks.append(Picture(chart=matrix_chart(view)))
+            blocks += [matrix_table(view)] if len(view.hosts) <= MATRIX_HOSTS else []
         elif view.analysis is not None and view.analysis.groups:
             blocks.append(groups_table(view.analysis))
             if view.analysis.bisection_gbps is not None:

@@ -34,6 +34,22 @@ def named_references(rounds: Iterable[tuple[Sequence[Step], Mapping[int, str]]])
     return references(_with_names(step, names) for steps, names in rounds for step in _plain(steps))
 
 
+def median_busbw_gbps(steps: Sequence[Step], names: Mapping[int, str]) -> dict[str, float]:
+    """GB/s by host: the median over the groups that it measured in, at the largest size; empty without several groups.
+
+    `names`: the user's names of the hosts by node rank.
+    """
+    groups = [group for step in _plain(steps) for group in _with_names(step, names).get("groups") or ()]
+    sizes = [size for group in groups if isinstance(size := group.get("size_bytes"), int)]
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        busbw = group.get("busbw_GBps")
+        if group.get("size_bytes") == max(sizes, default=None) and isinstance(busbw, float):
+            for host in group.get("hosts") or ():
+                found.setdefault(str(host), []).append(busbw)
+    return {host: median(values) for host, values in found.items()}
+
+
 def _plain(steps: Iterable[Step]) -> Iterator[Step]:
     """The steps with their groups unpacked; a damaged one is left out."""
     own: dict[int, str] = {}

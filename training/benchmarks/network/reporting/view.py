@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from common.charts.chart import Curves
+from common.charts.chart import Curves, Heat
 from common.charts.sweep import sweep
 from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network.hosts.links import advertised_gbps
@@ -112,13 +112,13 @@ def nccl_table(title: str, found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def matrix_table(view: NetworkView) -> Table:
-    """The host x host matrix: GB/s with its interval, shaded by its share of the fastest, bad where a host is named."""
+    """The host x host matrix: GB/s with its interval, bad where a host is named."""
 
     def cell(found: MatrixCell | None) -> TableCell:
         if found is None:
             return TableCell(value="")
         note = f"{found.low:.4g} to {found.high:.4g}"
-        return TableCell(value=found.gbps, note=note, is_bad=found.named, shade=found.share)
+        return TableCell(value=found.gbps, note=note, is_bad=found.named)
 
     return Table(
         title="busbw between hosts, GB/s: median of the repeats (interval)",
@@ -126,6 +126,19 @@ def matrix_table(view: NetworkView) -> Table:
         rows=tuple(
             (TableCell(value=host), *map(cell, cells)) for host, cells in zip(view.hosts, view.matrix, strict=True)
         ),
+    )
+
+
+def matrix_chart(view: NetworkView) -> Heat:
+    """The host x host matrix as a map: GB/s, the row sends where both directions were measured."""
+    named = [host for host, row in zip(view.hosts, view.matrix, strict=True) if all(c is None or c.named for c in row)]
+    return Heat(
+        title="busbw between hosts, GB/s (row sends, column receives)",
+        sentence=f"Slow in all their pairs: {', '.join(named)}." if named else "",
+        columns=view.hosts,
+        rows=view.hosts,
+        cells=[[None if cell is None else cell.gbps for cell in row] for row in view.matrix],
+        unit="GB/s",
     )
 
 

@@ -44,19 +44,18 @@ def peer_blocks(steps: Sequence[Mapping[str, Any]], hosts: Mapping[int, str], mo
     """A matrix for each of at most `most` hosts, the one with the slowest pair first; rows are local ranks."""
     rates = peer_rates(steps)
     ordered = sorted(rates, key=lambda node: min(rates[node].values()))
-    top = max((gbps for each in rates.values() for gbps in each.values()), default=0.0) or 1.0
     for node in ordered[:most]:
-        yield _matrix(hosts.get(node, str(node)), rates[node], top)
+        yield _matrix(hosts.get(node, str(node)), rates[node])
     if len(ordered) > most:
         yield Paragraph(text=f"{len(ordered) - most} more hosts, whose slowest pairs are faster, are in round.json.")
 
 
-def _matrix(host: str, rates: Rates, top: float) -> Table:
+def _matrix(host: str, rates: Rates) -> Table:
     ranks = sorted({rank for pair in rates for rank in pair})
 
     def cell(one: int, other: int) -> TableCell:
         gbps = rates.get((min(one, other), max(one, other)))
-        return TableCell(value="") if gbps is None else TableCell(value=gbps, shade=gbps / top)
+        return TableCell(value="") if gbps is None else TableCell(value=gbps)
 
     return Table(
         title=f"{host}: busbw between its ranks (by local rank), GB/s, median of the repeats",

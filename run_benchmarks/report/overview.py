@@ -1,0 +1,280 @@
+"""Makes the first screen of a report: the verdict with its action, the hosts, the drain list, a line for each case."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
+
+STATES = ("healthy", "degraded", "lost")
+SYMBOLS = {"healthy": "", "degraded": "▲", "lost": "✕"}
+BADGES = {
+    Verdict.PASS: ("good", "✓ pass"),
+    Verdict.DEGRADED: ("warn", "▲ degraded"),
+    Verdict.SKIPPED: ("warn", "– skipped"),
+    Verdict.FAIL: ("bad", "✕ failed"),
+    Verdict.TIMEOUT: ("bad", "✕ timeout"),
+    Verdict.ABORTED: ("bad", "✕ aborted"),
+}
+REASON_CHARACTERS = 160
+HALF_PERCENT, BAR_WIDTH = 15.0, 110  # of the deviation from what is expected; pixels
+# Meters of a whole host first: the others measure parts of it.
+WHOLE_METERS = ("ipmi", "redfish")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drained:
+    """A line of the drain list: the host, its part, the evidence and the action, and further evidence."""
+
+    host: str
+    state: str
+    part: str
+    evidence: str
+    action: str
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseLine:
+    """A case on the first screen; `deviation` in percent of the expected, left and wide of its bar in pixels."""
+
+    anchor: str
+    run: LoadedRun
+    case: CaseRecord
+    reason: str
+    spread: str
+    percent: float | None
+    tone: str
+    energy: str
+    energy_of: str
+
+    @property
+    def badge(self) -> tuple[str, str]:
+        """Tone and words of its verdict."""
+        return BADGES[self.case.verdict]
+
+    @property
+    def bar(self) -> tuple[float, float]:
+        """Left end and width of the bar from the centre tick, in pixels of BAR_WIDTH."""
+        off = max(-HALF_PERCENT, min(HALF_PERCENT, (self.percent or 100.0) - 100)) / HALF_PERCENT * BAR_WIDTH / 2
+        return (BAR_WIDTH / 2 + min(0.0, off), max(abs(off), 1.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The first screen. `hosts` has name, state and reason of each; `notes` the remarks, `unmeasured` what lacks."""
+
+    verdict: Verdict
+    headline: str
+    about: str
+    hosts: tuple[tuple[str, str, str], ...]
+    drained: tuple[Drained, ...]
+    lines: tuple[CaseLine, ...]
+    notes: tuple[str, ...]
+    unmeasured: tuple[str, ...]
+
+    def count(self, state: str) -> int:
+        """How many hosts are in a state."""
+        return sum(each == state for _, each, _ in self.hosts)
+
+    @property
+    def badge(self) -> tuple[str, str]:
+        """Tone and words of the verdict."""
+        return BADGES[self.verdict]
+
+
+def overview(runs: Sequence[LoadedRun]) -> Overview:
+    """The first screen of these runs together."""
+    hosts = _hosts(runs)
+    drained = tuple(_drained(runs, hosts))
+    lines = [
+        _line(run, case, f"run{at}-case{number}")
+        for at, run in enumerate(runs, 1)
+        for number, case in enumerate(run.record.cases, 1)
+    ]
+    order = list(Verdict)
+    lines.sort(key=lambda line: -order.index(line.case.verdict))
+    verdict = worst(run.record.verdict for run in runs)
+    return Overview(
+        verdict=verdict,
+        headline=_headline(verdict, lines, drained, len(hosts)),
+        about=_about(runs, len(hosts)),
+        hosts=tuple((name, *state) for name, state in hosts.items()),
+        drained=drained,
+        lines=tuple(lines),
+        notes=tuple(_notes(runs)),
+        unmeasured=tuple(_unmeasured(runs)),
+    )
+
+
+def _hosts(runs: Sequence[LoadedRun]) -> dict[str, tuple[str, str]]:
+    """The worst state of each host over the runs, and its reason; hosts that were left out are lost."""
+    found: dict[str, tuple[str, str]] = {}
+    for run in runs:
+        named: dict[str, HostRecord | None] = {host.name: host for host in run.record.hosts}
+        for name, host in {**named, **dict.fromkeys(run.record.left_out.keys() - named)}.items():
+            state = (host.state or "healthy", host.state_reason) if host else ("lost", run.record.left_out[name])
+            if name not in found or STATES.index(state[0]) > STATES.index(found[name][0]):
+                found[name] = state
+    return found
+
+
+def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]]) -> Iterator[Drained]:
+    """The drain lists of the runs, then the lost hosts that none of them names."""
+    seen = set()
+    for run in runs:
+        for each in run.record.drain:
+            seen.add(each.host)
+            state = hosts.get(each.host, ("degraded", ""))[0]
+            first = each.evidence[0] if each.evidence else None
+            yield Drained(
+                host=each.host,
+                state="lost" if state == "lost" else "degraded",
+                part="" if first is None else first.device or first.part,
+                evidence=first.evidence if first is not None else (each.reasons or [""])[0],
+                action=first.action if first is not None else "",
+                more=tuple(each.reasons[1:]),
+            )
+    for name, (state, reason) in hosts.items():
+        if state == "lost" and name not in seen:
+            action = "keep it out until it passes `run.py check`"
+            yield Drained(host=name, state=state, part="host", evidence=reason, action=action)
+
+
+def _headline(verdict: Verdict, lines: Sequence[CaseLine], drained: Sequence[Drained], hosts: int) -> str:
+    """The verdict as a sentence that begins with what to do."""
+    count = len(lines)
+    failed = [line for line in lines if not line.case.verdict.is_measured]
+    degraded = [line for line in lines if line.case.verdict is Verdict.DEGRADED]
+    parts = [
+        f"{len(failed)} of {_cases(count)} failed" if failed else "",
+        f"{len(degraded)} of {_cases(count)} met a bad part of the cluster" if degraded else "",
+    ]
+    passed = count - len(failed) - len(degraded)
+    rest = "all cases passed" if passed == count else f"{passed} of {count} passed"
+    told = ", ".join([part for part in parts if part] + [rest])
+    if drained:
+        what = f"Take {len(drained)} of {hosts} host{'s' * (hosts > 1)} out of service"
+    elif failed:
+        what = f"Look into {failed[0].case.name}" + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
+    elif degraded:
+        what = f"Look at {degraded[0].case.name}: no host is to blame alone"
+    elif verdict is not Verdict.PASS:
+        what = "Run it again, it was not finished"
+    else:
+        return f"Nothing to do: {rest}." if count else "Nothing was run."
+    return f"{what}: {told}."
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' * (count > 1)}"
+
+
+def _about(runs: Sequence[LoadedRun], hosts: int) -> str:
+    from_ms, to_ms = min(run.record.started_ms for run in runs), max(run.record.finished_ms for run in runs)
+    devices = sum(len(host.devices) for host in runs[0].record.hosts)
+    rounds = sum(len(case.rounds) for run in runs for case in run.record.cases)
+    cases = sum(len(run.record.cases) for run in runs)
+    names = ", ".join(run.record.run_id for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    return " · ".join(
+        [
+            names,
+            time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(from_ms / 1000)),
+            f"{hosts} host{'s' * (hosts != 1)}" + f", {devices} devices" * bool(devices),
+            f"{cases} case{'s' * (cases != 1)}, {rounds} round{'s' * (rounds != 1)}",
+            duration((to_ms - from_ms) / 1000),
+            f"vendor {', '.join(sorted({run.record.vendor for run in runs}))}",
+        ]
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as s, min or h and min, for people."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def joules_text(joules: float) -> str:
+    """Joules as J, kJ, MJ or GJ, for people."""
+    for unit in ("J", "kJ", "MJ"):
+        if joules < 1000:
+            return f"{joules:.3g} {unit}"
+        joules /= 1000
+    return f"{joules:.4g} GJ"
+
+
+def energy_of(case: CaseRecord) -> tuple[float, str] | None:
+    """Joules of a round's measured work and by which meters: that of whole hosts, else all parts together."""
+    whole = next((meter for meter in WHOLE_METERS if meter in case.joules), None)
+    if whole is not None:
+        return case.joules[whole], whole
+    return (sum(case.joules.values()), " + ".join(case.joules)) if case.joules else None
+
+
+def _line(run: LoadedRun, case: CaseRecord, anchor: str) -> CaseLine:
+    energy = energy_of(case)
+    percent = None if case.key is None else case.key.percent_of_expected
+    is_below = any(not each.met for each in case.expectations) or (case.baseline is not None and case.baseline.is_below)
+    return CaseLine(
+        anchor=anchor,
+        run=run,
+        case=case,
+        reason="" if case.verdict is Verdict.PASS else _cut(case.reason),
+        spread=_spread([] if case.key is None else case.key.of_rounds),
+        percent=percent,
+        tone="bad" if is_below else "warn" if case.verdict is not Verdict.PASS else "good",
+        energy="–" if energy is None else joules_text(energy[0]),
+        energy_of="no power meter of all hosts" if energy is None else f"a round, by {energy[1]}",
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}..."
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Half the range of the rounds in percent of their median."""
+    middle = median(values) if values else 0.0
+    if len(values) < 2 or not middle:
+        return "1 round" if values else ""
+    return f"± {50 * (max(values) - min(values)) / abs(middle):.2g} %"
+
+
+def _notes(runs: Sequence[LoadedRun]) -> Iterator[str]:
+    for run in runs:
+        for case in run.record.cases:
+            yield from (f"{case.name}: {text}" for text in (*case.warnings, *case.remarks))
+
+
+def _unmeasured(runs: Sequence[LoadedRun]) -> Iterator[str]:
+    """What could not be observed or measured, each once with the hosts that lack it."""
+    found: dict[str, set[str]] = {}
+    for record in (each for run in runs for rounds in run.rounds.values() for each in rounds):
+        for words in record.integrity.unwatched if record.integrity else ():
+            found.setdefault(words, set())
+        for host, text in _lacking(record):
+            found.setdefault(text, set()).add(host)
+    for text, hosts in found.items():
+        few = ", ".join(sorted(hosts)[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+        yield f"{text} ({few})" if hosts else text
+
+
+def _lacking(record: RoundRecord) -> Iterator[tuple[str, str]]:
+    for node in record.nodes:
+        lacks = node.monitor.get("unavailable") if node.monitor else None
+        if node.monitor is None:
+            yield node.host, "no monitor record"
+        for source, why in lacks.items() if isinstance(lacks, dict) else ():
+            yield node.host, f"{source}: {why}"
+
+
+def by_severity(run: RunRecord) -> list[CaseRecord]:
+    """The cases of a run, failed ones first."""
+    order = list(Verdict)
+    return sorted(run.cases, key=lambda case: -order.index(case.verdict))

@@ -1,0 +1,111 @@
+"""Says what a simulation of a network found, and how sure that is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from common.summary import JsonValue, Summary, counted
+from simulation.network.outcome import NetworkRun
+from simulation.network.request import NetworkRequest
+
+STABLE = 0.005  # a makespan that a shuffled start order changes by less is one number, not a band
+STUCK_SHOWN = 3
+
+
+class Sureness(NamedTuple):
+    """A run, those with other orders of simultaneous starts, and how many of them the user asked for (0: none)."""
+
+    run: NetworkRun
+    others: list[NetworkRun]
+    asked: int
+
+    @property
+    def makespans(self) -> list[float]:
+        """The makespans of all (us), the shortest first."""
+        return sorted(each.makespan_us for each in (self.run, *self.others))
+
+    def words(self, data: dict[str, JsonValue]) -> list[str]:
+        """Whether the order of simultaneous starts changes the result, and by how much; also put into `data`."""
+        every = self.makespans
+        if not self.others or not every[0]:
+            return []
+        spread = every[-1] / every[0] - 1
+        data |= {"stable": spread < STABLE, "makespans_us": every}
+        if spread < STABLE:
+            return [f"stable: another order of simultaneous starts changes it by {100 * spread:.2f} %"]
+        typical = median(every)
+        above = 100 * (typical / every[0] - 1)
+        data |= {"median_us": typical, "typical_above_best_percent": round(above, 2)}
+        text = f"unstable: {every[0]:.3f} to {every[-1]:.3f} us, median {typical:.3f} us over "
+        text += f"{counted(len(every), 'order')} of starts; typical is {above:.1f} % above the best case"
+        return [text if self.asked else f"{text}; --seeds 8 gives the band"]
+
+
+def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: Sequence[Path]) -> Summary:
+    """The summary of a run; it failed if it did not complete."""
+    ended = int((found.end >= 0).sum())
+    data: dict[str, JsonValue] = {
+        "files": [str(path) for path in files],
+        "complete": found.complete,
+        "flows": len(found.end),
+        "flows_completed": ended,
+        "marks": found.marks,
+        "rate_decreases": found.rate_decreases,
+        "pauses": found.pauses,
+        "lost_packets": found.lost,
+        "retransmissions": found.resent,
+        "deepest_queue_bytes": found.deepest_bytes,
+        "events": found.events,
+        "seconds": round(found.seconds, 3),
+    }
+    named = f"{', '.join(map(str, files[:-1]))} and {files[-1]}"
+    lines = [
+        f"{named}: {counted(len(found.end), 'flow')}, {found.events} events in {found.seconds:.2f} s",
+        *request.notes,
+    ]
+    if not found.complete:
+        lines.append(f"did not complete: {ended} of {len(found.end)} flows ended{_stuck(found)}")
+        return Summary("\n".join(lines), data, failed=True)
+    ends, first = found.rank_ends, found.first_start
+    mean = float(ends.mean() - first) / 1000 if len(ends) else 0.0
+    data |= {"makespan_us": found.makespan_us, "mean_over_ranks_us": mean}
+    data["rank_0_us"] = float(ends[0] - first) / 1000 if len(ends) else 0.0
+    lines.append(
+        f"flows {found.makespan_us:.3f} us, mean over ranks {mean:.3f} us; {_iterations(request, found, data)}"
+    )
+    lines.append(
+        f"ECN marks {found.marks}, pauses {found.pauses}, lost packets {found.lost}, sent again {found.resent}, "
+        f"deepest queue {found.deepest_bytes} bytes"
+    )
+    return Summary("\n".join([*lines, *sure.words(data)]), data)
+
+
+def _iterations(request: NetworkRequest, found: NetworkRun, data: dict[str, JsonValue]) -> str:
+    """When the first rank of each job ended, and the last rank of all."""
+    parts = request.job.parts
+    firsts = [float(found.finished[part.first]) / 1000 for part in parts]
+    data["iteration_of_rank_0_us"] = firsts[0]
+    data["iteration_us"] = found.iteration_us
+    if len(parts) == 1:
+        return f"iteration of rank 0 {firsts[0]:.3f} us"
+    took = [float(found.finished[part.first : part.first + part.ranks].max()) / 1000 for part in parts]
+    data["jobs"] = [
+        {"name": part.name, "first_rank": part.first, "ranks": part.ranks, "iteration_us": us}
+        for part, us in zip(parts, took, strict=True)
+    ]
+    return "iteration of " + ", ".join(
+        f"{part.name} on {part.first}-{part.first + part.ranks - 1} {us:.3f} us"
+        for part, us in zip(parts, took, strict=True)
+    )
+
+
+def _stuck(found: NetworkRun) -> str:
+    """The first flows that began and did not end."""
+    stuck = np.flatnonzero((found.start >= 0) & (found.end < 0))
+    if not len(stuck):
+        return ""
+    shown = ", ".join(f"{found.source[each]} to {found.target[each]}" for each in stuck[:STUCK_SHOWN].tolist())
+    return f"; {counted(len(stuck), 'flow')} under way stopped, the first from GPU {shown}"

@@ -1,0 +1,165 @@
+"""Runs SimAI's own ns-3 simulator, where a user has it, in a private folder, and reads what it wrote.
+
+Nothing of SimAI is shipped: `--simulator` is the user's SimAI_simulator, `--conf` the user's SimAI.conf, whose output
+files are moved into the folder.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from common.errors import SimulationError, input_problem
+from common.progress import StepProgress
+
+FILES = ("FLOW_FILE", "TRACE_FILE")  # that the simulator reads
+SUFFIX = "_FILE"
+LONGEST_S = 24 * 3600
+TAIL = 2000  # characters of the simulator's last words
+
+
+class EngineCall(NamedTuple):
+    """What SimAI is to run: the simulator's words, the inputs, and the environment that stands for our options."""
+
+    simulator: list[str]
+    workload: Path
+    topology: Path
+    conf: Path
+    environment: dict[str, str]
+
+
+class EngineRun(NamedTuple):
+    """What SimAI's simulator found, in us from the first start: makespan, mean over ranks, rank 0; number of flows.
+
+    `total_us` is the iteration's time on rank 0, None where the table is empty.
+    """
+
+    makespan_us: float
+    mean_us: float
+    rank_0_us: float
+    flows: int
+    total_us: float | None
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether it wrote the table of the iteration."""
+        return self.total_us is not None
+
+
+def environment_of(send_lat_us: float, *, nvls: bool, pxn: bool) -> dict[str, str]:
+    """The variables that say to SimAI what options say to us."""
+    found = {"AS_SEND_LAT": f"{send_lat_us:g}"}
+    found |= {"AS_NVLS_ENABLE": "1"} if nvls else {}
+    return found | ({"AS_PXN_ENABLE": "1"} if pxn else {})
+
+
+def run_engine(call: EngineCall) -> EngineRun:
+    """Run the simulator to its end.
+
+    Raises:
+        InputProblems: there is no such program.
+        SimulationError: it failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="simai-") as name:
+        folder = Path(name)
+        flows = _write_inputs(folder, call.conf)
+        began = time.monotonic()
+        words = [*call.simulator, "-t", "1", "-w", str(call.workload.resolve()), "-n", str(call.topology.resolve())]
+        _run([*words, "-c", str(folder / "SimAI.conf")], folder, call.environment)
+        return _read(folder, folder / flows, time.monotonic() - began)
+
+
+def simulator_words(text: str) -> list[str]:
+    """The words of --simulator.
+
+    Raises:
+        InputProblems: there are none, or a quote is open.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise input_problem("--simulator", text, f"is no command: {error}") from None
+    if not words:
+        raise input_problem("--simulator", None, "must be the command of SimAI_simulator")
+    return words
+
+
+def _write_inputs(folder: Path, conf: Path) -> str:
+    """The configuration with all files in the folder; returns the name of the flows' file."""
+    lines, flows = [], ""
+    for words in map(str.split, conf.read_text(encoding="utf-8").splitlines()):
+        if words and words[0].endswith(SUFFIX):
+            own = words[0].lower()
+            if words[0] in FILES:
+                (folder / own).write_text("0\n", encoding="utf-8")
+            flows = own if words[0] == "FCT_OUTPUT_FILE" else flows
+            words = [words[0], str(folder / own)]
+        lines.append(" ".join(words))
+    if not flows:
+        raise input_problem(str(conf), None, "names no FCT_OUTPUT_FILE: --engine simai needs a whole SimAI.conf")
+    (folder / "SimAI.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return flows
+
+
+def _run(words: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
+    with (folder / "simulator.log").open("wb") as log:
+        try:
+            process = subprocess.Popen(
+                words, cwd=folder, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        except OSError as error:
+            raise input_problem("--simulator", words[0], error.strerror or "cannot be run") from None
+        try:
+            with StepProgress("seconds of SimAI_simulator, of at most", LONGEST_S) as progress:
+                for _second in range(LONGEST_S):
+                    if _ended(process):
+                        break
+                    progress.advance()
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode == -signal.SIGKILL:
+        raise SimulationError(f"SimAI_simulator did not end within {LONGEST_S // 3600} hours, and was stopped")
+    if process.returncode:
+        tail = (folder / "simulator.log").read_bytes()[-TAIL:].decode("utf-8", "replace").strip()
+        raise SimulationError(f"SimAI_simulator ended with {process.returncode}: {tail or 'it printed nothing'}")
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it ends within a second."""
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _read(folder: Path, flows: Path, seconds: float) -> EngineRun:
+    lines = flows.read_text(encoding="ascii").splitlines() if flows.exists() else []
+    if not lines:
+        raise SimulationError("SimAI_simulator wrote no flow: it did not simulate anything")
+    cells = [line.split() for line in lines]
+    ends: dict[int, int] = {}
+    first = min(int(each[5]) for each in cells)
+    for each in cells:
+        end = int(each[5]) + int(each[6]) - first
+        for address in each[:2]:
+            node = (int(address, 16) >> 8) & 0xFFFF
+            ends[node] = max(end, ends.get(node, 0))
+    total = None
+    for table in folder.rglob("*EndToEnd.csv"):
+        last = table.read_text(encoding="utf-8", errors="replace").strip().rpartition(",total time,")
+        total = float(last[2]) if last[1] else None
+    return EngineRun(
+        max(ends.values()) / 1000, float(np.mean(list(ends.values()))) / 1000, ends.get(0, 0) / 1000, len(lines), total,
+        seconds,
+    )  # fmt: skip

@@ -1,0 +1,261 @@
+"""Runs a job collective by collective: ranks work through their steps, each group's part takes its profile's time.
+
+Parts of collectives that share links at the same time are simulated together. Port numbers, and so the choice among
+equal paths, begin anew for each part.
+"""
+
+import heapq
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from common.errors import SimulationError
+from common.progress import StepProgress
+from simulation.network.job import QUEUES, WAITS, Job
+from simulation.network.outcome import NOT_YET, NetworkRun
+from simulation.network.packet_state import MOST_HOPS
+from simulation.network.packets import Network, check_numba
+from simulation.network.profiles import Instance, Profile, Profiles, Sketch
+from simulation.network.request import Wishes
+
+MOST_FLOWS = 1 << 20  # of a run that keeps them
+COMES, RESUMES, ENDS = range(3)  # kinds of events
+TURN_NS = 1
+
+
+class _Cluster:
+    """Instances that were simulated together, the ports that they cross, and when the last ends."""
+
+    def __init__(self, instances: list[Instance], mask: int) -> None:
+        self.instances, self.mask, self.end = instances, mask, 0
+
+
+class _Flows(NamedTuple):
+    """Where the flows of each instance stand among all, and their times."""
+
+    begin: dict[tuple[int, int], int]
+    start: np.ndarray[tuple[int], np.dtype[np.int64]]
+    end: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class FastForward:
+    """One run of a job."""
+
+    def __init__(self, network: Network, job: Job, wishes: Wishes) -> None:
+        check_numba()
+        self.network, self.job, self.wishes = network, job, wishes
+        self.profiles = Profiles(network, job.collectives, wishes)
+        shape = (max(len(job.collectives), 1), job.ranks)
+        self.begin, self.end = np.full(shape, NOT_YET, np.int64), np.full(shape, NOT_YET, np.int64)
+        self.walked, self.finished = (np.full(job.ranks, NOT_YET, np.int64) for _each in range(2))
+        self._place = [0] * job.ranks
+        self._queues: list[list[int]] = [[] for _rank in range(job.ranks)]
+        self._waits: list[int | None] = [None] * job.ranks
+        self._events: list[tuple[int, int, int, int, int]] = []
+        self._planned = 0
+        self._came: dict[tuple[int, int], dict[int, int]] = {}
+        self._groups: dict[int, dict[int, int]] = {}
+        self._clusters: list[_Cluster] = []
+        self._flows = self._all_flows()
+        self.marks = self.pauses = 0
+
+    def run(self) -> NetworkRun:
+        """Work through all steps of all ranks."""
+        began = time.perf_counter()
+        for rank in range(self.job.ranks):
+            self._advance(rank, 0)
+        with StepProgress("ranks that ended", self.job.ranks) as progress:
+            done = 0
+            while self._events:
+                when, _order, kind, rank, number = heapq.heappop(self._events)
+                if kind == COMES:
+                    self._come(rank, when)
+                elif kind == RESUMES:
+                    self._resume(rank, number, when)
+                else:
+                    self._end_queued(rank, number, when)
+                if not self._planned % 4096:
+                    ended = int((self.finished >= 0).sum())
+                    progress.advance(ended - done)
+                    done = ended
+        return self._found(time.perf_counter() - began)
+
+    def _plan(self, when: int, kind: int, rank: int, number: int = 0) -> None:
+        self._planned += 1
+        heapq.heappush(self._events, (when, self._planned, kind, rank, number))
+
+    def _advance(self, rank: int, now: int) -> None:
+        """From `now` on a rank computes up to its next collective, or is through."""
+        phases, factor = self.job.phases(rank), self.wishes.slowness.get(rank, 1.0)
+        while self._place[rank] < len(phases):
+            phase = phases[self._place[rank]]
+            now += int(phase.compute_ns * factor)
+            if phase.collective is not None:
+                self._plan(now, COMES, rank)
+                return
+            now += TURN_NS
+            self._place[rank] += 1
+        self.walked[rank] = now
+        if not self._queues[rank]:
+            self.finished[rank] = now
+
+    def _come(self, rank: int, now: int) -> None:
+        """A rank comes to a collective."""
+        phase = self.job.phases(rank)[self._place[rank]]
+        number = phase.collective
+        if number is None:
+            raise AssertionError(f"rank {rank} has no collective to come to")
+        self._place[rank] += 1
+        if self.begin[number, rank] < 0:
+            self.begin[number, rank] = now
+        if phase.mode == QUEUES:
+            self._queues[rank].append(number)
+            if len(self._queues[rank]) == 1:
+                self._run_queue(rank, now)
+        else:
+            self._issue(rank, number, now)
+            end = int(self.end[number, rank])
+            if phase.mode == WAITS and not 0 <= end <= now:
+                self._waits[rank] = number
+                if end > now:
+                    self._plan(end, RESUMES, rank, number)
+                return
+        self._advance(rank, now + TURN_NS)
+
+    def _resume(self, rank: int, number: int, now: int) -> None:
+        """What a rank waits for has ended, unless it ends later than it was planned to."""
+        if self._waits[rank] == number and self.end[number, rank] == now:
+            self._waits[rank] = None
+            self._advance(rank, now + self.job.collectives[number].end_gap_ns + TURN_NS)
+
+    def _end_queued(self, rank: int, number: int, now: int) -> None:
+        """The first of a rank's queue has ended: the latest takes its place."""
+        queue = self._queues[rank]
+        if not queue or queue[0] != number or self.end[number, rank] > now:
+            return
+        self._next_queued(rank)
+        self._run_queue(rank, now)
+        if not queue and self.walked[rank] >= 0 and self.finished[rank] < 0:
+            self.finished[rank] = max(now + self.job.collectives[number].end_gap_ns, int(self.walked[rank]))
+
+    def _next_queued(self, rank: int) -> None:
+        queue = self._queues[rank]
+        last = queue.pop()
+        if queue:
+            queue[0] = last
+
+    def _run_queue(self, rank: int, now: int) -> None:
+        """Issue the first of a queue, and those after it while they have nothing to send."""
+        queue = self._queues[rank]
+        while queue and self._issue(rank, queue[0], now):
+            self._next_queued(rank)
+        if queue and self.end[queue[0], rank] >= 0:
+            self._plan(max(int(self.end[queue[0], rank]), now), ENDS, rank, queue[0])
+
+    def _issue(self, rank: int, number: int, now: int) -> bool:
+        """A rank begins its part; returns whether it has none."""
+        group = self._group_of(number).get(rank)
+        if group is None:
+            self.end[number, rank] = now
+            return True
+        sketch = self.profiles.sketch(number, self.job.collectives[number].schedules[group])
+        came = self._came.setdefault((number, group), {})
+        if rank in sketch.senders:
+            came[rank] = now
+        if len(came) == len(sketch.senders) and self.end[number, rank] < 0:
+            self._launch(Instance(number, sketch.schedule, came), sketch, now)
+        return False
+
+    def _group_of(self, number: int) -> dict[int, int]:
+        """The place of each rank's schedule among those of a collective."""
+        schedules = self.job.collectives[number].schedules
+        key = id(schedules)
+        if key not in self._groups:
+            self._groups[key] = {
+                rank: place
+                for place, schedule in enumerate(schedules)
+                for rank in self.profiles.sketch(number, schedule).members
+            }
+        return self._groups[key]
+
+    def _launch(self, instance: Instance, sketch: Sketch, now: int) -> None:
+        """All ranks of a part are there: it runs, with those beside it that share links."""
+        first = min(instance.arrivals.values())
+        self._clusters = [each for each in self._clusters if each.end > now]
+        cluster = _Cluster([instance], sketch.mask)
+        others = []
+        for each in self._clusters:
+            if each.mask & cluster.mask and each.end > first:
+                cluster.instances = each.instances + cluster.instances
+                cluster.mask |= each.mask
+            else:
+                others.append(each)
+        self._clusters = [*others, cluster]
+        found = self.profiles.of(cluster.instances)
+        self.marks, self.pauses = self.marks + found.marks, self.pauses + found.pauses
+        self._take(cluster, found, now)
+
+    def _take(self, cluster: _Cluster, found: Profile, now: int) -> None:
+        """The ends of a cluster's parts hold, but for those that are over."""
+        place = 0
+        for instance, ends in zip(cluster.instances, found.ends, strict=True):
+            number = instance.collective
+            sketch = self.profiles.sketch(number, instance.schedule)
+            for rank, end in zip(sketch.members, ends, strict=True):
+                cluster.end = max(cluster.end, end)
+                if 0 <= self.end[number, rank] <= now:
+                    continue
+                self.end[number, rank] = end
+                if self._waits[rank] == number:
+                    self._plan(end, RESUMES, rank, number)
+                elif self._queues[rank] and self._queues[rank][0] == number:
+                    self._plan(end, ENDS, rank, number)
+            count = len(sketch.size)
+            begin = self._flows.begin.get((number, id(instance.schedule)))
+            if begin is not None:
+                self._flows.start[begin : begin + count] = found.start[place : place + count]
+                self._flows.end[begin : begin + count] = found.end[place : place + count]
+            place += count
+
+    def _all_flows(self) -> _Flows:
+        """Room for the flows of all collectives, none if they are too many."""
+        count = sum(schedule.flow_count for each in self.job.collectives for schedule in each.schedules)
+        begin: dict[tuple[int, int], int] = {}
+        if count <= MOST_FLOWS:
+            place = 0
+            for number, collective in enumerate(self.job.collectives):
+                for schedule in collective.schedules:
+                    begin[number, id(schedule)] = place
+                    place += schedule.flow_count
+        else:
+            count = 0
+        return _Flows(begin, np.full(count, NOT_YET, np.int64), np.full(count, NOT_YET, np.int64))
+
+    def _found(self, seconds: float) -> NetworkRun:
+        if any(self._queues) or any(each is not None for each in self._waits):
+            raise SimulationError("ranks wait for collectives that other ranks never come to")
+        sketches = [
+            (number, self.profiles.sketch(number, schedule))
+            for number, collective in enumerate(self.job.collectives)
+            for schedule in collective.schedules
+            if self._flows.begin
+        ]
+        none = np.zeros(0, np.int64)
+        source, target, size = (
+            np.concatenate([none, *(getattr(sketch, name) for _number, sketch in sketches)])
+            for name in ("source", "target", "size")
+        )
+        numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
+            np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
+        ]
+        count = len(source)
+        return NetworkRun(
+            source, target, np.full(count, 10_000, np.int64), size, np.concatenate([none, *numbers]),
+            self._flows.start, self._flows.end,
+            np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)]),
+            np.zeros(count + 1, np.int64), none, self.begin, self.end, self.walked, self.finished,
+            np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
+            marks=self.marks, pauses=self.pauses, events=self.profiles.events, seconds=seconds,
+        )  # fmt: skip

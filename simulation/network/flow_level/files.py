@@ -1,0 +1,120 @@
+"""Writes what the flow level found: a line for each flow, and how busy each link was."""
+
+import itertools
+from collections.abc import Iterable
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+
+from common.whole_files import write_whole
+from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
+from simulation.network.flow_level.simulate import FlowGroup, FlowRun
+from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, Ways
+from simulation.network.tables import address_text
+
+LINKS_HEADER = "link,from,to,bandwidth_bps,bytes,busy_percent,busiest_percent\n"
+SLICES = 20  # of the makespan, for the busiest of which a link's load is told
+
+
+def write_flows(path: Path, run: FlowRun, ways: Ways, payload: int) -> None:
+    """Write all flows in order of their ends, in the form of ns-3's fct.txt."""
+    lines: list[tuple[float, str]] = []
+    known: dict[tuple[int, int], list[tuple[float, str]]] = {}
+    for group in run.groups():
+        where = group.number, group.kind
+        if where not in known:
+            known[where] = _tails(run, group, _ideal(ways, group, payload))
+        ends = f"{address_text(group.source)} {address_text(group.target)}"
+        sports = itertools.count(group.sport, group.stride)
+        lines += [(end, f"{ends} {sport} {tail}") for sport, (end, tail) in zip(sports, known[where], strict=False)]
+    lines.sort(key=itemgetter(0))
+    write_whole(path, (line.encode("ascii") for _end, line in lines))
+
+
+def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]]:
+    """The end of each flow of a hop, and its line from the receiver's port on."""
+    tails = []
+    for start, end in zip(*run.times(group.number, group.kind), strict=True):
+        begun = round(start)
+        tails.append((end, f"{DPORT} {group.size} {begun} {round(end) - begun} {ideal}\n"))
+    return tails
+
+
+def round_trip(ways: Ways, source: int, target: int, payload: int) -> tuple[int, int]:
+    """The shortest round trip between two nodes (ns) and the slowest link (bit/s); see routing.round_trip."""
+    links = []
+    node = source
+    while node != target:
+        port = ways.next_ports(node, target)[0]
+        links.append(ways.link(port))
+        node = ways.peer[port]
+    return sum(2 * link.delay_ns + payload * BITS // link.bps for link in links), min(link.bps for link in links)
+
+
+def _ideal(ways: Ways, group: FlowGroup, payload: int) -> int:
+    """ns of a flow alone: round trip, and its bytes with headers over the slowest link."""
+    rtt, bps = round_trip(ways, group.source, group.target, payload)
+    return rtt + (group.size + -(-group.size // payload) * HEADER_BYTES) * BITS // bps
+
+
+class LinkLoads:
+    """Bytes of data on each port, in slices of the time from the first flow's start to the last one's end.
+
+    The bytes of a flow count evenly over its time.
+    """
+
+    def __init__(self, run: FlowRun, ways: Ways, begin: float, end: float) -> None:
+        self.ways, self.begin, self.slice_ns = ways, begin, max(end - begin, 1.0) / SLICES
+        self.loads: dict[int, list[float]] = {}
+        known: dict[tuple[int, int], list[list[float]]] = {}
+        totals: dict[tuple[int, int], list[float]] = {}
+        for group in run.groups():
+            where = group.number, group.kind
+            if where not in known:
+                times = zip(*run.times(*where), strict=True)
+                known[where] = [self._parts(float(start), float(end), group.size) for start, end in times]
+                totals[where] = [sum(column) for column in zip(*known[where], strict=True)]
+            fixed = ways.only_path(group.source, group.target)
+            if fixed is not None:
+                self._add([(port, 1.0) for port in fixed], totals[where])
+                continue
+            for step, parts in enumerate(known[where]):
+                number = group.sport - FIRST_SPORT + step * group.stride
+                way = way_of_flow(ways, group.source, group.target, number)
+                shares = way.forward_shares or (1.0,) * len(way.forward)
+                self._add(list(zip(way.forward, shares, strict=True)), parts)
+
+    def _add(self, way: list[tuple[int, float]], parts: list[float]) -> None:
+        for port, share in way:
+            its = self.loads.setdefault(port, [0.0] * SLICES)
+            for place, size in enumerate(parts):
+                its[place] += share * size
+
+    def _parts(self, start: float, end: float, size: int) -> list[float]:
+        """The bytes of a flow in each slice."""
+        found = [0.0] * SLICES
+        first, last = (min(int((each - self.begin) / self.slice_ns), SLICES - 1) for each in (start, end))
+        if first == last or end <= start:
+            found[first] = float(size)
+            return found
+        edges = [start, *(self.begin + place * self.slice_ns for place in range(first + 1, last + 1)), end]
+        for place, (since, until) in enumerate(pairwise(edges), first):
+            found[place] = size * (until - since) / (end - start)
+        return found
+
+    def busiest(self) -> list[tuple[int, float]]:
+        """The ports that carry data, with the share of the time in which their bytes fill them, the busiest first."""
+        full = [(port, self._share(port, sum(its), SLICES)) for port, its in self.loads.items()]
+        return sorted(full, key=lambda each: (-each[1], each[0]))
+
+    def _share(self, port: int, size: float, slices: int) -> float:
+        return size * BITS / (self.ways.link(port).bps * self.slice_ns * slices)
+
+    def lines(self, names: list[str]) -> Iterable[str]:
+        """The table of the links that carry data, the busiest first."""
+        yield LINKS_HEADER
+        for port, share in self.busiest():
+            ends = names[self.ways.owner(port)], names[self.ways.peer[port]]
+            peak = max(self._share(port, size, 1) for size in self.loads[port])
+            size = round(sum(self.loads[port]))
+            yield f"{port // 2},{','.join(ends)},{self.ways.link(port).bps},{size},{100 * share:.3f},{100 * peak:.3f}\n"

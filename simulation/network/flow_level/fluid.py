@@ -1,0 +1,304 @@
+"""Moves flows at their max-min fair rates from one event to the next.
+
+The code takes lists as they are; `compiled.py` compiles it by numba for arrays. Times are ns, sizes bytes. A link has
+room for 1: ns of sending within each ns. A lane is what all flows of the same size on the same way have: the time that
+a byte takes of each link, ACKs on the way back included. Rates are fair in bytes.
+"""
+
+from simulation.network.flow_level.fluid_state import (
+    ACTIVE,
+    COMPLETED,
+    ENDED,
+    EVENTS,
+    NOW,
+    PLANNED,
+    RELEASED,
+    STALE,
+    STAMP,
+    STARTED,
+    Fluid,
+)
+
+TOGETHER_NS = 0.5  # events that are no further apart are one event
+ALIKE = 1e-9  # links whose fair rates differ by less are full at once
+FULL = 1e-6  # of a link's room is left where it is full
+UNLIMITED = 1e9  # bytes per ns
+FOREVER = 1e300
+
+
+def plan(state: Fluid, time: float, what: int, flow: int) -> None:
+    """Put an event on the heap, which is ordered by time (ns) and then by order of planning."""
+    times, kinds, counts = state.event_time, state.event_kind, state.counts
+    place, order = counts[EVENTS], counts[PLANNED]
+    counts[EVENTS] += 1
+    counts[PLANNED] += 1
+    while place > 0:
+        above = (place - 1) >> 1
+        if times[above] <= time:
+            break
+        times[place], kinds[place], state.event_flow[place] = times[above], kinds[above], state.event_flow[above]
+        state.event_order[place] = state.event_order[above]
+        place = above
+    times[place], kinds[place], state.event_flow[place], state.event_order[place] = time, what, flow, order
+
+
+def drop_first(state: Fluid) -> None:
+    """Take the first event off the heap."""
+    times, orders, kinds, counts = state.event_time, state.event_order, state.event_kind, state.counts
+    counts[EVENTS] -= 1
+    count, place = counts[EVENTS], 0
+    time, order = times[count], orders[count]
+    while True:
+        child = 2 * place + 1
+        if child >= count:
+            break
+        other = child + 1
+        if other < count and (
+            times[other] < times[child] or (times[other] == times[child] and orders[other] < orders[child])
+        ):
+            child = other
+        if time < times[child] or (time == times[child] and order < orders[child]):
+            break
+        times[place], orders[place], kinds[place] = times[child], orders[child], kinds[child]
+        state.event_flow[place] = state.event_flow[child]
+        place = child
+    times[place], orders[place], kinds[place] = time, order, kinds[count]
+    state.event_flow[place] = state.event_flow[count]
+
+
+def lane_of(state: Fluid, flow: int) -> int:
+    """The lane of a flow: its own, or that of its hop."""
+    lane: int = state.flow_lane[flow] if len(state.flow_lane) else state.hop_lane[state.flow_hop[flow]]
+    return lane
+
+
+def open_links(state: Fluid) -> int:
+    """Count for each link the active flows and the time that a byte of each takes; returns the number of links."""
+    counts, stamp = state.counts, state.counts[STAMP] + 1
+    counts[STAMP] = stamp
+    number = 0
+    for place in range(counts[ACTIVE]):
+        state.rate[place] = -1.0
+        lane = state.active_lane[place]
+        for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
+            link = state.load_link[at]
+            if state.mark[link] != stamp:
+                state.mark[link] = stamp
+                state.touched[number] = link
+                number += 1
+                state.room[link], state.weight[link], state.data[link] = 1.0, 0.0, 0.0
+                state.crowd[link], state.held[link] = 0, 0
+            state.weight[link] += state.load_cost[at]
+            state.crowd[link] += 1
+    return number
+
+
+def lowest_rate(state: Fluid, number: int) -> float:
+    """The fair rate of the link that is full first (bytes per ns)."""
+    lowest = FOREVER
+    for at in range(number):
+        link = state.touched[at]
+        if state.crowd[link] > 0:
+            lowest = min(lowest, max(state.room[link], 0.0) / state.weight[link])
+    return lowest
+
+
+def is_limited(state: Fluid, lane: int, limit: float) -> bool:
+    """Whether a link of a lane is full when everybody on it has this rate (bytes per ns)."""
+    for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
+        link = state.load_link[at]
+        if state.room[link] <= limit * state.weight[link]:
+            return True
+    return False
+
+
+def share_out(state: Fluid) -> None:
+    """Give every active flow its max-min fair rate (bytes per ns) by progressive filling."""
+    number = open_links(state)
+    left = state.counts[ACTIVE]
+    for place in range(left):
+        state.waiting_rate[place] = place
+    while left > 0:
+        lowest = lowest_rate(state, number)
+        if lowest >= UNLIMITED:  # packets so small that they take no whole ns
+            for at in range(left):
+                state.rate[state.waiting_rate[at]] = UNLIMITED
+            break
+        limit = lowest * (1 + ALIKE)
+        kept, fixed = 0, state.counts[ACTIVE]
+        for at in range(left):
+            place = state.waiting_rate[at]
+            if is_limited(state, state.active_lane[place], limit):
+                fixed -= 1
+                state.fixed[fixed] = place
+            else:
+                state.waiting_rate[kept] = place
+                kept += 1
+        for at in range(fixed, state.counts[ACTIVE]):
+            place = state.fixed[at]
+            state.rate[place] = lowest
+            take(state, state.active_lane[place], lowest)
+        left = kept
+    note_queues(state)
+
+
+def take(state: Fluid, lane: int, rate: float) -> None:
+    """Take from the links of a lane what one of its flows needs at a rate (bytes per ns)."""
+    for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
+        link = state.load_link[at]
+        cost = state.load_cost[at]
+        state.room[link] -= cost * rate
+        state.weight[link] -= cost
+        state.crowd[link] -= 1
+        if at < state.data_end[lane]:
+            state.data[link] += cost * rate
+
+
+def note_queues(state: Fluid) -> None:
+    """Add up what a full link may hold back of flows whose first link has room: their packets queue up before it."""
+    for place in range(state.counts[ACTIVE]):
+        lane = state.active_lane[place]
+        first = state.load_begin[lane]
+        if first == state.data_end[lane] or state.room[state.load_link[first]] < FULL:
+            continue
+        for at in range(first + 1, state.data_end[lane]):
+            link = state.load_link[at]
+            if state.room[link] < FULL:
+                state.held[link] += state.load_burst[at]
+                state.peak_held[link] = max(state.peak_held[link], state.held[link])
+
+
+def until_drained(state: Fluid) -> float:
+    """The time until the first active flow has sent its last byte."""
+    least = FOREVER
+    for place in range(state.counts[ACTIVE]):
+        least = min(least, state.left[place] / state.rate[place])
+    return least
+
+
+def move(state: Fluid, took: float) -> None:
+    """Let all active flows send for a while (ns)."""
+    for place in range(state.counts[ACTIVE]):
+        state.left[place] -= state.rate[place] * took
+
+
+def drain(state: Fluid) -> None:
+    """Flows that have sent their last byte leave; the last ACK of each is there after its way, and half a packet's wait
+    on each link back that is in use by data."""
+    counts, kept = state.counts, 0
+    for place in range(counts[ACTIVE]):
+        flow, lane = state.active[place], state.active_lane[place]
+        if state.left[place] > state.rate[place] * TOGETHER_NS:
+            state.active[kept], state.active_lane[kept] = flow, lane
+            state.left[kept], state.rate[kept] = state.left[place], state.rate[place]
+            kept += 1
+            continue
+        after = state.lane_delay[lane]
+        for at in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
+            link = state.wait_link[at]
+            if state.mark[link] == counts[STAMP]:
+                after += state.wait_half[at] * min(state.data[link], 1.0)
+        plan(state, state.clock[NOW] + max(state.left[place], 0.0) / state.rate[place] + after, COMPLETED, flow)
+    if kept < counts[ACTIVE]:
+        counts[ACTIVE], counts[STALE] = kept, 1
+
+
+def settle(state: Fluid, flow: int, gap: float) -> None:
+    """One of those that a flow waits for is there; `gap` ns after the last one it starts."""
+    state.waiting[flow] -= 1
+    if state.waiting[flow] == 0:
+        late = state.jitter[flow] if len(state.jitter) else 0.0
+        plan(state, state.clock[NOW] + max(gap + late, 0.0), STARTED, flow)
+
+
+def issue(state: Fluid, hop: int, gap: float) -> None:
+    """A sender begins its part of a collective: in `gap` ns all flows of a hop may start that wait for nothing else."""
+    for flow in range(state.hop_begin[hop], state.hop_begin[hop] + state.hop_steps[hop]):
+        settle(state, flow, gap)
+
+
+def count_down(state: Fluid, part: int, number: int) -> None:
+    """Flows of a rank's part of a collective are complete; after the last one it is noted as ended."""
+    if part < 0:
+        return
+    state.pending[part] -= number
+    if state.pending[part] == 0:
+        state.ended[state.counts[ENDED]] = part
+        state.counts[ENDED] += 1
+
+
+def start(state: Fluid, flow: int) -> None:
+    """A flow begins to send."""
+    counts, hop = state.counts, state.flow_hop[flow]
+    place = counts[ACTIVE]
+    state.active[place], state.active_lane[place] = flow, lane_of(state, flow)
+    state.left[place] = state.hop_size[hop]
+    state.start[flow] = state.clock[NOW]
+    counts[ACTIVE] += 1
+    counts[STALE] = 1
+
+
+def complete(state: Fluid, flow: int) -> None:
+    """The last ACK of a flow is back: its receipt is handled, unless the one before it on its hop is missing."""
+    hop = state.flow_hop[flow]
+    state.end[flow] = state.clock[NOW]
+    count_down(state, state.out_part[hop], state.out_count[hop])
+    step = flow - state.hop_begin[hop]
+    if step == state.released[hop]:
+        release(state, flow)
+
+
+def release(state: Fluid, flow: int) -> None:
+    """Handle a receipt: flows that waited for it may start, and the next one that was held back follows."""
+    hop = state.flow_hop[flow]
+    begin, step = state.hop_begin[hop], flow - state.hop_begin[hop]
+    state.released[hop] = step + 1
+    for at in range(state.child_begin[hop], state.child_begin[hop + 1]):
+        child = state.child_hop[at]
+        number = step + state.child_shift[at]
+        if number < state.hop_steps[child]:
+            settle(state, state.hop_begin[child] + number, state.hop_gap[child])
+    count_down(state, state.in_part[hop], state.in_count[hop])
+    following = step + 1
+    if following < state.hop_steps[hop] and state.end[begin + following] >= 0:
+        plan(state, state.clock[NOW] + state.release_gap[hop], RELEASED, begin + following)
+
+
+def handle_events(state: Fluid) -> None:
+    """Carry out the events of this moment."""
+    while state.counts[EVENTS] > 0 and state.event_time[0] <= state.clock[NOW] + TOGETHER_NS:
+        what, flow = state.event_kind[0], state.event_flow[0]
+        time = state.event_time[0]
+        drop_first(state)
+        if what == STARTED:
+            start(state, flow)
+        elif what == COMPLETED:
+            complete(state, flow)
+            state.end[flow] = time
+        else:
+            release(state, flow)
+
+
+def run(state: Fluid, until: float, most: int) -> int:
+    """Go on until a rank's part ends, to a moment (ns), or for `most` events; returns the events left."""
+    counts, clock = state.counts, state.clock
+    while most > 0:
+        if counts[STALE]:
+            share_out(state)
+            counts[STALE] = 0
+        following = clock[NOW] + until_drained(state)
+        if counts[EVENTS] > 0:
+            following = min(following, state.event_time[0])
+        if following > until or following >= FOREVER:
+            if until < FOREVER:
+                move(state, until - clock[NOW])
+                clock[NOW] = until
+            return most
+        move(state, max(following - clock[NOW], 0.0))
+        clock[NOW] = max(following, clock[NOW])
+        drain(state)
+        handle_events(state)
+        most -= 1
+        if counts[ENDED] > 0:
+            return most
+    return most

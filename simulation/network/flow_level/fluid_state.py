@@ -1,0 +1,147 @@
+"""Holds what flows of a network are at one moment: in lists for few of them, in arrays for code that numba compiles."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+Whole: TypeAlias = Any  # a list of whole numbers, or an array of them
+Real: TypeAlias = Any
+
+STARTED, COMPLETED, RELEASED = range(3)  # kinds of events
+NOW = 0  # in `clock`
+ACTIVE, EVENTS, PLANNED, ENDED, STALE, STAMP = range(6)  # in `counts`
+COUNTS = 6
+
+
+class Fluid(NamedTuple):
+    """Hops, lanes, flows, links and events.
+
+    A hop is what flows of one size from a sender to a receiver have in common; flow `hop_begin[h] + k` is its step k.
+    Those that wait for step k of a hop are the steps k + `child_shift` of its children. `out_part` and `in_part` are
+    the sender's and the receiver's part of the collective (-1: none), of which each flow completes `out_count` flows.
+    `load_*` say what a byte on a lane takes of links (forward up to `data_end`, then for ACKs), `load_burst` how
+    many bytes of the lane's flows may queue up before a link, `wait_*` half a packet's time on each link back.
+    """
+
+    hop_begin: Whole
+    hop_steps: Whole
+    hop_size: Real
+    hop_lane: Whole
+    hop_gap: Real
+    release_gap: Real
+    out_part: Whole
+    out_count: Whole
+    in_part: Whole
+    in_count: Whole
+    child_begin: Whole
+    child_hop: Whole
+    child_shift: Whole
+    released: Whole
+    load_begin: Whole
+    data_end: Whole
+    load_link: Whole
+    load_cost: Real
+    load_burst: Whole
+    wait_begin: Whole
+    wait_link: Whole
+    wait_half: Real
+    lane_delay: Real
+    flow_hop: Whole
+    flow_lane: Whole
+    jitter: Real
+    waiting: Whole
+    start: Real
+    end: Real
+    active: Whole
+    active_lane: Whole
+    left: Real
+    rate: Real
+    waiting_rate: Whole
+    fixed: Whole
+    room: Real
+    weight: Real
+    data: Real
+    crowd: Whole
+    held: Whole
+    peak_held: Whole
+    mark: Whole
+    touched: Whole
+    event_time: Real
+    event_order: Whole
+    event_kind: Whole
+    event_flow: Whole
+    pending: Whole
+    ended: Whole
+    clock: Real
+    counts: Whole
+
+
+class Lanes(NamedTuple):
+    """The lanes of a network as flat columns; see Fluid. `links` is how many links they name."""
+
+    load_begin: list[int]
+    data_end: list[int]
+    load_link: list[int]
+    load_cost: list[float]
+    load_burst: list[int]
+    wait_begin: list[int]
+    wait_link: list[int]
+    wait_half: list[float]
+    delay: list[float]
+    links: int
+
+
+class HopColumns(NamedTuple):
+    """The hops as columns; see Fluid. `parents` of a hop are (hop, shift); one `issued` waits for its sender, too."""
+
+    steps: list[int]
+    size: list[float]
+    lane: list[int]
+    gap: list[float]
+    release_gap: list[float]
+    out_part: list[int]
+    out_count: list[int]
+    in_part: list[int]
+    in_count: list[int]
+    parents: list[list[tuple[int, int]]]
+    issued: list[int]
+
+
+def begin(
+    hops: HopColumns, lanes: Lanes, pending: Sequence[int], flow_lane: list[int], filled: Callable[[object, int], Whole]
+) -> Fluid:
+    """The state before the first event; `filled` makes a column of one value, a list or an array."""
+    begins, total = [], 0
+    for steps in hops.steps:
+        begins.append(total)
+        total += steps
+    children: list[list[tuple[int, int]]] = [[] for _hop in begins]
+    waiting, flow_hop = filled(0, total), filled(0, total)
+    for hop, parents in enumerate(hops.parents):
+        first, steps = begins[hop], hops.steps[hop]
+        waiting[first : first + steps] = filled(hops.issued[hop], steps)
+        flow_hop[first : first + steps] = filled(hop, steps)
+        for parent, shift in parents:
+            children[parent].append((hop, shift))
+            part = slice(first + max(shift, 0), first + min(steps, hops.steps[parent] + shift))
+            waiting[part] = [number + 1 for number in waiting[part]]
+    child_begin = [0]
+    for each in children:
+        child_begin.append(child_begin[-1] + len(each))
+    most, links = max(total, 1), lanes.links
+    return Fluid(
+        hop_begin=begins, hop_steps=hops.steps, hop_size=hops.size, hop_lane=hops.lane, hop_gap=hops.gap,
+        release_gap=hops.release_gap, out_part=hops.out_part, out_count=hops.out_count, in_part=hops.in_part,
+        in_count=hops.in_count, child_begin=child_begin,
+        child_hop=[hop for each in children for hop, _shift in each],
+        child_shift=[shift for each in children for _hop, shift in each], released=filled(0, len(begins)),
+        load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
+        load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
+        wait_half=lanes.wait_half, lane_delay=lanes.delay, flow_hop=flow_hop, flow_lane=flow_lane, jitter=[],
+        waiting=waiting, start=filled(-1.0, total), end=filled(-1.0, total), active=filled(0, most),
+        active_lane=filled(0, most), left=filled(0.0, most), rate=filled(0.0, most), waiting_rate=filled(0, most),
+        fixed=filled(0, most), room=filled(0.0, links), weight=filled(0.0, links), data=filled(0.0, links),
+        crowd=filled(0, links), held=filled(0, links), peak_held=filled(0, links), mark=filled(0, links),
+        touched=filled(0, links), event_time=filled(0.0, most + 1), event_order=filled(0, most + 1),
+        event_kind=filled(0, most + 1), event_flow=filled(0, most + 1), pending=list(pending),
+        ended=filled(0, max(len(pending), 1)), clock=[0.0], counts=[0] * COUNTS,
+    )  # fmt: skip

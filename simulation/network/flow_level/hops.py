@@ -1,0 +1,146 @@
+"""Gathers the flows of a collective into hops: all that one rank sends another on a channel, step by step."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from simulation.flows.ring_flows import REDUCE_SCATTER
+from simulation.flows.train import NVLS, NVLS_TREE, TREE, FlowSchedule, FlowTrain
+from simulation.network.job import GroupCollective
+
+PROCESSING_NS, REDUCING_NS = 10, 40  # that a rank takes for a receipt, and for one of a ReduceScatter
+NVLS_CHUNK_NS = -40  # from a chunk's end to the next one's start, besides the send latency
+CHUNKS_AT_ONCE, WINDOWED = 4, (TREE, NVLS_TREE)  # of a tree, on each hop and channel
+ALIKE_BYTES = 16  # flows of a hop that differ by no more are taken as equal
+
+
+class Hop(NamedTuple):
+    """`steps` flows of `size` bytes each. Step k waits for step k - shift of each of `parents`: (hop, shift).
+
+    `gap` is the time from the last of these to the start (ns), `release_gap` that between receipts that were held back.
+    """
+
+    source: int
+    target: int
+    steps: int
+    size: int
+    parents: tuple[tuple[int, int], ...]
+    gap: int
+    release_gap: int
+
+
+class HopSet(NamedTuple):
+    """The hops of a collective; `apart` is the most by which flows of a hop that were taken as equal differ (bytes)."""
+
+    hops: list[Hop]
+    apart: int
+
+
+def hops_of(collective: GroupCollective, latency_ns: int, ranks: int) -> HopSet:
+    """The hops of all groups. `latency_ns` is the time before each send; nodes from `ranks` on are NVSwitches."""
+    release_gap = REDUCING_NS if collective.op == REDUCE_SCATTER else PROCESSING_NS
+    found: list[Hop] = []
+    apart = 0
+    for schedule in collective.schedules:
+        book = _Book(len(found))
+        for source in schedule.sources:
+            for train in schedule.trains(source):
+                book.add(train)
+        apart = max(apart, book.apart)
+        found += book.hops(_rules(schedule, latency_ns, release_gap, ranks))
+    return HopSet(found, apart)
+
+
+class _Rules(NamedTuple):
+    """The gaps of a schedule's hops (ns), and how many chunks a hop has under way, by its sender (0: all)."""
+
+    gap: int
+    release_gap: int
+    chunk_gap: int
+    in_turn: Callable[[int], int]
+
+
+def _rules(schedule: FlowSchedule, latency_ns: int, release_gap: int, ranks: int) -> _Rules:
+    gap = latency_ns + release_gap
+    if schedule.algorithm == NVLS:
+        return _Rules(gap, release_gap, max(latency_ns + NVLS_CHUNK_NS, 0), lambda source: int(source < ranks))
+    window = CHUNKS_AT_ONCE if schedule.algorithm in WINDOWED else 0
+    return _Rules(gap, release_gap, gap, lambda _source: window)
+
+
+class _Part(NamedTuple):
+    """Flows of one size out of a train, as it has them: parents by their ids."""
+
+    source: int
+    target: int
+    ids: range
+    size: int
+    parents: tuple[Sequence[int], ...]
+
+
+class _Book:
+    """Collects the trains of one schedule; `first` is the number of its first hop."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.apart = first, 0
+        self._parts: list[_Part] = []
+        self._begins: dict[int, int] = {}
+        self._every: dict[int, tuple[int, int]] | None = None
+
+    def add(self, train: FlowTrain) -> None:
+        """Take a train apart where its flows differ in target or size."""
+        if isinstance(train.targets, int) and isinstance(train.sizes, int):
+            self._append(_Part(train.source, train.targets, train.ids, train.sizes, train.parents))
+            return
+        count = len(train.ids)
+        if isinstance(train.targets, int) and not isinstance(train.sizes, int) and (alike := self._alike(train.sizes)):
+            self._append(_Part(train.source, train.targets, train.ids, alike, train.parents))
+            return
+        targets = [train.targets] * count if isinstance(train.targets, int) else train.targets
+        sizes = [train.sizes] * count if isinstance(train.sizes, int) else train.sizes
+        ends = [0] + [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
+        for begin, end in pairwise([*ends, count]):
+            parents = tuple(each[max(begin - count + len(each), 0) : end - count + len(each)] for each in train.parents)
+            self._append(_Part(train.source, targets[begin], train.ids[begin:end], sizes[begin], parents))
+
+    def _alike(self, sizes: Sequence[int]) -> int:
+        """One size for all, where they differ by a few bytes; else 0."""
+        least, most = min(sizes), max(sizes)
+        if most - least > ALIKE_BYTES or least < 64 * ALIKE_BYTES:
+            return 0
+        self.apart = max(self.apart, most - least)
+        return most
+
+    def _append(self, part: _Part) -> None:
+        self._begins[part.ids[0]] = len(self._parts)
+        self._parts.append(part)
+
+    def hops(self, rules: _Rules) -> list[Hop]:
+        """The hops, with what each waits for."""
+        former: dict[tuple[int, int], int] = {}
+        return [self._hop(number, part, rules, former) for number, part in enumerate(self._parts)]
+
+    def _hop(self, number: int, part: _Part, rules: _Rules, former: dict[tuple[int, int], int]) -> Hop:
+        count, ends = len(part.ids), (part.source, part.target)
+        parents = [self._parent(each, count - len(each)) for each in part.parents if len(each)]
+        window, gap = rules.in_turn(part.source), rules.gap
+        if window == 1:
+            parents, gap = [], rules.chunk_gap
+            if ends in former:  # a chunk of its own
+                parents = [(self.first + former[ends], 0)]
+            former[ends] = number
+        if window and count > window:
+            parents.append((self.first + number, window))
+        return Hop(*ends, count, part.size, tuple(parents), gap, rules.release_gap)
+
+    def _parent(self, ids: Sequence[int], missing: int) -> tuple[int, int]:
+        """The hop to which ids belong, and by how many steps it is ahead; the first `missing` steps have no parent."""
+        place = self._begins.get(ids[0])
+        if place is not None:
+            return self.first + place, missing
+        if self._every is None:
+            self._every = {
+                flow: (number, step) for number, part in enumerate(self._parts) for step, flow in enumerate(part.ids)
+            }
+        number, step = self._every[ids[0]]
+        return self.first + number, missing - step

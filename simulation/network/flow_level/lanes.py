@@ -1,0 +1,124 @@
+"""Says what a flow takes of the links on its way: the time of each byte with its header, of ACKs, and the delay.
+
+Transmissions take whole ns, truncated, as in SimAI's ns-3; a packet has a header of 52 bytes, its ACK 60.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from simulation.network.flow_level.fluid_state import Lanes
+from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, SPREAD, Link, Ways
+
+HEADER_BYTES, ACK_BYTES = 52, 60
+BITS = 8_000_000_000  # a byte's bits over a rate in bit/s, in ns
+
+
+class Way(NamedTuple):
+    """The ports to a receiver and back, and the share of the bytes that each carries (empty: all of them)."""
+
+    forward: tuple[int, ...]
+    back: tuple[int, ...]
+    forward_shares: tuple[float, ...] = ()
+    back_shares: tuple[float, ...] = ()
+
+
+class Costs(NamedTuple):
+    """What flows of one size take on ways of one kind: ns per byte of each port, forward and for ACKs on the way back.
+
+    `halves` is half a packet's time on each port back: what an ACK waits for where data is on its way. `delay` is the
+    time from the last byte to the last ACK (ns).
+    """
+
+    forward: tuple[float, ...]
+    back: tuple[float, ...]
+    halves: tuple[float, ...]
+    delay: float
+
+
+class CostModel:
+    """Knows the costs of ways by the kinds of their links; `payload` and `window` are those of a flow (bytes)."""
+
+    def __init__(self, ways: Ways, payload: int, window: int) -> None:
+        self.ways, self.payload, self.window = ways, payload, window
+        self._known: dict[tuple[object, ...], Costs] = {}
+
+    def costs(self, way: Way, size: int) -> Costs:
+        """The costs of a flow of `size` bytes."""
+        kind_of = self.ways.kind_of
+        kinds = tuple([kind_of[port] for port in way.forward]), tuple([kind_of[port] for port in way.back])
+        key = (*kinds, way.forward_shares, way.back_shares, size)
+        found = self._known.get(key)
+        if found is None:
+            links = [[self.ways.kinds[kind] for kind in each] for each in kinds]
+            shares = way.forward_shares or [1.0] * len(way.forward), way.back_shares or [1.0] * len(way.back)
+            found = self._known[key] = self._made(links, shares, size)
+        return found
+
+    def _made(self, links: Sequence[Sequence[Link]], shares: Sequence[Sequence[float]], size: int) -> Costs:
+        packets = -(-size // self.payload)
+        full = self.payload + HEADER_BYTES
+        last = size - (packets - 1) * self.payload + HEADER_BYTES
+        forth, back = (list(zip(*each, strict=True)) for each in zip(links, shares, strict=True))
+        times = [(packets - 1) * (full * BITS // link.bps) + last * BITS // link.bps for link, _share in forth]
+        delay = sum(share * link.delay_ns for link, share in (*forth, *back))
+        delay += sum(share * (last * BITS // link.bps) for link, share in forth[1:])
+        delay += sum(share * (ACK_BYTES * BITS // link.bps) for link, share in back)
+        return Costs(
+            tuple(share * time / size for time, (_link, share) in zip(times, forth, strict=True)),
+            tuple(share * packets * (ACK_BYTES * BITS // link.bps) / size for link, share in back),
+            tuple(share * 0.5 * full * BITS / link.bps for link, share in back),
+            delay,
+        )
+
+
+def way_of_flow(ways: Ways, source: int, target: int, number: int) -> Way:
+    """The way of the `number`-th flow (from 0) from a sender to a receiver, which has a port number of its own."""
+    if ways.routing == SPREAD:
+        forth, back = ways.shares(source, target), ways.shares(target, source)
+        return Way(tuple(forth), tuple(back), tuple(forth.values()), tuple(back.values()))
+    forward = ways.path(source, target, FIRST_SPORT + number, DPORT)
+    return Way(tuple(forward), tuple(ways.path(target, source, DPORT, FIRST_SPORT + number)))
+
+
+class LaneBook:
+    """Numbers lanes and lists them as columns; links are numbered in order of appearance."""
+
+    def __init__(self) -> None:
+        self.lanes = Lanes([0], [], [], [], [], [0], [], [], [], 0)
+        self.numbers: dict[int, int] = {}
+
+    def number(self, link: int) -> int:
+        """The number of a link."""
+        return self.numbers.setdefault(link, len(self.numbers))
+
+    def add(
+        self,
+        data: Sequence[tuple[int, float, int]],
+        acks: Sequence[tuple[int, float]],
+        halves: Sequence[tuple[int, float]],
+        delay: float,
+    ) -> int:
+        """A new lane's number: links with the time of a byte on each, and the bytes that may queue up before it."""
+        lanes, number = self.lanes, self.number
+        for link, cost, burst in data:
+            if cost > 0:
+                lanes.load_link.append(number(link))
+                lanes.load_cost.append(cost)
+                lanes.load_burst.append(burst)
+        lanes.data_end.append(len(lanes.load_link))
+        for link, cost in acks:
+            if cost > 0:
+                lanes.load_link.append(number(link))
+                lanes.load_cost.append(cost)
+                lanes.load_burst.append(0)
+        lanes.load_begin.append(len(lanes.load_link))
+        for link, half in halves:
+            lanes.wait_link.append(number(link))
+            lanes.wait_half.append(half)
+        lanes.wait_begin.append(len(lanes.wait_link))
+        lanes.delay.append(delay)
+        return len(lanes.delay) - 1
+
+    def columns(self) -> Lanes:
+        """The lanes so far."""
+        return self.lanes._replace(links=len(self.numbers))

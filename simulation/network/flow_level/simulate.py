@@ -1,0 +1,273 @@
+"""Simulates a job at flow level: one of all hops and ranks that are alike, for whole iterations or one collective."""
+
+import time
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from random import Random
+from types import ModuleType
+from typing import NamedTuple
+
+from common.progress import StepProgress
+from simulation.network.flow_level import fluid
+from simulation.network.flow_level.fluid_state import PLANNED
+from simulation.network.flow_level.lanes import CostModel
+from simulation.network.flow_level.net import HopNet, Laid, alike, all_different, check_ways, laid_out
+from simulation.network.flow_level.quotient import Builder, Built, Classes, FlowLanes, alike_lanes
+from simulation.network.flow_level.steady import undisturbed
+from simulation.network.flow_level.ways import FIRST_SPORT, Ways
+from simulation.network.flow_level.work import Span, Work
+from simulation.network.job import Job
+from simulation.network.tables import RankTimes
+
+MOST_IN_LISTS = 20_000  # flows that plain Python moves faster than numba is loaded
+MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
+
+
+class FlowGroup(NamedTuple):
+    """All flows of a hop of collective `number`: of what `kind` it is, and the port number of the first and every next.
+
+    Port numbers count the flows of a pair in the order of their steps.
+    """
+
+    number: int
+    kind: int
+    source: int
+    target: int
+    size: int
+    sport: int
+    stride: int
+
+
+class FlowRun:
+    """What a simulation at flow level found; times are ns.
+
+    `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP.
+    """
+
+    def __init__(self, classes: Classes, work: Work, known: Mapping[tuple[int, int], Built], seconds: float) -> None:
+        self.classes, self.work, self.known, self.seconds = classes, work, known, seconds
+        self.job = classes.net.job
+        self.simulated = sum(len(built.state.flow_hop) for built in (work.built, *known.values()))
+        self.collide = len(work.built.state.flow_lane) > 0
+        ranks = classes.likeness.ranks
+        self.finished = [round(work.workers[kind].ended) for kind in ranks]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every rank came to its end."""
+        return min(self.finished, default=0) >= 0
+
+    @property
+    def flows(self) -> int:
+        """The number of flows of all collectives."""
+        net = self.classes.net
+        steps = [sum(net.hops[hop].steps for hop in net.of_key(key)) for key in net.keys]
+        return sum(steps[key] for key in net.key_of)
+
+    def spans(self, kind: int) -> Iterator[tuple[int, Span]]:
+        """When ranks of a kind had their part of each collective."""
+        for number in range(len(self.job.collectives)):
+            if (number, kind) in self.work.ends:
+                yield number, Span(self.work.begins[number, kind], self.work.ends[number, kind])
+
+    def groups(self) -> Iterator[FlowGroup]:
+        """The flows, hop by hop, in the order in which the collectives begin."""
+        net, of_hop = self.classes.net, self.classes.likeness.hops
+        sent: dict[tuple[int, int], int] = {}
+        strides = [Counter((net.hops[hop].source, net.hops[hop].target) for hop in net.of_key(key)) for key in net.keys]
+        for number, key in enumerate(net.key_of):
+            before = Counter[tuple[int, int]]()
+            stride = strides[key]
+            for place in net.of_key(key):
+                hop = net.hops[place]
+                pair = hop.source, hop.target
+                sport = FIRST_SPORT + sent.get(pair, 0) + before[pair]
+                before[pair] += 1
+                yield FlowGroup(number, of_hop[place], *pair, hop.size, sport, stride[pair])
+            for place in net.of_key(key):
+                hop = net.hops[place]
+                sent[hop.source, hop.target] = sent.get((hop.source, hop.target), 0) + hop.steps
+
+    def times(self, number: int, colour: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Starts and ends of the flows of a kind of hops in one collective."""
+        built, shift = self.work.built, 0.0
+        if (number, colour) not in built.hops:
+            kind = self.classes.kind(self.classes.hop(colour).source)
+            if kind < 0:
+                kind = self.classes.kind(self.classes.hop(colour).target)
+            shift = self.work.begins[number, kind]
+            built, number = self.known[self.classes.net.key_of[number], kind], 0
+        place = built.hops[number, colour]
+        first, steps = built.state.hop_begin[place], built.state.hop_steps[place]
+        part = slice(int(first), int(first) + int(steps))
+        starts, ends = built.state.start[part], built.state.end[part]
+        return (starts, ends) if not shift else ([each + shift for each in starts], [each + shift for each in ends])
+
+    def of_rank(self, rank: int) -> RankTimes:
+        """The times of one rank; see RankTimes."""
+        kind, count = self.classes.likeness.ranks[rank], len(self.job.collectives)
+        begins, ends, moved = [-1] * count, [-1] * count, {}
+        for number, span in self.spans(kind):
+            begins[number], ends[number] = round(span.begin), round(span.end)
+        for number, collective in enumerate(self.job.collectives):
+            if collective.kind == "PP" and ends[number] >= 0:
+                moved[number] = self._moved(number, rank)
+        worker = self.work.workers[kind]
+        return RankTimes(begins, ends, moved, round(worker.walked), round(worker.ended))
+
+    def _moved(self, number: int, rank: int) -> int:
+        """How long the transfer took that a rank received."""
+        net = self.classes.net
+        for place in net.of_key(net.key_of[number]):
+            if net.hops[place].target == rank:
+                starts, ends = self.times(number, self.classes.likeness.hops[place])
+                return round(ends[0] - starts[0])
+        return 0
+
+    def rank_ends(self) -> list[float]:
+        """The end of the last flow of each rank that has flows."""
+        net, by_kind = self.classes.net, dict[int, float]()
+        parts = {(net.key_of[number], kind) for number, kind in self.work.built.parts} | set(self.known)
+        for (number, kind), end in self.work.ends.items():
+            if (net.key_of[number], kind) in parts:
+                by_kind[kind] = max(by_kind.get(kind, 0.0), end)
+        return [by_kind[kind] for kind in self.classes.likeness.ranks if kind in by_kind]
+
+    def first_start(self) -> float:
+        """The start of the first flow."""
+        least = [self.times(number, colour)[0] for number, colour in self._firsts()]
+        return min((float(min(each)) for each in least), default=0.0)
+
+    def _firsts(self) -> Iterator[tuple[int, int]]:
+        net = self.classes.net
+        first: dict[int, int] = {}
+        for number, key in enumerate(net.key_of):
+            first.setdefault(key, number)
+        return ((number, colour) for key, number in first.items() for colour in self.classes.hops_of_key[key])
+
+
+class FlowWishes(NamedTuple):
+    """How to simulate: ns before each send, bytes of a packet and a window, slow ranks, nothing alike (`apart`)."""
+
+    latency_ns: int
+    payload: int
+    window: int
+    slowness: Mapping[int, float]
+    apart: bool = False
+    jitter_ns: float = 0.0
+    seed: int = 0
+
+
+def simulate(ways: Ways, job: Job, wishes: FlowWishes, place: str = "") -> FlowRun:
+    """Run a job; `place` names the network in messages.
+
+    Raises:
+        InputProblems: a GPU does not reach one that it sends to.
+    """
+    began = time.perf_counter()
+    net = HopNet(job, wishes.latency_ns)
+    check_ways(net, ways, place)
+    model = CostModel(ways, wishes.payload, wishes.window)
+    laid = laid_out(net, ways, model)
+    known: dict[tuple[int, int], Built] = {}
+    if laid is None or wishes.apart:
+        classes = Classes(net, all_different(net, job.ranks, laid or ()))
+    else:
+        classes = Classes(net, alike(net, laid, ways, _rank_kinds(job, wishes.slowness)))
+        known = {where: _alone(classes, laid, *where, wishes) for where in undisturbed(classes, laid)}
+    built, module = _built(classes, laid, model, known, wishes)
+    durations = _durations(classes, known)
+    work = Work(built, module, job.collectives, wishes.latency_ns, durations)
+    for kind, rank in classes.first_rank.items():
+        work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0))
+    _go(work, built)
+    return FlowRun(classes, work, known, time.perf_counter() - began)
+
+
+def _rank_kinds(job: Job, slowness: Mapping[int, float]) -> list[Hashable]:
+    return [(program, slowness.get(rank, 1.0)) for rank, program in enumerate(job.program_of)]
+
+
+def _go(work: Work, built: Built) -> bool:
+    total = len(built.state.flow_hop)
+    with StepProgress("flows", total) as progress:
+        done = 0
+
+        def tell() -> None:
+            nonlocal done
+            now = int(built.state.counts[PLANNED]) // 2
+            progress.advance(now - done)
+            done = now
+
+        return work.run(tell)
+
+
+def _built(
+    classes: Classes,
+    laid: Sequence[Laid] | None,
+    model: CostModel,
+    known: Mapping[tuple[int, int], Built],
+    wishes: FlowWishes,
+) -> tuple[Built, ModuleType]:
+    """The state of all that is not known, and the code that moves it."""
+    net, builder = classes.net, Builder(classes)
+    lanes = FlowLanes(builder, model) if laid is None else None
+    lane_of = alike_lanes(builder, laid, wishes.window) if laid is not None else _no_lane
+    keyed = {key for key, _kind in known}
+    for number, key in enumerate(net.key_of):
+        colours = classes.hops_of_key[key]
+        if key in keyed:
+            colours = [each for each in colours if (key, min(classes.kinds_at(each))) not in known]
+        builder.add(number, lane_of, colours)
+        if lanes:
+            lanes.add(colours)
+    built, module = _ready(builder, MOST_IN_LISTS if lanes is None else MOST_ALONE_IN_LISTS)
+    if wishes.jitter_ns:
+        random, count = Random(wishes.seed), len(built.state.flow_hop)
+        late = [random.uniform(-wishes.jitter_ns, wishes.jitter_ns) for _flow in range(count)]
+        built = built._replace(state=built.state._replace(jitter=late))
+    return built, module
+
+
+def _no_lane(_colour: int) -> int:
+    return 0
+
+
+def _ready(builder: Builder, most: int) -> tuple[Built, ModuleType]:
+    """The state before the first event: in lists for plain Python, for many flows in arrays for compiled code."""
+    if sum(builder.columns.steps) > most:
+        try:
+            from simulation.network.flow_level.compiled import compiled, filled, in_arrays
+        except ImportError as error:
+            if error.name not in ("numba", "llvmlite", "numpy"):
+                raise
+        else:
+            built = builder.built(filled)
+            return built._replace(state=in_arrays(built.state)), compiled()
+    return builder.built(lambda value, count: [value] * count), fluid
+
+
+def _alone(classes: Classes, laid: Sequence[Laid], key: int, kind: int, wishes: FlowWishes) -> Built:
+    """One collective on its own, from the moment at which its ranks come to it."""
+    builder = Builder(classes)
+    builder.add(
+        0,
+        alike_lanes(builder, laid, wishes.window),
+        [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)],
+    )
+    built, module = _ready(builder, MOST_IN_LISTS)
+    work = Work(built, module, [], wishes.latency_ns, {})
+    work.issue(0, kind, 0.0)
+    work.run(lambda: None)
+    return built
+
+
+def _durations(classes: Classes, known: Mapping[tuple[int, int], Built]) -> dict[tuple[int, int], float]:
+    """How long each collective takes that is known, by its number and kind of rank."""
+    took = {where: max(built.state.end) for where, built in known.items()}
+    kinds: dict[int, list[int]] = {}
+    for key, kind in known:
+        kinds.setdefault(key, []).append(kind)
+    return {
+        (number, kind): took[key, kind] for number, key in enumerate(classes.net.key_of) for kind in kinds.get(key, ())
+    }

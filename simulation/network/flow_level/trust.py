@@ -1,0 +1,89 @@
+"""Says where a result of the flow level cannot be trusted: queues that would be marked, rings that drift apart."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from simulation.network.conf import NetworkConf
+from simulation.network.flow_level.files import round_trip
+from simulation.network.flow_level.lanes import BITS
+from simulation.network.flow_level.simulate import FlowRun
+from simulation.network.flow_level.ways import Ways
+from simulation.topology.fabric import SWITCH
+
+ALL_PAIRS = 64  # GPUs up to which the window is looked for among all pairs
+MARKS, COLLISIONS, DRIFT, SURE = "marks", "collisions", "drift", "sure"
+# By how much recorded runs of ns-3 took longer at most, in percent (docs/data/simulation/levels.csv).
+LONGER_PERCENT = {MARKS: 61, COLLISIONS: 26, DRIFT: 9, SURE: 1}
+
+
+class Queue(NamedTuple):
+    """A full port, the queue that the windows of its flows can make, and its ECN threshold (bytes)."""
+
+    port: int
+    queue: int
+    threshold: int
+
+
+class Window(NamedTuple):
+    """The window of every flow (bytes), and the longest round trip (ns)."""
+
+    size: int
+    rtt_ns: int
+
+
+def window_of(ways: Ways, gpus: int, payload: int) -> Window:
+    """The largest product of round trip and slowest link, over all pairs of GPUs; of a large network, over some."""
+    chosen = range(0, gpus, max(gpus // ALL_PAIRS, 1))
+    sources = chosen if gpus <= ALL_PAIRS else [0, 1, gpus - 1]
+    best = Window(0, 0)
+    for source in sources:
+        for target in (*chosen, gpus - 1):
+            if source != target and ways.next_ports(source, target):
+                rtt, bps = round_trip(ways, source, target, payload)
+                best = Window(max(best.size, rtt * bps // BITS), max(best.rtt_ns, rtt))
+    return best
+
+
+def queues(run: FlowRun, ways: Ways, conf: NetworkConf, window: Window) -> list[Queue]:
+    """The ports of switches where ECN would mark: the windows of the flows that share them make a long queue."""
+    found: dict[int, Queue] = {}
+    for port, held in _full_ports(run):
+        bps = ways.link(port).bps
+        if ways.roles[ways.owner(port)] != SWITCH or not conf.ecn or bps not in conf.kmin:
+            continue
+        queue = held - window.rtt_ns * bps // BITS
+        threshold = int(conf.kmin[bps] * 1000)
+        if queue > threshold:
+            found[port] = Queue(port, queue, threshold)
+    return sorted(found.values(), key=lambda each: -each.queue)
+
+
+def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
+    """The ports that are full at some moment, with the most bytes that may queue up before one."""
+    for built in (run.work.built, *run.known.values()):
+        for port, held in zip(built.ports, built.state.peak_held, strict=False):
+            if held:
+                yield port, int(held)
+
+
+def weakness(run: FlowRun, ways: Ways, marked: list[Queue]) -> str:
+    """What a flow model cannot follow in a run: MARKS, COLLISIONS, DRIFT, or nothing (SURE)."""
+    if marked:
+        return MARKS
+    net, waits = run.classes.net, False
+    slowest: dict[tuple[int, int], int] = {}
+    drifting = False
+    for colour in run.classes.first_hop:
+        hop = run.classes.hop(colour)
+        for parent, _shift in hop.parents:
+            waits = True
+            speeds = set()
+            for each in (hop, net.hops[parent]):
+                pair = each.source, each.target
+                if pair not in slowest:
+                    slowest[pair] = round_trip(ways, *pair, 1)[1]
+                speeds.add(slowest[pair])
+            drifting = drifting or len(speeds) > 1
+    if waits and run.collide:
+        return COLLISIONS
+    return DRIFT if drifting else SURE

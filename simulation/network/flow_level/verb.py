@@ -1,0 +1,149 @@
+"""Carries out `python -m simulation network --level flow`: simulates, writes the files, says how far to trust it."""
+
+import argparse
+from pathlib import Path
+from statistics import fmean
+
+from common.errors import MistakeList
+from common.summary import JsonValue, Summary, counted
+from common.whole_files import write_whole
+from simulation.network.flow_level.files import LinkLoads, write_flows
+from simulation.network.flow_level.simulate import FlowRun, FlowWishes, simulate
+from simulation.network.flow_level.trust import (
+    COLLISIONS,
+    DRIFT,
+    LONGER_PERCENT,
+    MARKS,
+    Queue,
+    queues,
+    weakness,
+    window_of,
+)
+from simulation.network.flow_level.ways import Ways
+from simulation.network.request import NetworkRequest, read_request
+from simulation.network.row_files import RowFiles
+from simulation.topology.fabric import Fabric, names, tiers
+
+MOST_LINES = 1 << 20  # flows that are written one by one
+BUSIEST_SHOWN = 3
+PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "what_if", "engine", "simulator", "trace")
+
+
+def simulated(arguments: argparse.Namespace) -> Summary:
+    """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
+    _check_options(arguments)
+    request = read_request(arguments)
+    ways = Ways(request.fabric, arguments.routing)
+    run = simulate(ways, request.job, flow_wishes(request, ways), str(request.topology))
+    return _summary(request, run, ways)
+
+
+def flow_wishes(request: NetworkRequest, ways: Ways) -> FlowWishes:
+    """What of a request the flow level follows."""
+    wishes, payload = request.wishes, request.wishes.conf.payload_bytes
+    window = window_of(ways, request.job.ranks, payload)
+    return FlowWishes(wishes.latency_ns, payload, window.size, wishes.slowness)
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    mistakes = MistakeList()
+    for name in PACKETS_ONLY:
+        if getattr(arguments, name):
+            mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
+    mistakes.check()
+
+
+def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
+    rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
+    flows, links = Path(f"{request.prefix}fct.txt"), Path(f"{request.prefix}links.csv")
+    written = run.flows <= MOST_LINES
+    files = [str(path) for path in ((flows, links) if written else ())] + [str(path) for path in rows.paths]
+    ends, first = run.rank_ends(), run.first_start()
+    makespan, mean, zero = ((each - first) / 1000 if ends else 0.0 for each in (max(ends), fmean(ends), ends[0]))
+    data: dict[str, JsonValue] = {
+        "files": files,
+        "level": "flow",
+        "routing": ways.routing,
+        "complete": run.complete,
+        "flows": run.flows,
+        "flows_simulated": run.simulated,
+        "seconds": round(run.seconds, 3),
+        "makespan_us": makespan,
+        "mean_over_ranks_us": mean,
+        "rank_0_us": zero,
+        "iteration_of_rank_0_us": run.finished[request.job.parts[0].first] / 1000,
+        "iteration_us": max(run.finished) / 1000,
+    }
+    lines = [
+        f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated} simulated in {run.seconds:.2f} s",
+        *request.notes,
+        f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; iteration of rank 0 "
+        f"{data['iteration_of_rank_0_us']:.3f} us",
+    ]
+    if not written:
+        lines.append(f"no fct.txt and no links.csv: they are written for at most {MOST_LINES} flows")
+    lines += _assumed(request, run, data)
+    lines.append(_trust(request, run, ways, data))
+    rows.write(run)
+    if written:
+        write_flows(flows, run, ways, request.wishes.conf.payload_bytes)
+        loads = LinkLoads(run, ways, first, max(ends, default=first))
+        named = names(request.fabric, tiers(request.fabric))
+        write_whole(links, (line.encode("ascii") for line in loads.lines(named)))
+        lines.append(_busiest(loads, ways, named, data))
+    return Summary("\n".join(lines), data, failed=not run.complete)
+
+
+def _busiest(loads: LinkLoads, ways: Ways, named: list[str], data: dict[str, JsonValue]) -> str:
+    found = loads.busiest()[:BUSIEST_SHOWN]
+    data["busiest_links"] = [
+        {"from": named[ways.owner(port)], "to": named[ways.peer[port]], "busy_percent": round(100 * share, 3)}
+        for port, share in found
+    ]
+    shown = ", ".join(
+        f"{named[ways.owner(port)]} to {named[ways.peer[port]]} {100 * share:.1f} %" for port, share in found
+    )
+    return f"busiest links: {shown}"
+
+
+def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
+    """What the flow level leaves out of what the files say."""
+    found = []
+    lossy = _lossy(request.fabric) or int(request.wishes.conf.error_rate > 0)
+    if lossy:
+        found.append(f"{counted(lossy, 'kind')} of links with an error rate: no packet is lost at flow level")
+    apart = run.classes.net.apart
+    if apart:
+        found.append(f"flows of a ring that differ by {apart} bytes are taken as equal")
+    data["bytes_taken_as_equal"] = apart
+    return found
+
+
+def _lossy(fabric: Fabric) -> int:
+    return sum(float(text.error_rate) > 0 for text in fabric.texts)
+
+
+def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, JsonValue]) -> str:
+    """How far the result can be trusted."""
+    window = window_of(ways, request.job.ranks, request.wishes.conf.payload_bytes)
+    marked = queues(run, ways, request.wishes.conf, window)
+    weak = weakness(run, ways, marked)
+    longer = LONGER_PERCENT[weak]
+    data |= {"marks_expected": bool(marked), "weakness": weak, "longer_at_most_percent": longer}
+    recorded = f"recorded runs of ns-3 took up to {longer} % longer"
+    if weak == MARKS:
+        return f"not to be trusted: {_told(marked, request.fabric, ways)}; {recorded}; --level packet follows marks"
+    if weak == COLLISIONS:
+        return f"a best case: each step of a ring takes a way of its own, and some collide; {recorded}"
+    if weak == DRIFT:
+        return f"a best case: hops of several speeds let rings drift apart; {recorded}; --level packet gives the band"
+    return f"no queue reaches an ECN threshold, no ring drifts apart: {recorded}"
+
+
+def _told(marked: list[Queue], fabric: Fabric, ways: Ways) -> str:
+    named, worst = names(fabric, tiers(fabric)), marked[0]
+    ends = f"{named[ways.owner(worst.port)]} to {named[ways.peer[worst.port]]}"
+    return (
+        f"ECN marks expected at {counted(len(marked), 'port')}, most from {ends}, where up to {worst.queue // 1000} KB "
+        f"queue up beside a threshold of {worst.threshold // 1000} KB"
+    )

@@ -1,0 +1,183 @@
+"""Finds the ports that a flow takes, in plain Python and only where one is asked for.
+
+The rules are those of `routing`: shortest paths by hops, over NVSwitches inside a server; GPUs do not forward; equal
+next hops stand in descending order of node id.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from common.units import bandwidth_bps, time_seconds
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+
+ECMP, RAIL, SPREAD = "ecmp", "rail", "spread"
+ROUTINGS = (ECMP, RAIL, SPREAD)
+DPORT, FIRST_SPORT = 100, 10_000
+HOST_SEED = 0x8BADF00D
+_MASK = 0xFFFFFFFF
+
+Shares = dict[int, float]  # by port: the share of a flow's bytes that it carries
+
+
+class Link(NamedTuple):
+    """One direction of a link: bit/s, and ns of propagation."""
+
+    bps: int
+    delay_ns: int
+
+
+class _Layers:
+    """The switches around the last ones before a target: `levels[k]` are those k links away from these."""
+
+    def __init__(self, first: frozenset[int]) -> None:
+        self.levels = [set(first)]
+        self.seen = set(first)
+
+
+class Ways:
+    """The ports of a network (2k and 2k + 1 are the directions of link k), and the ways over them."""
+
+    def __init__(self, fabric: Fabric, routing: str = ECMP) -> None:
+        self.roles, self.routing, self.gpus = fabric.roles, routing, fabric.gpus
+        kinds = [
+            Link(int(bandwidth_bps(each.bandwidth)), round(time_seconds(each.latency) * 1e9)) for each in fabric.texts
+        ]
+        self.kinds = kinds
+        self.kind_of = [kind for kind in fabric.kinds for _direction in (0, 1)]
+        self.peer = [node for ends in zip(fabric.second, fabric.first, strict=True) for node in ends]
+        self._leaving: list[list[int]] = [[] for _node in fabric.roles]
+        for link, (first, second) in enumerate(zip(fabric.first, fabric.second, strict=True)):
+            self._leaving[first].append(2 * link)
+            self._leaving[second].append(2 * link + 1)
+        self._peers: dict[int, frozenset[int]] = {}
+        self._layers: dict[frozenset[int], _Layers] = {}
+        self._next: dict[tuple[int, int], Sequence[int]] = {}
+        self._places: dict[int, int] = {}
+
+    def link(self, port: int) -> Link:
+        """What a port is."""
+        return self.kinds[self.kind_of[port]]
+
+    def owner(self, port: int) -> int:
+        """The node whose port it is."""
+        return self.peer[port ^ 1]
+
+    def next_ports(self, node: int, target: int) -> Sequence[int]:
+        """The ports by which a node forwards to a GPU or NVSwitch, of all shortest ways; none if there is no way."""
+        key = (node, target)
+        found = self._next.get(key)
+        if found is None:
+            found = self._next[key] = self._found(node, target)
+        return found
+
+    def _found(self, node: int, target: int) -> list[int]:
+        peer, roles = self.peer, self.roles
+        direct = [port for port in self._leaving[node] if peer[port] == target]
+        if direct:
+            return sorted(direct)
+        wanted = self._nearer(node, target)
+        ports = [port for port in self._leaving[node] if peer[port] in wanted]
+        if roles[node] == GPU:
+            inside = [port for port in ports if roles[peer[port]] == NVSWITCH]
+            ports = inside or ports
+        return sorted(ports, key=lambda port: (-peer[port], port))
+
+    def _nearer(self, node: int, target: int) -> frozenset[int]:
+        """The neighbours of a node that are nearer to a target than all others."""
+        ends = self.switches_of(target)
+        layers = self._layers.setdefault(ends, _Layers(ends))
+        around, level = self.switches_of(node), 0
+        while True:
+            while level >= len(layers.levels):
+                grown = set[int]().union(*(self.switches_of(each) for each in layers.levels[-1])) - layers.seen
+                if not grown:
+                    return frozenset()
+                layers.levels.append(grown)
+                layers.seen |= grown
+            nearer = around & layers.levels[level]
+            if nearer:
+                return nearer
+            level += 1
+
+    def switches_of(self, node: int) -> frozenset[int]:
+        """The neighbours of a node that forward."""
+        found = self._peers.get(node)
+        if found is None:
+            around = (self.peer[port] for port in self._leaving[node])
+            found = self._peers[node] = frozenset(each for each in around if self.roles[each] != GPU)
+        return found
+
+    def path(self, source: int, target: int, sport: int, dport: int) -> list[int]:
+        """The ports of one flow: by ns-3's hash, or by `rail` by the place of its GPU at its switch."""
+        node, path = source, []
+        word = sport | (dport << 16)
+        while node != target:
+            ports = self.next_ports(node, target)
+            choice = 0
+            if len(ports) > 1:
+                if self.routing == RAIL:
+                    choice = self._place(source if sport >= FIRST_SPORT else target)
+                else:
+                    seed = HOST_SEED if node == source else node
+                    choice = hashed(address(source), address(target), word, seed)
+            path.append(ports[choice % len(ports)])
+            node = self.peer[path[-1]]
+        return path
+
+    def _place(self, gpu: int) -> int:
+        """The place of a GPU among those of its first switch that is no NVSwitch."""
+        if gpu not in self._places:
+            switch = min((each for each in self.switches_of(gpu) if self.roles[each] != NVSWITCH), default=-1)
+            gpus = [self.peer[port] for port in self._leaving[switch]] if switch >= 0 else [gpu]
+            self._places.update({each: place for place, each in enumerate(sorted(gpus)) if self.roles[each] == GPU})
+            self._places.setdefault(gpu, 0)
+        return self._places[gpu]
+
+    def only_path(self, source: int, target: int) -> list[int] | None:
+        """The ports between two nodes where every node has one next port; None where one has several, or none."""
+        node, path = source, []
+        while node != target:
+            ports = self.next_ports(node, target)
+            if len(ports) != 1:
+                return None
+            path.append(ports[0])
+            node = self.peer[ports[0]]
+        return path
+
+    def shares(self, source: int, target: int) -> Shares:
+        """All ports between two nodes, with the share of the bytes of each if equal next ports share evenly."""
+        found: Shares = {}
+        waiting = {source: 1.0}
+        while waiting:
+            onwards: dict[int, float] = {}
+            for node, share in waiting.items():
+                ports = self.next_ports(node, target)
+                for port in ports:
+                    found[port] = found.get(port, 0.0) + share / len(ports)
+                    if self.peer[port] != target:
+                        onwards[self.peer[port]] = onwards.get(self.peer[port], 0.0) + share / len(ports)
+            waiting = onwards
+        return found
+
+
+def address(node: int) -> int:
+    """11.0.0.1 plus the id, of which the lower byte is the third one."""
+    return 0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100
+
+
+def hashed(first: int, second: int, third: int, seed: int) -> int:
+    """MurmurHash3 (32 bits) of three words."""
+    h = seed
+    for word in (first, second, third):
+        k = (word * 0xCC9E2D51) & _MASK
+        k = ((k << 15) | (k >> 17)) & _MASK
+        k = (k * 0x1B873593) & _MASK
+        h ^= k
+        h = ((h << 13) | (h >> 19)) & _MASK
+        h = (h * 5 + 0xE6546B64) & _MASK
+    h ^= 12
+    h ^= h >> 16
+    h = (h * 0x85EBCA6B) & _MASK
+    h ^= h >> 13
+    h = (h * 0xC2B2AE35) & _MASK
+    return h ^ (h >> 16)

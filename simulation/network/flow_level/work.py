@@ -1,0 +1,162 @@
+"""Lets ranks work through their steps at flow level: compute, take part in collectives, wait for them, send.
+
+The rules are those of the packet level (rank_steps): a rank waits for collectives that block; those that do not block
+queue up, of which one runs at a time and then the latest.
+"""
+
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+from types import ModuleType
+from typing import NamedTuple
+
+from simulation.network.flow_level.fluid import FOREVER, TOGETHER_NS
+from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, EVENTS, NOW
+from simulation.network.flow_level.hops import PROCESSING_NS
+from simulation.network.flow_level.quotient import Built
+from simulation.network.job import QUEUES, SENDS, GroupCollective, JobPhase
+
+TURN_NS = 1  # that a step takes besides its computation
+SLICE = 1 << 16  # events between two looks at Ctrl-C
+NOT_YET = -1.0
+
+
+class Span(NamedTuple):
+    """When a rank's part of a collective began and ended (ns)."""
+
+    begin: float
+    end: float
+
+
+class _Worker:
+    """Where a kind of ranks is in its phases, and whether the computation of the next one is done."""
+
+    def __init__(self, program: list[JobPhase], slowness: float) -> None:
+        self.program, self.slowness = program, slowness
+        self.place = 0
+        self.computed = self.turning = False
+        self.waits_for = -1
+        self.queue: list[int] = []
+        self.walked = self.ended = NOT_YET
+
+
+class Work:
+    """Runs the steps of all kinds of ranks; `known` are the times of collectives that nothing else can disturb."""
+
+    def __init__(
+        self,
+        built: Built,
+        flows: ModuleType,
+        collectives: list[GroupCollective],
+        latency_ns: int,
+        known: Mapping[tuple[int, int], float],
+    ) -> None:
+        self.built, self.flows, self.collectives, self.known = built, flows, collectives, known
+        self.first_gap = float(latency_ns + PROCESSING_NS)
+        self.begins: dict[tuple[int, int], float] = {}
+        self.ends: dict[tuple[int, int], float] = {}
+        self.workers: dict[int, _Worker] = {}
+        self._parts = {part: where for where, part in built.parts.items()}
+        self._planned: list[tuple[float, int, int]] = []
+        self._order = 0
+
+    def add(self, kind: int, program: list[JobPhase], slowness: float) -> None:
+        """Let a kind of ranks begin its steps at 0 ns; it computes `slowness` times as long as others."""
+        self.workers[kind] = _Worker(program, slowness)
+        self._plan(0.0, kind)
+
+    def _plan(self, time: float, kind: int) -> None:
+        heappush(self._planned, (time, self._order, kind))
+        self._order += 1
+
+    def run(self, tell: Callable[[], None]) -> bool:
+        """Go on until all is done; returns whether every rank came to its end. `tell` is called now and then."""
+        state = self.built.state
+        clock, counts = state.clock, state.counts
+        while self._planned or counts[ACTIVE] or counts[EVENTS]:
+            while self._planned and self._planned[0][0] <= clock[NOW] + TOGETHER_NS:
+                time, _order, kind = heappop(self._planned)
+                self._advance(kind, max(time, clock[NOW] - TOGETHER_NS))
+            until = self._planned[0][0] if self._planned else FOREVER
+            if counts[ACTIVE] or counts[EVENTS]:
+                self.flows.run(state, until, SLICE)
+            elif self._planned:
+                clock[NOW] = max(clock[NOW], until)
+            ended = [int(state.ended[place]) for place in range(counts[ENDED])]
+            counts[ENDED] = 0
+            for part in ended:
+                self._part_ended(*self._parts[part])
+            tell()
+        return all(worker.ended >= 0 for worker in self.workers.values())
+
+    def _part_ended(self, number: int, kind: int) -> None:
+        now = float(self.built.state.clock[NOW])
+        self.ends[number, kind] = now
+        worker = self.workers.get(kind)
+        if worker is None:
+            return
+        if worker.queue and worker.queue[0] == number:
+            self._latest_first(worker)
+            self._run_queue(kind, worker, now)
+        if worker.waits_for == number:
+            worker.waits_for = -1
+            self._plan(now + self.collectives[number].end_gap_ns, kind)
+
+    def issue(self, number: int, kind: int, now: float) -> bool:
+        """A rank begins its part of a collective at `now` (ns); returns whether it has nothing to wait for."""
+        where = number, kind
+        self.begins[where] = now
+        for hop in self.built.issued.get(where, ()):
+            self.flows.issue(self.built.state, hop, self.first_gap + now - float(self.built.state.clock[NOW]))
+        if where not in self.built.parts:
+            self.ends[where] = now
+        return where in self.ends
+
+    def _latest_first(self, worker: _Worker) -> None:
+        latest = worker.queue.pop()
+        if worker.queue:
+            worker.queue[0] = latest
+
+    def _run_queue(self, kind: int, worker: _Worker, now: float) -> None:
+        while worker.queue and self.issue(worker.queue[0], kind, now):
+            self._latest_first(worker)
+
+    def _advance(self, kind: int, now: float) -> None:
+        """Carry out the steps of a kind of ranks up to the next one that has to wait for flows."""
+        worker = self.workers[kind]
+        if worker.turning:
+            now, worker.turning = now + TURN_NS, False
+        while worker.place < len(worker.program):
+            phase = worker.program[worker.place]
+            if not worker.computed:
+                now += phase.compute_ns * worker.slowness
+                worker.computed = True
+            number = phase.collective
+            if number is not None:
+                took = self.known.get((number, kind))
+                if took is None and now > self.built.state.clock[NOW] + TOGETHER_NS:
+                    self._plan(now, kind)  # flows begin then: until then others may
+                    return
+                worker.place, worker.computed = worker.place + 1, False
+                if took is not None:
+                    self.begins[number, kind], self.ends[number, kind] = now, now + took
+                    now += took + self.collectives[number].end_gap_ns
+                elif phase.mode == QUEUES:
+                    worker.queue.append(number)
+                    if len(worker.queue) == 1:
+                        self._run_queue(kind, worker, now)
+                elif not self.issue(number, kind, now) and phase.mode != SENDS:
+                    worker.waits_for = number
+                    worker.turning = True
+                    return
+            else:
+                worker.place, worker.computed = worker.place + 1, False
+            now += TURN_NS
+        self._finish(kind, worker, now)
+
+    def _finish(self, kind: int, worker: _Worker, now: float) -> None:
+        if worker.walked < 0:
+            worker.walked = now
+        if worker.queue:
+            worker.waits_for = worker.queue[0]
+        else:
+            worker.ended = now

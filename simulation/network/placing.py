@@ -1,0 +1,61 @@
+"""Puts the groups of a job on the GPUs of a network: servers, slots and NVSwitches are those of the topology."""
+
+from typing import NamedTuple
+
+from simulation.flows.groups import EVERY_KIND, ParallelSizes, RankGroup, megatron_groups, original_groups
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+
+
+class Homes(NamedTuple):
+    """The server of each GPU, its place there, and the NVSwitch that adds for each server."""
+
+    server: list[int]
+    slot: list[int]
+    switch: dict[int, int]
+
+
+def homes_of(fabric: Fabric) -> Homes:
+    """GPUs that share an NVSwitch are in one server; without NVSwitches as many neighbours as the file says."""
+    first_switch: dict[int, int] = {}
+    for one, other, _kind in fabric.links():
+        for gpu, switch in ((one, other), (other, one)):
+            if fabric.roles[gpu] == GPU and fabric.roles[switch] == NVSWITCH:
+                first_switch[gpu] = min(switch, first_switch.get(gpu, switch))
+    numbers: dict[int, int] = {}
+    switches: dict[int, int] = {}
+    filled: dict[int, int] = {}
+    servers, slots = [], []
+    for gpu in range(fabric.gpus):
+        key = first_switch.get(gpu, -1 - gpu // max(fabric.gpus_per_server, 1))
+        server = numbers.setdefault(key, len(numbers))
+        if key >= 0:
+            switches[server] = key
+        servers.append(server)
+        slots.append(filled.get(server, 0))
+        filled[server] = slots[-1] + 1
+    return Homes(servers, slots, switches)
+
+
+def groups_by_kind(
+    sizes: ParallelSizes, fabric: Fabric, first: int = 0, *, original: bool
+) -> dict[str, list[RankGroup]]:
+    """All groups of more than one rank, each once; the job's first rank is on GPU `first`."""
+    found: dict[str, dict[tuple[int, ...], RankGroup]] = {}
+    homes = homes_of(fabric)
+    for group in original_groups(sizes) if original else megatron_groups(sizes, EVERY_KIND):
+        placed = group if original else _placed(group, first, homes)
+        found.setdefault(group.kind, {}).setdefault(group.members, placed)
+    return {kind: list(groups.values()) for kind, groups in found.items()}
+
+
+def _placed(group: RankGroup, first: int, homes: Homes) -> RankGroup:
+    members = tuple(first + rank for rank in group.members)
+    servers: dict[int, list[int]] = {}
+    for rank in members:
+        servers.setdefault(homes.server[rank], []).append(rank)
+    return group._replace(
+        members=members,
+        servers=tuple(map(tuple, servers.values())),
+        slots=tuple(tuple(homes.slot[rank] for rank in ranks) for ranks in servers.values()),
+        switches=tuple(homes.switch[server] for server in servers if server in homes.switch),
+    )

@@ -1,0 +1,54 @@
+"""Tells what each rank did when, of a run at any level: spans of computation, of collectives and of transfers."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from simulation.network.job import INPUT_GRADIENT, SENDS, TRANSFER, WAITS, WEIGHT_GRADIENT, Job, JobPhase
+from simulation.network.outcome import NetworkRun
+
+COMPUTE, WAITED, BESIDE = "computation", "waited for", "beside computation"
+TURN_NS = 1  # that a step takes besides its computation
+_PARTS = {INPUT_GRADIENT: " input gradient", WEIGHT_GRADIENT: " weight gradient"}
+
+
+class Span(NamedTuple):
+    """What a rank did from `begin` to `end` (ns). `track` is COMPUTE, WAITED or BESIDE, `kind` that of the groups."""
+
+    rank: int
+    track: str
+    kind: str
+    name: str
+    begin: int
+    end: int
+    collective: int | None = None
+
+
+def spans(job: Job, run: NetworkRun, slowness: Mapping[int, float], rank: int) -> Iterator[Span]:
+    """What a rank did, up to where the run ended; `slowness`, dimensionless, is how many times as long it computes."""
+    now, factor = 0, slowness.get(rank, 1.0)
+    begins, ends = run.part_begin[:, rank].tolist(), run.part_end[:, rank].tolist()
+    for phase in job.phases(rank):
+        computed = int(phase.compute_ns * factor)
+        name = _name(job, phase)
+        if computed > TURN_NS:
+            yield Span(rank, COMPUTE, COMPUTE, name, now, now + computed)
+        now += computed
+        number = phase.collective
+        if number is not None:
+            if begins[number] < 0 or (phase.mode == WAITS and ends[number] < 0):
+                return
+            collective = job.collectives[number]
+            begin, end = begins[number], ends[number]
+            if end > begin:
+                track = WAITED if phase.mode == WAITS else BESIDE
+                said = f"{name}: {collective.op} {collective.size_bytes} bytes" if phase.row >= 0 else name
+                yield Span(rank, track, collective.kind, said, begin, end, number)
+            if phase.mode == WAITS and end > now:
+                now = end + collective.end_gap_ns
+        now += TURN_NS
+
+
+def _name(job: Job, phase: JobPhase) -> str:
+    if phase.part == TRANSFER:
+        return "send to another stage" if phase.mode == SENDS else "receive from another stage"
+    return job.names[phase.row] + _PARTS.get(phase.part, "")

@@ -1,0 +1,220 @@
+"""Pipelines, several jobs on one network, slow ranks and hosts, and links that go down during a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from protocol.finding import PartFinding
+from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
+from simulation.cli import main
+
+# Two leaves with two GPUs each, over two spines; every GPU is a server of its own.
+LINKS = ["0 4", "1 4", "2 5", "3 5", "4 6", "4 7", "5 6", "5 7"]
+STAGES, BATCHES = 2, 4
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Path:
+    path = tmp_path / "fabric"
+    links = "".join(f"{ends} 100Gbps 0.0005ms 0\n" for ends in LINKS)
+    path.write_text(f"8 1 0 4 {len(LINKS)} A100\n4 5 6 7\n{links}", encoding="utf-8")
+    return path
+
+
+def workload(path: Path, rows: list[str], sizes: str) -> Path:
+    """A SimAI workload of rows `name forward collective bytes input collective bytes weight collective bytes`."""
+    text = "".join("\t".join([row.split()[0], "-1", *row.split()[1:], "100"]) + "\n" for row in rows)
+    header = f"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 ep: 1 {sizes}"
+    path.write_text(f"{header} checkpoints: 0 checkpoint_initiates: 0\n{len(rows)}\n{text}", encoding="utf-8")
+    return path
+
+
+def pipeline(folder: Path) -> Path:
+    rows = ["one 10000 NONE 0 10000 NONE 0 10000 NONE 0", "two 10000 NONE 0 10000 NONE 0 10000 NONE 0"] * BATCHES
+    return workload(folder / "pipeline.txt", rows, f"pp: {STAGES} vpp: 1 ga: {BATCHES} all_gpus: 4 pp_comm: 10000")
+
+
+def data_parallel(path: Path) -> Path:
+    return workload(
+        path, ["layer 10000 NONE 0 10000 NONE 0 10000 ALLREDUCE 100000"], "pp: 1 vpp: 1 ga: 1 all_gpus: 2 pp_comm: 0"
+    )
+
+
+def network(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, object]:
+    """The answer of a call that ends with `code`."""
+    capsys.readouterr()
+    assert main(["network", "--json", "--send-lat", "0", "--seed", "1", *words]) == code
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def took(words: list[str], capsys: pytest.CaptureFixture[str]) -> float:
+    """The iteration in us."""
+    return float(str(network(words, capsys)["iteration_us"]))
+
+
+def durations(path: Path) -> list[tuple[int, int, float]]:
+    """Source, target and duration (us) of each flow."""
+    cells = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    return [((int(c[0], 16) >> 8) & 0xFFFF, (int(c[1], 16) >> 8) & 0xFFFF, int(c[6]) / 1000) for c in cells]
+
+
+@pytest.mark.parametrize("schedule", [GPIPE, ONE_F_ONE_B, INTERLEAVED])
+def test_a_pipeline_takes_as_long_as_its_schedule_says(
+    schedule: str, fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The oracle is the schedule in closed passes, with the transfer time that the flows had."""
+    chunks = 2 if schedule == INTERLEAVED else 1
+    words = ["-n", str(fabric), "-w", str(pipeline(tmp_path)), "-r", f"{tmp_path}/p-", "--schedule", schedule]
+    found = took([*words, *(["--vpp", "2"] if chunks == 2 else [])], capsys)
+    transfers = durations(tmp_path / "p-fct.txt")
+    assert {abs(source - target) for source, target, _us in transfers} == {2}
+    assert len(transfers) == 2 * 2 * BATCHES * (STAGES * chunks - 1)
+    transfer = sum(us for _source, _target, us in transfers) / len(transfers)
+    wanted = run_schedule(schedule, STAGES, BATCHES, chunks, 20.0, 40.0, transfer).makespan
+    assert found == pytest.approx(wanted, rel=0.02)
+    assert took([*words, "--fast-forward", *(["--vpp", "2"] if chunks == 2 else [])], capsys) == pytest.approx(
+        found, rel=0.005
+    )
+
+
+def test_stages_that_do_not_fit_are_named(fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = pipeline(tmp_path)
+    text = path.read_text(encoding="utf-8")
+    for old, new, message in [
+        ("ga: 4", "ga: 5", "no so many equal micro-batches"),
+        ("pp_comm: 10000", "pp_comm: 0", "must be the bytes of a transfer"),
+    ]:
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        assert main(["network", "-n", str(fabric), "-w", str(path), "-r", f"{tmp_path}/x-"]) == 2
+        error = capsys.readouterr().err
+        assert message in error and "pipeline.txt, line 1" in error
+    assert not list(tmp_path.glob("x-*"))
+
+
+def test_jobs_on_separate_links_take_their_own_time_and_share_no_gpu(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/j-"]
+    alone = took([*words, "-w", f"{job}@0-1"], capsys)
+    both = network([*words, "-w", f"{job}@0-1", "-w", f"{job}@2-3"], capsys)
+    jobs = both["jobs"]
+    assert isinstance(jobs, list)
+    assert [each["iteration_us"] for each in jobs] == [alone, alone]
+    tables = [(tmp_path / f"j-job-{number}-EndToEnd.csv").read_text(encoding="utf-8") for number in (0, 1)]
+    assert tables[0] == tables[1]
+    assert main(["network", *words, "-w", f"{job}@0-1", "-w", f"{job}@1-2"]) == 2
+    assert "GPU 1 has another job" in capsys.readouterr().err
+
+
+def test_a_straggler_costs_what_it_computes_longer(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/s-", "-w", f"{job}@0-1"]
+    sound, slow = took(words, capsys), took([*words, "--straggler", "1:1.3"], capsys)
+    # It sends its first two pieces at once then: one of them may take a step longer, here 5 us.
+    assert 0.3 * 30 <= slow - sound <= 0.3 * 30 + 5
+    for wrong in ("9:2", "1:0.5", "one:2"):
+        assert main(["network", *words, "--straggler", wrong]) == 2
+        assert "--straggler" in capsys.readouterr().err
+
+
+def test_a_link_that_comes_back_costs_time_and_no_byte(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/o-", "--op", "AllToAll", "--size", "400K"]
+    sound = network(words, capsys)
+    # One of two spines: what it carried is lost and sent again over the other.
+    other_way = network([*words, "--outage", "leaf0-spine0@10:"], capsys)
+    assert other_way["complete"] and float(str(other_way["makespan_us"])) > float(str(sound["makespan_us"]))
+    assert int(str(other_way["retransmissions"])) >= int(str(other_way["lost_packets"])) > 0
+    # The only link of a GPU: nothing moves before it is back.
+    cut = network([*words, "--outage", "gpu1-leaf0@10:300"], capsys)
+    assert cut["complete"] and float(str(cut["makespan_us"])) > 300
+    assert len((tmp_path / "o-fct.txt").read_text(encoding="ascii").splitlines()) == 12
+
+
+def test_a_run_that_does_not_complete_says_so_and_leaves_the_rows_that_ended(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        "first 1000 ALLTOALL_EP 40000 0 NONE 0 0 NONE 0",
+        "second 100000 ALLTOALL_EP 40000 0 NONE 0 0 NONE 0",
+    ]
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 4"), encoding="utf-8")
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/i-", "-w", str(job), "--outage", "gpu1-leaf0@50:"]
+    answer = network(words, capsys, code=1)
+    assert (answer["complete"], answer["flows"], answer["flows_completed"]) == (False, 24, 18)
+    table = list(csv.reader((tmp_path / "i-EndToEnd.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row[0] for row in table[3:-2]] == ["first"] and table[1][0] == "incomplete"
+    assert main(["network", *words, "--seed", "1"]) == 1
+    assert "did not complete: 18 of 24 flows ended; 6 flows under way stopped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "wrong", ["gpu1-leaf0", "gpu9-leaf0@1:2", "gpu1-leaf0@5:4", "gpu1-leaf0@a:b", "gpu1-leaf0@1:2 gpu2-leaf1@3"]
+)
+def test_a_wrong_outage_is_named(wrong: str, fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/w-", "--op", "AllToAll", "--size", "1M", "--outage", wrong]
+    assert main(["network", *words]) == 2
+    assert f"--outage {wrong}" in capsys.readouterr().err
+    assert not list(tmp_path.glob("w-*"))
+
+
+def run_folder(folder: Path, finding: PartFinding) -> Path:
+    """A run's folder with one round of three hosts, as far as a what-if reads it."""
+    place = folder / "run" / "NETWORK" / "round1"
+    place.mkdir(parents=True)
+    nodes = [{"host": f"host{rank}", "node_rank": rank} for rank in range(3)]
+    record = {"nodes": nodes, "findings": [finding.model_dump(mode="json")]}
+    (place / "round.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder / "run"
+
+
+def finding(part: str, host: str, device: str = "") -> PartFinding:
+    return PartFinding.model_validate(
+        {
+            "part": part, "hosts": [host], "device": device, "kind": "constant", "evidence": "slow",
+            "share_of_expected": 0.5, "suggested_action": "replace it", "sentence": f"{host} is slow",
+        }
+    )  # fmt: skip
+
+
+def test_a_slow_host_costs_what_the_same_network_edited_by_hand_does(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["-r", f"{tmp_path}/h-", "-w", f"{job}@0-1"]
+    folder = run_folder(tmp_path, finding("host", "host1"))
+    answer = network(["-n", str(fabric), *words, "--what-if", str(folder)], capsys)
+    costs = answer["what_if"]
+    assert isinstance(costs, dict)
+    assert costs["healthy_us"] == took(["-n", str(fabric), *words], capsys)
+    assert main(["topology", "edit", str(fabric), "--degrade", "gpu1-leaf0:0.5", "--slow-gpu", "1:0.5"]) == 0
+    assert costs["with_faults_us"] == took(["-n", f"{fabric}-whatif", *words], capsys)
+    assert costs["cost_percent"] > 50
+
+
+def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/n-", "-w", f"{job}@0-1"]
+    nic = run_folder(tmp_path / "nic", finding("device", "host1", "mlx5_0"))
+    costs = network([*words, "--what-if", str(nic)], capsys)["what_if"]
+    host = run_folder(tmp_path / "host", finding("host", "host1"))
+    worse = network([*words, "--what-if", str(host)], capsys)["what_if"]
+    assert isinstance(costs, dict) and isinstance(worse, dict)
+    assert 0 < costs["with_faults_us"] - costs["healthy_us"] < worse["with_faults_us"] - worse["healthy_us"] - 29
+    strange = run_folder(tmp_path / "strange", finding("host", "host7"))
+    assert main(["network", *words, "--what-if", str(strange)]) == 2
+    assert "round.json: a finding is about host7" in capsys.readouterr().err
+    assert main(["network", *words, "--what-if", str(tmp_path)]) == 2
+    assert "is no folder of a run" in capsys.readouterr().err

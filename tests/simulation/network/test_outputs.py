@@ -1,0 +1,137 @@
+"""What `network` writes and says beside the recorded tables: traces, busy links, the critical path, SimAI's own run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulation.cli import main
+from simulation.network.critical import critical_path
+from simulation.network.links import busiest, port_names
+from simulation.network.routing import ports_of
+from tests.simulation.network import test_jobs
+from tests.simulation.network.recordings import DATA, recordings, request, simulated
+from tests.simulation.network.test_jobs import data_parallel, network, pipeline
+from tests.simulation.network.trace_format import events_of
+
+fabric = test_jobs.fabric
+
+
+def test_a_trace_has_the_form_that_viewers_read_and_the_times_of_the_run(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.json"
+    words = ["-n", str(fabric), "-w", str(pipeline(tmp_path)), "-r", f"{tmp_path}/t-", "--trace", str(trace)]
+    answer = network(words, capsys)
+    events = events_of(trace)
+    spans = [each for each in events if each["ph"] == "X"]
+    for rank in range(4):
+        computed = sum(each["dur"] for each in spans if each["pid"] == rank and each["cat"] == "computation")
+        assert computed == pytest.approx(4 * 60)
+    assert max(each["ts"] + each["dur"] for each in spans) <= float(str(answer["iteration_us"]))
+    assert len([each for each in events if each["ph"] == "s"]) > 4
+    assert any(each["args"]["busy %"] > 0 for each in events if each["ph"] == "C")
+
+
+def test_links_are_as_busy_as_the_bytes_that_the_flows_sent(fabric: Path, tmp_path: Path) -> None:
+    found = request(["-n", str(fabric), "--op", "AllToAll", "--size", "400K", "--send-lat", "0"])
+    run = simulated(found)
+    sent = dict.fromkeys(port_names(found.fabric), 0)
+    for source, size in zip(run.source.tolist(), run.size.tolist(), strict=True):
+        sent[f"gpu{source}-leaf{source // 2}"] += size
+    by_name = {link.name: link for link in busiest(found.fabric, run, 100)}
+    for gpu in range(4):
+        name = f"gpu{gpu}-leaf{gpu // 2}"
+        # Its own packets with headers, and an ACK for each of what it received.
+        packets = 3 * -(-int(run.size[0]) // 9000)
+        assert by_name[name].sent_bytes == sent[name] + packets * (52 + 60)
+        busy_ns = sum(by_name[name].shares) * run.bin_ns
+        assert busy_ns == pytest.approx(by_name[name].sent_bytes * 8 / 100, rel=0.02)
+
+
+def test_the_critical_path_leads_from_the_first_flow_to_the_last_over_the_slow_link() -> None:
+    """A ring's chain has a flow for each step; the slow NIC of GPU 1 holds its part of it up."""
+    recording = recordings()["dp4tp8_16M_g32_H100_400_half_noecn"]
+    topology = DATA / "topology" / recording["topology"]
+    found = request(["-n", str(topology), "--op", "AllReduce", "--group", "DP", "--tp", "8", "--size", "4M"])
+    run = simulated(found)
+    steps = critical_path(found.job, run, ports_of(found.fabric).bps)
+    assert len(steps) == 2 * (4 - 1)
+    assert run.end[steps[-1].flow] == run.end.max() and run.start[steps[0].flow] == run.first_start
+    assert all(one.end <= other.begin for one, other in itertools.pairwise(steps))
+    names = port_names(found.fabric)
+    slow = [step for step in steps if "gpu3-" in names[step.port] or names[step.port].endswith("-gpu3")]
+    assert slow and max(steps, key=lambda step: step.end - step.begin) in slow
+    assert all(step.busy > 0.8 for step in slow)
+
+
+def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The simulator is a program that leaves a recorded run's files where the configuration says."""
+    recording = recordings()["tp8_ag_A100"]
+    conf = tmp_path / "SimAI.conf"
+    conf.write_text("CC_MODE 1\nFLOW_FILE /etc/flow.txt\nFCT_OUTPUT_FILE /etc/fct.txt\nBUFFER_SIZE 32\n")
+    (tmp_path / "table.csv").write_text(recording["csv"], encoding="utf-8")
+    simulator = tmp_path / "simulator.py"
+    simulator.write_text(
+        "import os, shutil, sys\n"
+        "from pathlib import Path\n"
+        "from tests.simulation.network import recordings\n"
+        "words = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
+        "assert os.environ['AS_SEND_LAT'] == '3' and Path(words['-w']).exists() and Path(words['-n']).exists()\n"
+        "conf = dict(line.split(None, 1) for line in Path(words['-c']).read_text().splitlines())\n"
+        "assert conf['BUFFER_SIZE'] == '32' and Path(conf['FLOW_FILE'].strip()).read_text() == '0\\n'\n"
+        "lines = recordings._lines()['tp8_ag_A100']\n"
+        "Path(conf['FCT_OUTPUT_FILE'].strip()).write_text('\\n'.join(lines) + '\\n')\n"
+        f"shutil.copy({str(tmp_path / 'table.csv')!r}, 'ncclFlowModel_EndToEnd.csv')\n",
+        encoding="utf-8",
+    )
+    words = ["-w", str(DATA / "workload" / recording["workload"]), "-n", str(DATA / "topology" / recording["topology"])]
+    words += ["--dialect", "simai", "-r", f"{tmp_path}/e-", "--seed", "1", "--conf", str(conf), "--engine", "simai"]
+    root = Path(__file__).resolve().parents[3]
+    command = f"env PYTHONPATH={shlex.quote(str(root))} {sys.executable} {shlex.quote(str(simulator))}"
+    assert main(["network", *words, "--json", "--simulator", command]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["simai"]["complete"] and answer["simai"]["flows"] == answer["flows"] == 448
+    assert answer["makespan_us"] == pytest.approx(answer["simai"]["makespan_us"], rel=0.003)
+    assert main(["network", *words, "--simulator", "false"]) == 1
+    assert "SimAI_simulator ended with 1: it printed nothing" in capsys.readouterr().err
+    assert main(["network", *words, "--simulator", str(tmp_path / "nothing")]) == 2
+    assert "--simulator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--op", "AllReduce", "--size", "64M", "--tp", "8"],
+        ["--op", "AllReduce", "--size", "64M", "--group", "DP", "--tp", "8"],
+        ["--op", "AllToAll", "--size", "64M", "--tp", "8"],
+    ],
+)
+def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = DATA / "topology" / recordings()["dp2_wgar_g16_A100"]["topology"]
+    every = ["network", "-n", str(topology), *words, "-r", f"{tmp_path}/f-", "--json", "--seed", "3"]
+    answers = []
+    for more in ([], ["--fast-forward"]):
+        assert main([*every, *more]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    whole, fast = answers
+    for figure in ("makespan_us", "mean_over_ranks_us", "iteration_us"):
+        assert fast[figure] == pytest.approx(whole[figure], rel=0.01)
+    assert fast["flows_completed"] == whole["flows"] and fast["events"] * 1.5 < whole["events"]
+
+
+def test_an_iteration_is_the_same_with_what_is_skipped(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/i-", "-w", f"{data_parallel(tmp_path / 'job.txt')}@0-1"]
+    whole, fast = network(words, capsys), network([*words, "--fast-forward"], capsys)
+    assert whole["iteration_us"] == fast["iteration_us"]
+    assert np.isclose(float(str(whole["makespan_us"])), float(str(fast["makespan_us"])))
