@@ -137,7 +137,6 @@ def accept(
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
     hosts: HostsOption = None,
-    exclude: ExcludeOption = None,
     rungs: Annotated[
         str, typer.Option("--rungs", metavar="A,B", help="of health, single, network, whole")
     ] = "health,single,network,whole",
@@ -145,7 +144,7 @@ def accept(
     nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=1, help="processes, and devices, of a host")] = 2,
 ) -> None:
     """Say which hosts to take out of service, with proof: health, devices, network, a training, each with a gate."""
-    asked = request(cluster_conf, test_conf, hosts, exclude).over(context.obj)
+    asked = request(cluster_conf, test_conf, hosts).over(context.obj)
     raise typer.Exit(accepting.accept(asked, rungs=rungs, budget=budget, nproc=nproc))
 
 
