@@ -31,7 +31,7 @@ from run_benchmarks.history.view import case_history
 from run_benchmarks.results.loading import LoadedRun
 from tests.browser import browser, needs_browser
 from tests.pages import charts_of
-from tests.postgres import postgres
+from tests.postgres import postgres, programs
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
@@ -64,6 +64,8 @@ def server() -> Iterator[str]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'history.sqlite'}"
+    if programs() is None:
+        pytest.skip("no PostgreSQL (apt-get install postgresql)")
     return str(request.getfixturevalue("server"))
 
 
