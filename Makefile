@@ -25,7 +25,7 @@ TORCH_ARGS ?=
 ARGS ?=
 
 RUN_FILES := $(wildcard requirements/controller.* requirements/workload.* requirements/torch*.lock) scripts/install.sh
-DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.*)
+DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.* requirements/analysis.* requirements/oracles.*)
 
 export PIP_ARGS TORCH_ARGS
 

@@ -224,3 +224,22 @@ class Outcome(Protocol):
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
         """Overrides that turn the case into a quick test of communication, for `diagnose`; None: it cannot be one."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostFigure:
+    """A figure of each host in a round, in `unit`, by the user's host names."""
+
+    name: str
+    unit: str
+    better: Better
+    values: Mapping[str, float]
+
+
+@runtime_checkable
+class HostOutcome(Protocol):
+    """The optional part of an Outcome that compares the hosts of a round with one another."""
+
+    def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
+        """The figures of a round that each host has of its own; none where all hosts share one."""
+        ...

@@ -128,3 +128,7 @@ def tail(text: str, lines: int = TAIL_LINES) -> str:
     if len(text) > TAIL_CHARACTERS:
         text = f"...{text[-TAIL_CHARACTERS:]}"
     return "\n".join(text.splitlines()[-lines:])
+
+
+class HistoryError(ClusterDynoError):
+    """The history cannot be read or written; the message names the database and says why."""

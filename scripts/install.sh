@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 python=$1/bin/python
 case $2 in
 run) locks=(-r requirements/controller.lock -r requirements/workload.lock) ;;
-dev) locks=(-r requirements/dev.lock -r requirements/chakra.lock) ;;
+dev) locks=(-r requirements/dev.lock -r requirements/chakra.lock -r requirements/oracles.lock) ;;
 docs) locks=(-r requirements/docs.lock) ;;
 paddle) locks=(-r requirements/paddle.lock) ;;
 trace) locks=(-r requirements/trace.lock) ;;
@@ -36,9 +36,9 @@ else
         "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
     fi
 fi
-# mlc-chakra is there for its schema alone, without what its other tools need.
+# mlc-chakra is there for its schema alone, apache-otava for its change points, without what their other tools need.
 fits="No broken requirements found."
 found=$("$python" -m pip check || true)
-found=$(grep -v '^mlc-chakra ' <<<"$found" || echo "$fits")
+found=$(grep -v '^mlc-chakra \|^apache-otava ' <<<"$found" || echo "$fits")
 echo "$found"
 [ "$found" = "$fits" ] || echo "$1: packages do not fit together, see above" >&2

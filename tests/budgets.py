@@ -2,6 +2,7 @@
 
 A pytest plugin of tests/conftest.py. The files with the largest budgets begin, so that no worker is left with a long
 one at the end; before them some without hosts, beside which the hosts' images are made (tests/beside.py).
+The files that spent most CPU are named, too: on two cores they decide how long all take.
 `--check-budgets` (make test has it) names each file that took longer than its budget, and fails the session, with the
 file's name, where one took more than FACTOR times its budget and SLACK seconds: a machine that is slow or busy passes,
 a file that has grown out of all proportion does not.
@@ -9,8 +10,10 @@ a file that has grown out of all proportion does not.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,8 @@ SLACK = 60.0
 # Budgets of the files that begin: two minutes of four workers.
 BEFORE_HOSTS = 480.0
 OPTION = "--check-budgets"
+CPU = "CPU seconds"
+MOST_CPU = 20
 
 
 class Budgets:
@@ -31,6 +36,8 @@ class Budgets:
     def __init__(self, seconds: dict[str, float], *, checks: bool, slack: float = SLACK) -> None:
         self._seconds, self._checks, self._slack = seconds, checks, slack
         self._taken: defaultdict[str, float] = defaultdict(float)
+        self._cpu: defaultdict[str, float] = defaultdict(float)
+        self._used = 0.0
 
     def of(self, file: str) -> float:
         """The budget of a file: its own, or the default."""
@@ -53,10 +60,23 @@ class Budgets:
                 seconds += self.of(file)
         place = {file: (file not in before, -self.of(file)) for file in files}
         items.sort(key=lambda item: place[_file(item.nodeid)])
+        self._used = sum(os.times()[:4])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note the CPU seconds of this process, and of its children that have ended, since the report before."""
+        report = yield
+        used = sum(os.times()[:4])
+        report.user_properties.append((CPU, used - self._used))
+        self._used = used
+        return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count the seconds of setup, call and teardown."""
+        """Count the seconds, and those of CPU, of setup, call and teardown."""
         self._taken[_file(report.nodeid)] += report.duration
+        # Properties of a test gather from its setup on.
+        own = [float(str(value)) for name, value in report.user_properties if name == CPU]
+        self._cpu[_file(report.nodeid)] += own[-1] if own else 0.0
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took too long."""
@@ -64,6 +84,9 @@ class Budgets:
             return
         for file, taken in self.over().items():
             terminalreporter.write_line(f"over budget: {file}: {taken:.0f} s of {self.of(file):g} s ({FILE.name})")
+        spent = sorted(self._cpu.items(), key=lambda each: -each[1])[:MOST_CPU]
+        for file, seconds in spent:
+            terminalreporter.write_line(f"CPU: {file}: {seconds:.0f} s of {sum(self._cpu.values()):.0f} s in all")
         for file in self._far_over():
             terminalreporter.write_line(f"FAILED {file}: far over its budget")
 

@@ -43,6 +43,24 @@ def test_a_file_that_takes_too_long(tmp_path: Path, sleeps: float, said: str, ex
     assert result.stdout.index("test_slow.py::") < result.stdout.index("test_quick.py::"), "the longest first"
 
 
+def test_the_files_that_spend_most_cpu_are_named(tmp_path: Path) -> None:
+    """Also what the children of a test spend, and with several workers."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    busy = "import time; end = time.process_time() + 1.5\nwhile time.process_time() < end: pass\n"
+    (tmp_path / "busy.py").write_text(busy)
+    (tmp_path / "test_idle.py").write_text("import time\ndef test_it(): time.sleep(0.1)\n")
+    child = "subprocess.run([sys.executable, 'busy.py'], check=True)"
+    (tmp_path / "test_busy.py").write_text(f"import subprocess, sys\ndef test_it(): {child}\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    for workers in ("0", "2"):
+        ended = subprocess.run(
+            [*argv, OPTION, "-n", workers], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        said = [line for line in ended.stdout.splitlines() if line.startswith("CPU: ")]
+        assert len(said) == 2 and said[0].startswith("CPU: test_busy.py: "), ended.stdout
+        assert 1 <= float(said[0].split()[2]) <= 30 and said[1].startswith("CPU: test_idle.py: ")
+
+
 class _Item:
     """As much of a test as its place in the order depends on."""
 

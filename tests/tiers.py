@@ -5,6 +5,7 @@ Whether a test belongs to make nightly alone is said by its marker `nightly`.
 
 from __future__ import annotations
 
+import math
 import os
 
 from hypothesis import HealthCheck, settings
@@ -28,3 +29,8 @@ def load_profile() -> None:
     usual = settings.get_profile("usual")
     settings.register_profile("nightly", usual, max_examples=EXAMPLES_FACTOR * usual.max_examples)
     settings.load_profile("nightly" if NIGHTLY else "usual")
+
+
+def most(draws: int, share: float) -> int:
+    """So many of `draws` are exceeded by chance in one case of a thousand if each has the probability `share`."""
+    return math.ceil(draws * share + 3.09 * math.sqrt(draws * share * (1 - share)))

@@ -11,14 +11,18 @@ from typing import Annotated
 import typer
 
 from run_benchmarks.commands import (
+    attaching,
     cleaning,
     collecting,
     comparing,
     completion,
     draining,
+    exporting,
+    history,
     import_flagperf,
     listing,
     reporting,
+    showing,
     starting,
     stopping,
     verification,
@@ -47,10 +51,10 @@ from run_benchmarks.commands.options import (
 )
 from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
 from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
-from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
+from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of, typical_seconds
 from run_benchmarks.commands.trusting import trust_hosts
 from run_benchmarks.console.console import complain, guard_console, print_table, say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import ConfigError, HistoryError
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.session.allocation import allocated
@@ -166,9 +170,15 @@ def attach(
     cluster_conf: ClusterConfOption = None,
     test_conf: TestConfOption = None,
 ) -> None:
-    """Show a run's log as it grows, and exit with the run's exit code; Ctrl-C does not affect the run."""
+    """Show a run's log as it grows, below it all its cases on a terminal; Ctrl-C does not affect the run.
+
+    Exits with the run's exit code.
+    """
     asked = asked_for(context, cluster_conf, test_conf)
-    raise typer.Exit(run_status.follow(find_run(run_id, asked.test_conf, DEFAULT_TEST), sys.stdout))
+    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
+    raise typer.Exit(
+        attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, asked.test_conf, cases))
+    )
 
 
 @app.command()
@@ -256,6 +266,10 @@ app.command()(draining.drain)
 app.command()(draining.undrain)
 app.command("compare")(comparing.compare_runs)
 app.command("report")(reporting.report)
+app.command("show")(showing.show_run)
+app.command("export")(exporting.export)
+app.command("bundle")(exporting.pack)
+app.command("history")(history.show_history)
 app.command("list")(listing.list_all)
 app.command("completion")(completion.completion)
 app.command("import-flagperf")(import_flagperf.import_flagperf)
@@ -315,7 +329,7 @@ def main() -> None:
         count = len(error.problems)
         complain(f"{count} mistake{'s' * (count > 1)} in the configuration:\n{textwrap.indent(str(error), '  ')}")
         sys.exit(EXIT_USAGE)
-    except (JournalError, verification.NoRunError) as error:
+    except (HistoryError, JournalError, verification.NoRunError) as error:
         complain(str(error))
         sys.exit(EXIT_USAGE)
     except AllocationError as error:

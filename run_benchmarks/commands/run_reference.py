@@ -10,6 +10,7 @@ from protocol.config_file import read_config_file
 from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.history.recording import default_url
 from run_benchmarks.session.preparation import checked_settings
 from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
@@ -74,6 +75,35 @@ def results_of(test_conf: Path) -> Path:
     names = {key: value for key, value in read_config_file(test_conf).items() if key == "FLAGPERF_LOG_PATH_HOST"}
     folder = names.get("FLAGPERF_LOG_PATH_HOST")
     return Path(folder) if isinstance(folder, str) else DEFAULT_RESULTS
+
+
+def history_of(test_conf: Path) -> tuple[Path, str]:
+    """The folder with the runs of a test_conf.py, and the history that they are kept in, as an SQLAlchemy URL.
+
+    Raises:
+        ConfigError: the file cannot be read, or it keeps no history.
+    """
+    root, url = results_of(test_conf), read_config_file(test_conf).get("HISTORY")
+    if url == "off":
+        raise ConfigError([Problem(str(test_conf), "HISTORY", url, "keeps no history: expected none or a database")])
+    return root, url if isinstance(url, str) else default_url(root)
+
+
+def typical_seconds(folder: Path, test_conf: Path | None, cases: Sequence[str]) -> dict[str, float]:
+    """Seconds of a round of these cases by the history that the run in `folder` will be kept in.
+
+    Raises:
+        HistoryError: it cannot be read.
+    """
+    from run_benchmarks.history.database import Database  # takes long to import
+    from run_benchmarks.history.store import seconds_of_a_round
+
+    url = history_of(test_conf)[1] if test_conf is not None else default_url(folder.parent)
+    database = Database(url)
+    try:
+        return seconds_of_a_round(database, cases)
+    finally:
+        database.close()
 
 
 def started_with(folder: Path) -> RunStarted:

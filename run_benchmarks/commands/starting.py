@@ -24,6 +24,8 @@ from run_benchmarks.console.console import (
     stop_logging,
 )
 from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.history.recording import default_url
+from run_benchmarks.history.recording import record as record_run
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
@@ -227,6 +229,7 @@ def _control(
             session = kind(reachable, folder, interruption, sys.argv, learn)
             record = session.run()
         show_run(record, folder)
+        _keep(folder, prepared.settings)
         if session.not_saved:
             complain(session.not_saved)
     except AllocationError as error:
@@ -243,6 +246,13 @@ def _control(
         return session.exit_code(record)
     finally:
         stop_logging()
+
+
+def _keep(folder: Path, settings: Settings) -> None:
+    """Put the run into the history; a problem with it is told and changes nothing."""
+    url = settings.test.HISTORY
+    if url != "off" and (problem := record_run(folder, owner_of(folder.parent), url or default_url(folder.parent))):
+        LOG.warning("%s", problem)
 
 
 def unwritable(error: OSError, folder: Path, action: str) -> str:

@@ -13,6 +13,7 @@ from run_benchmarks.compare.difference import Difference, between_rounds, betwee
 from run_benchmarks.compare.rules import Rules, Word
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import metrics_of
+from run_benchmarks.results.provenance import provenance
 from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.results.standards import case_baseline, numbers_of
 
@@ -38,18 +39,7 @@ class CaseOfRun:
 
     def provenance(self) -> dict[str, str]:
         """What it ran on and with, by name, in words."""
-        record, rounds = self.run.record, self.run.passed(self.case)
-        nodes = [node for each in rounds for node in each.nodes]
-        names = sorted({node.host for node in nodes})
-        kernels = sorted({host.kernel for host in record.hosts if host.name in names})
-        return {
-            "code": record.code_digest,
-            "config": ", ".join(sorted({each.config_sha256 or "" for each in rounds})),
-            "image": ", ".join(sorted({node.image_id or node.image or "none" for node in nodes})),
-            "hosts": ", ".join(names),
-            "kernel": ", ".join(kernels),
-            "runtime": record.runtime,
-        }
+        return provenance(self.run, self.case)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +215,7 @@ def _result(
 def _changed(first: list[CaseOfRun], second: list[CaseOfRun]) -> Iterator[str]:
     """The provenance that differs between the sides, in words."""
     sides = [[each.provenance() for each in side] for side in (first, second)]
-    for name in sides[0][0]:
-        texts = [" | ".join(sorted({each[name] for each in side})) for side in sides]
+    for name in dict.fromkeys(name for side in sides for each in side for name in each):
+        texts = [" | ".join(sorted({each.get(name, "") for each in side})) for side in sides]
         if texts[0] != texts[1]:
             yield f"{name}: {texts[0][:SHOWN_CHARACTERS] or 'none'}, then {texts[1][:SHOWN_CHARACTERS] or 'none'}"

@@ -83,10 +83,10 @@ class LiveProgress:
             if self._step:
                 parts.append(f"step {self._step}" + (f"/{self._total}" if self._total else ""))
             parts += [f"{name} {value:.4g}" for name, value in self._values.items()]
-            parts.append(f"elapsed {_clock(now - self._started)}")
+            parts.append(f"elapsed {clock(now - self._started)}")
             if self._total and self._step and self._stepping_since is not None:
                 left = (now - self._stepping_since) / self._step * max(0, self._total - self._step)
-                parts.append(f"left about {_clock(left)}")
+                parts.append(f"left about {clock(left)}")
             return " | ".join(parts)
 
     def _render(self) -> Text:
@@ -97,7 +97,8 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Seconds as 0:05 or 1:02:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -34,9 +34,7 @@ def without_effect(settings: Settings) -> list[str]:
     if not settings.cluster.ssh_hosts:
         reached = "Slurm's nodes are" if settings.cluster.needs_allocation else "localhost is"
         warnings += [f"{key} has no effect: {reached} reached without ssh" for key in REMOTE_ONLY if key in touched]
-    others = [entry.prefix for name, entry in LAUNCHERS.items() if name != settings.cluster.LAUNCHER]
-    of_others = (key for key in sorted(touched) if key.startswith(tuple(others)) and key not in REMOTE_ONLY)
-    warnings += [f"{key} has no effect with LAUNCHER {settings.cluster.LAUNCHER!r}" for key in of_others]
+    warnings += _of_other_launchers(settings)
     if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
         warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
     finished = not settings.test.in_containers or settings.test.IMAGE is not None
@@ -44,6 +42,13 @@ def without_effect(settings: Settings) -> list[str]:
         if finished and "_" in case.framework:
             warnings.append(f"{name}.framework: the version in {case.framework!r} has no effect without an own image")
     return warnings
+
+
+def _of_other_launchers(settings: Settings) -> list[str]:
+    launcher, touched = settings.cluster.LAUNCHER, settings.cluster.model_fields_set
+    others = tuple(entry.prefix for name, entry in LAUNCHERS.items() if name != launcher)
+    keys = [key for key in sorted(touched) if key.startswith(others) and key not in REMOTE_ONLY]
+    return [f"{key} has no effect with LAUNCHER {launcher!r}" for key in keys]
 
 
 def _container_warnings(settings: Settings) -> list[str]:

@@ -9,7 +9,18 @@ from typing import Any, Protocol
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import FindingOutcome, PartFinding
 from protocol.masking import mask_config
-from protocol.outcome import Assessment, Block, MeasuredCase, MeasuredRound, Metric, Outcome, Paragraph, declared
+from protocol.outcome import (
+    Assessment,
+    Block,
+    HostFigure,
+    HostOutcome,
+    MeasuredCase,
+    MeasuredRound,
+    Metric,
+    Outcome,
+    Paragraph,
+    declared,
+)
 from protocol.problems import in_brief
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
@@ -146,6 +157,17 @@ def findings_in(case: CaseLike, record: RoundLike) -> tuple[tuple[PartFinding, .
     if len(found) <= MAX_FINDINGS:
         return found, []
     return found[:MAX_FINDINGS], [f"{len(found) - MAX_FINDINGS} of {len(found)} findings are not in this record"]
+
+
+def host_figures(case: CaseLike, record: RoundLike) -> Sequence[HostFigure]:
+    """What the benchmark measured of each host in a round; nothing if it fails on what hosts sent."""
+    outcome = outcome_of(case)
+    if not isinstance(outcome, HostOutcome):
+        return ()
+    try:
+        return tuple(outcome.host_figures(measured_case(case), measured_round(record)))
+    except Exception:  # noqa: BLE001 - whatever hosts sent is not the history's end
+        return ()
 
 
 def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchem
 from protocol import baseline_file
 from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
+    Database,
     FindingNames,
     HostFolder,
     ImageName,
@@ -119,6 +120,10 @@ class TestConf(BaseModel):
     SEAL_KEY: Path | None = Field(
         None,
         description="a private SSH key that signs each run's seal",
+    )
+    HISTORY: Database | None = Field(
+        None,
+        description="where `history` keeps every run; none: history.sqlite in the result folder",
     )
     FAIL_ON: FindingNames = Field(
         ("fault",),

@@ -97,6 +97,12 @@ VariableName = Annotated[
 ]
 ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'nvcr.io/nvidia/pytorch:25.05-py3'")]
 WebAddress = Annotated[str, *_form(r"https?://\S+", "an address such as 'https://pypi.org/simple'")]
+Database = Annotated[
+    str,
+    *_form(
+        r"off|[a-z0-9]+(\+[a-z0-9_]+)?://\S*", "an SQLAlchemy URL such as 'postgresql+psycopg://host/name', or 'off'"
+    ),
+]
 UserName = Annotated[
     str, *_form(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?", "a user's name: letters, digits, '_', '-', '.' and '@'")
 ]

@@ -31,10 +31,12 @@ from simulation.flows.groups import (
 )
 from simulation.flows.nvls_flows import BETWEEN
 from simulation.flows.ring_flows import RING_OPS
+from simulation.topology.reading import read
 
 ORIGINAL_GPUS = ("A100", "A800", "H100", "H800", "H20")
 EVERY_ALGORITHM = (AUTO, "ring", "tree", "nvls", "pat")
 DEFAULT_SERVER = 8
+DEFAULT_GPU = "H100"
 RATE = "450GBps or 3600Gbps; a number alone is GB/s"
 DEFAULT_OUTPUT = Path("ncclFlowModel_detailed_flows.csv")
 
@@ -68,6 +70,7 @@ def read_request(arguments: argparse.Namespace) -> FlowRequest:
     mistakes = MistakeList()
     original = arguments.dialect == SIMAI
     workload = TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
+    _take_network(arguments, workload, mistakes, original=original)
     op, size, kind = ("", 0, "") if workload else _collective(arguments, mistakes, original=original)
     if workload:
         _refuse_with_workload(arguments, mistakes)
@@ -94,6 +97,26 @@ def read_request(arguments: argparse.Namespace) -> FlowRequest:
         _check_group(request, mistakes)
     mistakes.check()
     return request
+
+
+def _take_network(
+    arguments: argparse.Namespace, workload: TextWorkload | None, mistakes: MistakeList, *, original: bool
+) -> None:
+    """Take from a topology what is not given: the GPUs, those of a server, and their type. What is given has to fit."""
+    if arguments.network is not None:
+        fabric = read(arguments.network).fabric
+        per_server = arguments.gpus_per_server
+        if per_server not in (None, fabric.gpus_per_server):
+            mistakes.add("--gpus-per-server", per_server, f"{arguments.network} says {fabric.gpus_per_server}")
+        arguments.gpus_per_server = fabric.gpus_per_server
+        said = workload.header.all_gpus if workload else 0
+        arguments.ranks = arguments.ranks or said or fabric.gpus
+        if arguments.ranks > fabric.gpus:
+            mistakes.add("--ranks", arguments.ranks, f"{arguments.network} has {fabric.gpus} GPUs")
+        known = ORIGINAL_GPUS if original else tuple(GPUS)
+        if arguments.gpu_type is None and fabric.gpu_type in known:
+            arguments.gpu_type = fabric.gpu_type
+    arguments.gpu_type = arguments.gpu_type or DEFAULT_GPU
 
 
 def _collective(arguments: argparse.Namespace, mistakes: MistakeList, *, original: bool) -> tuple[str, int, str]:
@@ -209,14 +232,19 @@ def _wish(
         return _original_wish(arguments, machine, mistakes)
     if between != AUTO and algorithm != "nvls":
         mistakes.add("--between", between, "is for --algorithm nvls")
-    if pxn and op and op not in PXN_OPS:
-        mistakes.add("--pxn", None, f"is for {', '.join(PXN_OPS)}")
-    elif pxn and algorithm not in (AUTO, "ring"):
-        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {algorithm}")
+    if pxn:
+        _check_pxn(op, algorithm, mistakes)
     modelled = algorithm == AUTO and not pxn if algorithm != "nvls" else between == AUTO
     if not modelled or op not in ("", *RING_OPS):
         _refuse_bandwidths(arguments, mistakes, "has no effect: no algorithm is chosen by its modelled time")
     return FlowWish(algorithm, pxn, between, machine)
+
+
+def _check_pxn(op: str, algorithm: str, mistakes: MistakeList) -> None:
+    if op and op not in PXN_OPS:
+        mistakes.add("--pxn", None, f"is for {', '.join(PXN_OPS)}")
+    elif algorithm not in (AUTO, "ring"):
+        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {algorithm}")
 
 
 def _original_wish(arguments: argparse.Namespace, machine: LinkSpeeds, mistakes: MistakeList) -> FlowWish:
@@ -292,7 +320,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what joins servers in NVLS (default: auto)",
     )
     add("--pxn", action="store_true", help="leave a server on the receiver's rail, over the neighbour that sits on it")
-    add("--gpu-type", "--gpu_type", default="H100", metavar="NAME", help="for modelled times (default: %(default)s)")
+    add("-n", "--network", type=Path, metavar="FILE", help="a topology file: its GPUs, servers and GPU type")
+    add(
+        "--gpu-type",
+        "--gpu_type",
+        metavar="NAME",
+        help=f"for modelled times (default: -n's, else {DEFAULT_GPU})",
+    )
     add("-nv", "--nvlink", metavar="RATE", help=f"of a GPU's NVLink in one direction: {RATE}")
     add("-nic", "--nic-bandwidth", metavar="RATE", help=f"of a NIC: {RATE}")
     add("--distinct", action="store_true", help="with -w: write equal collectives once")

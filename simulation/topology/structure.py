@@ -84,6 +84,18 @@ def links_by_speed(fabric: Fabric, tier: "array[int]") -> list[SpeedClass]:
 
 def oversubscription(fabric: Fabric, tier: "array[int]") -> list[Oversubscription]:
     """For each tier of switches, the lowest first."""
+    down, up = _bandwidths(fabric, tier)
+    found = []
+    for level in range(1, max(tier, default=0) + 1):
+        nodes = [node for node, its in enumerate(tier) if its == level]
+        ratios = [down[node] / up[node] for node in nodes if up[node]]
+        name = kind_of(SWITCH, level).rstrip("-")
+        found.append(Oversubscription(name, len(nodes), min(ratios, default=None), max(ratios, default=None)))
+    return found
+
+
+def _bandwidths(fabric: Fabric, tier: "array[int]") -> tuple[list[float], list[float]]:
+    """Bits per second of each switch towards GPUs, and away from them."""
     roles = fabric.roles
     speed = [units.bandwidth_bps(text.bandwidth) for text in fabric.texts]
     down, up = [0.0] * len(roles), [0.0] * len(roles)
@@ -95,10 +107,4 @@ def oversubscription(fabric: Fabric, tier: "array[int]") -> list[Oversubscriptio
             down[one] += speed[kind]
         elif tier[other] > tier[one]:
             up[one] += speed[kind]
-    found = []
-    for level in range(1, max(tier, default=0) + 1):
-        nodes = [node for node, its in enumerate(tier) if its == level]
-        ratios = [down[node] / up[node] for node in nodes if up[node]]
-        name = kind_of(SWITCH, level).rstrip("-")
-        found.append(Oversubscription(name, len(nodes), min(ratios, default=None), max(ratios, default=None)))
-    return found
+    return down, up

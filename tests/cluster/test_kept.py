@@ -129,7 +129,7 @@ def test_no_attempt_begins_beside_an_earlier_one_whose_host_was_out_of_reach(
         there = f"{controller.logs}/.hosts/*/ONLY/round1_try2/*_noderank?"
         host.exec(["sh", "-c", f"for folder in {there}; do touch $folder/{GO_ON}; done"])
     answer = controller.finish(process)
-    assert answer.exit_code == 0 and "ended what was left there" in answer.output, answer.output
+    assert answer.exit_code == 0 and "was collected again (attempt 1)" in answer.output, answer.output
 
 
 @pytest.mark.parametrize("word", ["resume", pytest.param("collect", marks=pytest.mark.nightly)])

@@ -1,4 +1,7 @@
-"""Every measurement of `make bench` runs to its end at a tiny size: its figures mean nothing there, its code does."""
+"""Every measurement of `make bench` runs to its end at a tiny size: its figures mean nothing there, its code does.
+
+Those on hosts take two minutes and run in nightly.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,7 @@ def test_a_measurement_runs_to_its_end(name: str) -> None:
     check(name, FOUND[name](smoke=True))
 
 
+@pytest.mark.nightly
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", names(on_hosts=True))
 def test_a_measurement_on_hosts_runs_to_its_end(name: str, testbed: TestBed) -> None:

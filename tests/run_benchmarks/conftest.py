@@ -12,7 +12,7 @@ from run_benchmarks.settings.settings import Settings, load_settings
 CLUSTER = 'HOSTS = ["localhost"]\n'
 TEST = """\
 VENDOR = "cpu"
-RUNTIME = "process"
+RUNTIME = "process"; HISTORY = "off"
 CASES = ["ONE"]
 ONE = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2}
 """

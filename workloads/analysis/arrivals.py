@@ -1,9 +1,12 @@
 """Tells who arrives last at operations, and how long each rank kept the others waiting in the whole run.
 
-A rank keeps others waiting where it arrives last and lost the time itself: what counts of its lateness after the
-second-last is at most what its gap before the operation is longer than usual. Usual is the lower median of the members'
-gaps in the same collective, so that a rank that is late in each iteration counts; of a send and its receive, whose ends
-do different work, the lower quartile of the rank's own gaps at that place.
+A rank keeps the others of an operation waiting where it arrives later than most of them and lost the time itself: what
+counts is at most what its own time since its last operation with the same ranks is longer than usual. Own time is that
+outside of operations with others: the gaps before all operations since, and computation. So two ranks that are late
+together, as those of a slow host, are told where they meet others. Usual is the lower median of the members' own times
+before the same collective, so that a rank that is late in each iteration counts; of a send and its receive, whose ends
+do different work, the lower quartile of the rank's own times at that place. What one rank lost is seen by several of
+its teams: that which waited the longest for it counts.
 """
 
 from collections.abc import Iterator
@@ -67,13 +70,16 @@ def late_ranks(merged: Merged, run_ms: float, *, cpu: bool) -> list[LateRank]:
     """
     if len(merged.ranks) < 2 or not len(merged):
         return []
-    late_ns = _own_lateness(merged)
-    if cpu:
-        late_ns = np.clip(late_ns - merged.queued_ns, 0, None)
+    late_ns = _own_lateness(merged, cpu=cpu)
     ranks, rank = np.unique(merged.rank, return_inverse=True)
     numbers, iteration = np.unique(merged.iteration, return_inverse=True)
     cells = np.zeros((len(ranks), len(numbers)))
-    np.add.at(cells, (rank, iteration), late_ns / 1e6)
+    for place in range(len(ranks)):
+        mine = np.flatnonzero((rank == place) & (late_ns > 0))
+        teams, team = np.unique(merged.team[mine], return_inverse=True)
+        most = int(np.bincount(team, weights=late_ns[mine]).argmax()) if len(teams) else 0
+        kept = mine[team == most]
+        cells[place] = np.bincount(iteration[kept], weights=late_ns[kept] / 1e6, minlength=len(numbers))
     totals = cells.sum(axis=1)
     found = []
     for place, number in enumerate(ranks.tolist()):
@@ -88,17 +94,34 @@ def late_ranks(merged: Merged, run_ms: float, *, cpu: bool) -> list[LateRank]:
     return sorted(found, key=lambda each: -each.total_ms)
 
 
-def _own_lateness(merged: Merged) -> Numbers:
-    """ns that each record kept the others of its operation waiting by its own gap, shape (records,)."""
-    last, before = _last_two(merged)
-    late = np.zeros(len(merged), np.int64)
-    usual = _share_below(merged.gap_ns, merged.together, HALF)
+def _own_lateness(merged: Merged, *, cpu: bool) -> Numbers:
+    """ns that each record kept the others of its operation waiting by its own time, shape (records,)."""
+    alone = np.array([len(team) == 1 for team in merged.teams])[merged.team]
+    own = _since_the_team_met(merged, merged.gap_ns + np.where(alone, merged.done_ns - merged.issue_ns, 0))
     moves = np.isin([each.comm_type for each in merged.classes], POINT_TO_POINT)[merged.op_class]
-    own = _share_below(merged.gap_ns, index_of(merged.rank, merged.place, merged.team), QUARTILE)
-    usual = np.where(moves, own, usual)
-    waited = merged.issue_ns[last] - merged.issue_ns[before]
-    late[last] = np.clip(np.minimum(waited, (merged.gap_ns - usual)[last]), 0, None)
-    return late
+    of_rank = _share_below(own, index_of(merged.rank, merged.place, merged.team), QUARTILE)
+    usual = np.where(moves, of_rank, _share_below(own, merged.together, HALF))
+    kept_waiting = merged.issue_ns - _share_below(merged.issue_ns, merged.together, HALF)
+    late = np.minimum(kept_waiting, own - usual)
+    if cpu:
+        late = late - _since_the_team_met(merged, merged.queued_ns)
+    return np.where(alone, 0, np.clip(late, 0, None))
+
+
+def _since_the_team_met(merged: Merged, values: Numbers) -> Numbers:
+    """Sums of a rank's values after its record before of the same team, up to this record, shape (records,)."""
+    order = np.lexsort((merged.issue_ns, merged.iteration, merged.rank))
+    sums = np.zeros(len(merged), np.int64)
+    sums[order] = np.cumsum(values[order])
+    kind = index_of(merged.rank, merged.team)
+    order = order[np.argsort(kind[order], kind="stable")]
+    before = np.concatenate((sums[order][:1], sums[order][:-1]))
+    is_first = np.diff(kind[order], prepend=-1) != 0
+    # A team's first record has nothing before it that its ranks have in common: its own value counts.
+    before[is_first] = (sums - values)[order][is_first]
+    found = np.zeros(len(merged), np.int64)
+    found[order] = sums[order] - before
+    return found
 
 
 def _last_two(merged: Merged) -> tuple[Numbers, Numbers]:

@@ -152,7 +152,22 @@ def of_rows(path: Path, workload: Workload, *more: str) -> Timeline:
     if not work:
         raise WorkloadFileError(path, None, "has no operations to show")
     timed = all(row.elapsed_time is not None for row in work)
-    columns, now, iteration, begin = _Columns(), 0, 0, 0
+    columns = _Columns()
+    end = _add_rows(columns, rows, timed=timed)
+    if end > LATEST_NS:
+        raise WorkloadFileError(
+            path, None, f"has times that add up to {end / 1e9:.3g} s; allowed: {LATEST_NS / 1e9:.3g}"
+        )
+    notes = ["one rank"] if timed else ["a workload: operations in their order, one unit each; nothing was measured"]
+    notes += more
+    if len(workload) > len(rows):
+        notes.append(f"the first {len(rows)} of {len(workload)} rows")
+    return columns.done(path.name, timed=timed, notes=notes)
+
+
+def _add_rows(columns: _Columns, rows: list[LogItem], *, timed: bool) -> int:
+    """Put rows one after the other; without times each takes a unit. Returns the end, in ns or units."""
+    now = iteration = begin = 0
     table: list[tuple[int, int, int, int, int]] = []
     busbw: list[float] = []
     for row in rows:
@@ -167,14 +182,7 @@ def of_rows(path: Path, workload: Workload, *more: str) -> Timeline:
         now += lasted
     if begin < now:
         columns.spans.append((0, iteration, begin, now))
-    if now > LATEST_NS:
-        raise WorkloadFileError(
-            path, None, f"has times that add up to {now / 1e9:.3g} s; allowed: {LATEST_NS / 1e9:.3g}"
-        )
-    numbers = np.array(table, dtype=np.int64).T
-    columns.parts.append((np.zeros(len(table), np.int64), *numbers, np.array(busbw)))
-    notes = ["one rank"] if timed else ["a workload: operations in their order, one unit each; nothing was measured"]
-    notes += more
-    if len(workload) > len(rows):
-        notes.append(f"the first {len(rows)} of {len(workload)} rows")
-    return columns.done(path.name, timed=timed, notes=notes)
+    if now <= LATEST_NS:
+        numbers = np.array(table, dtype=np.int64).T
+        columns.parts.append((np.zeros(len(table), np.int64), *numbers, np.array(busbw)))
+    return now

@@ -69,16 +69,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     args = _resolved(given)
     options.note_idle(given, args, "framework", "csv")
     job = _job(given, args)
-    wanted = list(stages(job))
-    found = [
-        f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
-        for stage in wanted
-        if stage is not None and not 0 <= stage < job.pipeline_model_parallel
-    ]
-    jobs = [job] if found else [replace(job, rank=_rank(job, stage)) for stage in wanted]
-    found += sorted({problem for each in jobs for problem in checks.problems(each)})
-    if found:
-        raise ParameterError(found)
+    jobs = _jobs(job, list(stages(job)))
     unknown = missing_or_unknown(job.frame)
     tracing = traced_by_frameworks
     if unknown:
@@ -100,6 +91,24 @@ def run(arguments: argparse.Namespace) -> Summary:
         lines.append(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
         written.append({"file": str(path), "rank": traced.job.rank, "operations": len(traced.ops), "bytes": size})
     return Summary("\n".join([*lines, f"of {args.in_short()}"]), {"files": written, "job": job.to_dict()})
+
+
+def _jobs(job: TraceJob, stages: list[int | None]) -> list[TraceJob]:
+    """The job of each stage that is traced.
+
+    Raises:
+        ParameterError: there is no such stage, or the job cannot be traced.
+    """
+    found = [
+        f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
+        for stage in stages
+        if stage is not None and not 0 <= stage < job.pipeline_model_parallel
+    ]
+    jobs = [job] if found else [replace(job, rank=_rank(job, stage)) for stage in stages]
+    found += sorted({problem for each in jobs for problem in checks.problems(each)})
+    if found:
+        raise ParameterError(found)
+    return jobs
 
 
 def add_arguments(parser: VerbParser) -> None:

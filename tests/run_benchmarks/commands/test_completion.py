@@ -60,5 +60,6 @@ def test_what_bash_offers(words: list[str], offered: list[str], script: str) -> 
 def test_every_command_and_run_is_offered(script: str) -> None:
     for name in ("run", "check", "resume", "verify", "list", "completion"):
         assert f'        "{name}") words="' in script
-    of_a_run = ("resume", "collect", "status", "attach", "stop", "clean", "verify", "drain", "undrain")
+    of_a_run = ["resume", "collect", "status", "attach", "stop", "clean", "verify", "drain", "undrain", "report"]
+    of_a_run += ["show", "export", "bundle"]
     assert script.count("/result/'run*'") == len(of_a_run)

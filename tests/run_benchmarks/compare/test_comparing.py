@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,44 +16,9 @@ from run_benchmarks.compare.comparing import CaseResult, compare
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
 from run_benchmarks.compare.rules import Rules, read_rules
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.results.key_figure import key_figure
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
-from run_benchmarks.results.metrics import combine
-from run_benchmarks.results.records import RunRecord, Verdict, write_record
-from tests.run_benchmarks.results.network_rounds import a_round, case
-from tests.tiers import samples
-
-KEY, OTHERS = "throughput(sps)_raw", ("tokens_per_second_per_device", "step_time_p50", "mfu", "throughput(sps)_no_eval")
-
-
-def a_run(run_id: str, values: Sequence[float], others: Sequence[Sequence[float]] = (), **config: object) -> LoadedRun:
-    """A run of one training with these values of the key figure in its rounds."""
-    rounds = [
-        a_round([], **{KEY: value, **dict(zip(OTHERS, beside, strict=False))}).model_copy(
-            update={"round": number, "run_id": run_id, "devices": ["H100"]}
-        )
-        for number, (value, beside) in enumerate(zip(values, others or [()] * len(values), strict=True), 1)
-    ]
-    metrics, spread = combine([each.metrics for each in rounds])
-    trained = case("bert", **config)
-    made: dict[str, object] = {"metrics": metrics, "spread": spread, "rounds": [Verdict.PASS] * len(rounds)}
-    made |= {"attempts": [1] * len(rounds), "key": key_figure(trained, rounds, metrics)}
-    record = RunRecord(
-        run_id=run_id,
-        verdict=Verdict.PASS,
-        exit_code=0,
-        started_ms=0,
-        finished_ms=1,
-        command=[],
-        runtime="process",
-        vendor="cpu",
-        code_digest="1" * 64,
-        git_revision=None,
-        versions={},
-        hosts=[],
-        cases=[trained.model_copy(update=made)],
-    )
-    return LoadedRun(folder=Path(run_id), record=record, rounds={"PAIRS": rounds})
+from tests.run_benchmarks.results.recorded_runs import OTHERS, a_run, on_disk
+from tests.tiers import most, samples
 
 
 class Cluster:
@@ -73,11 +37,6 @@ class Cluster:
 def the_case(first: LoadedRun, second: LoadedRun, history: Sequence[LoadedRun] = ()) -> CaseResult:
     (result,) = compare([first], [second], history, Rules())
     return result
-
-
-def most(draws: int, share: float) -> int:
-    """So many of `draws` are exceeded by chance in one case of a thousand if each has the probability `share`."""
-    return math.ceil(draws * share + 3.09 * math.sqrt(draws * share * (1 - share)))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
@@ -182,15 +141,6 @@ def test_runs_of_before_count_only_where_they_were_made_alike() -> None:
         for each in wild
     ]
     assert the_case(*pair, changed).word == "better", "a change of code is no spread between runs"
-
-
-def on_disk(root: Path, run: LoadedRun) -> Path:
-    folder = root / run.record.run_id
-    for record in run.rounds["PAIRS"]:
-        (folder / "PAIRS" / f"round{record.round}").mkdir(parents=True)
-        write_record(folder / "PAIRS" / f"round{record.round}" / "round.json", record)
-    write_record(folder / "run.json", run.record)
-    return folder
 
 
 def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path: Path) -> None:

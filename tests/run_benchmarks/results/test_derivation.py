@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from run_benchmarks.results.rank_logs import RankLog, StepLines
 from run_benchmarks.results.records import RoundRecord
 from tests.run_benchmarks.commands.test_verification import edit, seal_anew
 from tests.run_benchmarks.test_plug_in import PARTS
+from tests.tiers import samples
 from training.benchmarks.driver.training.measuring.claims import TrainingClaims
 from training.benchmarks.llama.pytorch.config import Config
 
@@ -138,8 +140,9 @@ def test_verify_derives_it_again(result: Path, tmp_path: Path) -> None:
 class Loop:
     """A plain training of random steps, with its own sums: what a log of it shows, and what it rightly claims."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_even: bool = False) -> None:
         generator = self.random = random.Random(seed)
+        self.submitted: dict[str, Any] = {}
         steps, self.batch = generator.randint(1, 150), generator.randint(1, 8) * 2
         every, log_freq = generator.randint(1, 40), generator.choice([1, 3, 10])
         settings: dict[str, Any] = {"max_steps": steps, "log_freq": log_freq, "train_batch_size": self.batch // 2}
@@ -155,6 +158,7 @@ class Loop:
         for step in range(1, steps + 1):
             begin = now
             took = generator.lognormvariate(-4, 1) + generator.choice([0.0, 0.0, 0.3])
+            took = generator.uniform(0.1, 0.11) if is_even else took
             times.append(took)
             now += took
             is_due = step % every == 0 or step == steps
@@ -170,6 +174,7 @@ class Loop:
         self.times |= {Event.TRAIN_END: now, Event.FINISHED: now + generator.random() / 100}
         samples, warmup = steps * self.batch, generator.randint(0, steps - 1)
         rate = (steps - warmup) * self.batch / sum(times[warmup:])
+        self.steady = sorted(times[warmup:])
         self.finished: dict[str, Any] = {
             "global_steps": steps,
             "num_trained_samples": samples,
@@ -187,15 +192,19 @@ class Loop:
             "warmup_time": sum(times[:warmup]),
             "steady_steps": steps - warmup,
             "throughput(ips)_steady": rate,
+            "step_time_p50": statistics.median_low(self.steady),
+            "step_time_p99": self.steady[-(len(self.steady) // 100) - 1],
             "tokens_per_sample": 16,
             "tokens_per_second_per_device": samples * 16 / (raw - excluded) / 2,
             "tokens_per_second_per_device_steady": rate * 16 / 2,
             "flops_per_sample": 900,
-            "flops_per_sample_6n": 800,
+            "flops_per_sample_6n": 6 * 70 * 16,
+            "parameters": 70,
             "peak_tflops": 2.0,
             "mfu": rate * 900 / 4e12,
-            "mfu_6n": rate * 800 / 4e12,
+            "mfu_6n": rate * 6 * 70 * 16 / 4e12,
             "converged": False,
+            "targets": ["eval_loss <= 0.5"],
             "final_loss": 1.25,
         }
 
@@ -205,6 +214,7 @@ class Loop:
             steps=self.lines,
             times_ms={event: int(seconds * 1000) for event, seconds in self.times.items()},
             values={
+                Event.SUBMIT_INFO: self.submitted,
                 Event.TRAIN_START: {"total_steps": self.config.max_steps},
                 Event.STEP_END: self.last,
                 Event.EVALUATE: {"global_steps": self.config.max_steps, "eval_loss": 1.25},
@@ -223,10 +233,36 @@ def test_a_right_training_contradicts_nothing_and_each_wrong_number_is_found(see
     long = {name for name in spans if loop.finished[name] > 0.2}
     assert [name for name in long if not loop.contradictions(**{name: loop.finished[name] / 2})] == []
     assert [name for name in long if not loop.contradictions(**{name: loop.finished[name] * 2})] == []
-    whole = {*loop.finished} - {*spans, "warmup_time", "warmup_steps", "init_time", "e2e_time", "converged"}
+    apart = {"warmup_time", "warmup_steps", "init_time", "e2e_time", "converged", "targets", "step_time_p99"}
+    whole = {*loop.finished} - {*spans, *apart}
     wrong = {name: loop.finished[name] * loop.random.choice([2, 1.01]) + 1 for name in whole}
     assert [name for name in whole if not loop.contradictions(**{name: wrong[name]})] == []
     assert loop.contradictions(converged=True) and loop.contradictions(converged=None)
+
+
+@pytest.mark.parametrize("seed", samples(50, 1000))
+def test_percentiles_of_a_step_that_its_steady_seconds_do_not_allow_are_found(seed: int) -> None:
+    """Of steps that differ by less than a tenth, half or twice of either, or of both, is no possible order."""
+    loop = Loop(seed, is_even=True)
+    assert loop.contradictions() == []
+    p50, p99 = loop.finished["step_time_p50"], loop.finished["step_time_p99"]
+    for lie in [(p50 / 2, p99), (2 * p50, p99), (p50, p99 / 2), (p50 / 2, p99 / 2), (2 * p50, 2 * p99)]:
+        found = loop.contradictions(step_time_p50=lie[0], step_time_p99=lie[1])
+        assert any(sentence.startswith("step_time_p") for sentence in found), lie
+
+
+def test_targets_and_the_peak_of_a_device_are_those_of_the_settings_and_of_its_datasheet() -> None:
+    loop = Loop(1)
+    (said,) = loop.contradictions(targets=["eval_loss <= 9"])
+    assert said == "targets are ['eval_loss <= 9'] by FINISHED, ['eval_loss <= 0.5'] by its settings"
+    loop.config = loop.config.model_copy(update={"peak_tflops": None, "precision": "bf16"})
+    loop.submitted = {"device_name": "NVIDIA H100 80GB HBM3"}
+    factor = 989.4 / 2.0
+    right = {"peak_tflops": 989.4} | {name: loop.finished[name] / factor for name in ("mfu", "mfu_6n")}
+    assert loop.contradictions(**right) == []
+    low = {"peak_tflops": 494.7} | {name: 2 * right[name] for name in ("mfu", "mfu_6n")}
+    (said,) = loop.contradictions(**low)
+    assert said.startswith("peak_tflops is 494.7 by FINISHED, 989.4"), said
 
 
 def test_times_without_evaluations_that_are_too_short_in_every_line_are_found() -> None:

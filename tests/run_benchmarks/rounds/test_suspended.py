@@ -12,21 +12,18 @@ import pytest
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 
 # run.py, where the first command that these functions of rounds.round give stops its controller (SIGSTOP), which a
-# process lets go on after SLEEP seconds. By then the deadline of the command, which is shorter here, has passed.
+# process lets go on after SLEEP seconds. By then the deadline of that command, which is shorter here, has passed.
 SUSPENDED = """
 import sys
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.inspection import boot, code_folder
 from run_benchmarks.rounds import round as module
-from run_benchmarks.runtimes import process
 names, sys.argv[1:] = sys.argv[1].split(), sys.argv[2:]
 SLEEP, DEADLINE = 5.8, 5.4
 STOP = 'kill -STOP $PPID; setsid sh -c "sleep $0; kill -CONT $PPID" </dev/null >/dev/null 2>&1 & exec "$@"'
-boot.SECONDS = code_folder.CHECK_SECONDS = process.START_SECONDS = DEADLINE
 real, asleep = LocalHost.run, []
 def run(host, argv, **options):
     if asleep:
-        argv = ["sh", "-c", STOP, str(SLEEP), *argv]
+        argv, options["deadline"] = ["sh", "-c", STOP, str(SLEEP), *argv], DEADLINE
         asleep.clear()
     return real(host, argv, **options)
 LocalHost.run = run

@@ -12,6 +12,7 @@ import pytest
 from run_benchmarks.runtimes.base import RunningTask
 from tests.run_benchmarks.runtimes.test_process import GRACE, STUBBORN, Tasks, wait_for_output
 from tests.run_benchmarks.runtimes.test_process import tasks as tasks
+from tests.settling import settled
 
 QUIET_SECONDS = 1.0
 # Writes down every path below /proc that is opened or listed by who starts with it.
@@ -52,8 +53,7 @@ def test_supervisor_and_waiting_shell_sleep_until_something_happens(tasks: Tasks
     task = tasks.run("import time; print('up', flush=True); time.sleep(600)", tasks.word)
     wait_for_output(tasks, "up")
     thread, supervisor, shell = waiting(task), tasks.supervisor(), shell_of(tasks)
-    time.sleep(0.3)
-    before = wake_ups(supervisor), wake_ups(shell)
+    before = settled(lambda: (wake_ups(supervisor), wake_ups(shell)))
     time.sleep(QUIET_SECONDS)
     assert (wake_ups(supervisor), wake_ups(shell)) == before and shell.children() == []
     task.stop(GRACE)

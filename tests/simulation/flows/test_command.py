@@ -30,6 +30,28 @@ def run(words: str) -> int:
     return cli.main(["flows", *words.split()])
 
 
+def test_flows_on_a_network_are_those_of_its_ranks_and_servers() -> None:
+    """What the topology says of GPUs and servers is what options would say."""
+    assert cli.main(["topology", "-topo", "Spectrum-X", "-g", "32", "-gps", "4", "-gt", "A100", "--output", "net"]) == 0
+    assert run(f"{AR} -n net --output of_network") == 0
+    assert run(f"{AR} --ranks 32 --gpus-per-server 4 --gpu-type A100 --output of_options") == 0
+    assert Path("of_network").read_bytes() == Path("of_options").read_bytes()
+    assert run(f"{AR} -n net --ranks 8 --output of_eight") == 0
+    ends = {int(row["src"]) for row in table(Path("of_eight"))}
+    assert ends == set(range(8))
+
+
+def test_a_network_that_the_options_contradict_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topology", "-topo", "Spectrum-X", "-g", "32", "--output", "net"]) == 0
+    capsys.readouterr()
+    assert run(f"{AR} -n net --ranks 64 --gpus-per-server 4") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: --gpus-per-server 4: net says 8", "error: --ranks 64: net has 32 GPUs"
+    ]  # fmt: skip
+    assert run(f"{AR} -n missing") == 2 and "missing: No such file" in capsys.readouterr().err
+    assert not FILE.exists()
+
+
 def table(file: Path = FILE) -> list[dict[str, str]]:
     lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))

@@ -13,6 +13,7 @@ import pytest
 from tests.tiers import samples
 from tests.workloads.gloo_runs import INIT_RECORDS, MS, Fault, Recorded, made, recorded
 from workloads.analysis.analysis import RunAnalysis, _noise
+from workloads.analysis.arrivals import _since_the_team_met
 from workloads.analysis.log_comparison import compare_logs
 from workloads.analysis.merged import merge
 from workloads.cli import main
@@ -103,6 +104,35 @@ def test_a_rank_that_is_late_in_each_iteration_is_a_verdict() -> None:
     found = analysis_of(logs)
     assert [each.rank for each in found.late_findings] == [rank]
     assert found.findings == []
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("step", [1, 2])
+def test_two_ranks_of_a_host_that_are_late_together_are_verdicts(ranks: int, step: int) -> None:
+    """Before an operation of these two alone, where nobody waits: the others do, at a later one."""
+    for seed in samples(1, 20):
+        first = 2 * (seed % (ranks // 2))
+        assert base(ranks).teams[first][3] == (first, first + 1)
+        times = range(1, 51, step)
+        logs = made(base(ranks), seed, [Fault(rank, 3, each, 60 * MS) for rank in (first, first + 1) for each in times])
+        found = analysis_of(logs).late_findings
+        assert sorted(each.rank for each in found) == [first, first + 1]
+        assert all(0.8 < each.total_ms / (60 * len(times)) < 1.05 for each in found)
+
+
+@pytest.mark.parametrize("seed", samples(2, 10))
+def test_own_times_are_added_since_the_same_ranks_met(seed: int) -> None:
+    """By a plain loop over each rank's records."""
+    merged = merge(made(base(4), seed))
+    expected = np.zeros(len(merged), np.int64)
+    for rank in range(4):
+        mine = sorted(np.flatnonzero(merged.rank == rank), key=lambda n: (merged.iteration[n], merged.issue_ns[n]))
+        total, met = 0, dict[int, int]()
+        for record in mine:
+            before, total = total, total + int(merged.gap_ns[record])
+            expected[record] = total - met.get(int(merged.team[record]), before)
+            met[int(merged.team[record])] = total
+    assert (_since_the_team_met(merged, merged.gap_ns) == expected).all()
 
 
 @pytest.mark.parametrize("ranks", [4, 8])

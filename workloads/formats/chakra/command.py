@@ -5,6 +5,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from common.command_line import FunctionVerb, VerbParser
 from common.reading import read_bounded
@@ -19,6 +20,7 @@ from workloads.job.errors import AicbError, WorkloadFileError
 from workloads.job.groups import RankGroups, located, size_by_rows
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.conversion import fold_items
+from workloads.rows.ops import LogItem
 from workloads.rows.placement import first_of, moved
 from workloads.rows.ranks import Ranks
 from workloads.rows.traced_op import POINT_TO_POINT
@@ -67,14 +69,8 @@ def _export(arguments: argparse.Namespace) -> Summary:
     if world < 1 or world % stages:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
-    groups = [
-        _groups(path, workload, args, stages, given["world_size"])
-        for path, (workload, args) in zip(files, loaded, strict=True)
-    ]
-    owns = [
-        stage * each if given["world_size"] else _own_rank(workload, stage, groups[stage])
-        for stage, workload in enumerate(workloads)
-    ]
+    groups = _groups_of(files, loaded, given["world_size"])
+    owns = [stage * each for stage in range(stages)] if given["world_size"] else _own_ranks(workloads, groups)
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
     _check(files, workloads, owns, given["world_size"])
@@ -82,18 +78,39 @@ def _export(arguments: argparse.Namespace) -> Summary:
     names: Communicators = {}
     written = 0
     for own, workload, sizes in zip(owns, workloads, groups, strict=True):
-        items = list(workload)
-        for rank in range(own, own + each) if given["world_size"] else [own]:
-            find = partial(located, groups=sizes, rank=rank)
-            data = b"".join(trace([moved(item, own, rank) for item in items], rank, names, schema, find))
-            write_whole(given["chakra"] / f"workload.{rank}.et", [data])
-            written += 1
+        ranks = range(own, own + each) if given["world_size"] else range(own, own + 1)
+        _write_traces(given["chakra"], list(workload), ranks, sizes, names, schema)
+        written += len(ranks)
     text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
     write_whole(given["chakra"] / GROUPS_FILE, [text])
     return Summary(
         f"wrote {written} traces and {len(names)} groups to {given['chakra']}",
         {"folder": str(given["chakra"]), "traces": written, "groups": len(names)},
     )
+
+
+def _write_traces(
+    folder: Path, items: list[LogItem], ranks: range, groups: RankGroups, names: Communicators, schema: ModuleType
+) -> None:
+    """Write the trace of each rank; `items` are those of the first."""
+    for rank in ranks:
+        find = partial(located, groups=groups, rank=rank)
+        data = b"".join(trace([moved(item, ranks[0], rank) for item in items], rank, names, schema, find))
+        write_whole(folder / f"workload.{rank}.et", [data])
+
+
+def _groups_of(
+    files: list[Path], loaded: list[tuple[Workload, WorkloadArgs | None]], world: int | None
+) -> list[RankGroups]:
+    """The groups of each file's job."""
+    return [
+        _groups(path, workload, args, len(files), world) for path, (workload, args) in zip(files, loaded, strict=True)
+    ]
+
+
+def _own_ranks(workloads: list[Workload], groups: list[RankGroups]) -> list[int]:
+    """The rank of each file."""
+    return [_own_rank(workload, stage, groups[stage]) for stage, workload in enumerate(workloads)]
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
@@ -109,18 +126,27 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: i
         if args is None:
             tp, ep, dp = (size_by_rows(rows, axis) for axis in ("tp", "ep", "dp"))
             return RankGroups(world_size=world or tp * dp * stages, tp=tp, pp=stages, ep=ep)
-        if args.context_parallel_size > 1:
-            raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
-        if world not in (None, args.world_size):
-            raise ValueError(f"is for {args.world_size} ranks, --world_size is {world}")
-        pp = args.pipeline_model_parallel
-        if world is not None and pp != stages and any(item.comm_type in POINT_TO_POINT for item in rows):
-            raise ValueError(f"has {pp} pipeline stages: give a file for each, in order")
-        tp, ep = args.tensor_model_parallel_size, args.expert_model_parallel_size
-        return RankGroups(world_size=args.world_size, tp=tp, pp=pp, ep=ep)
+        return _recorded_groups(args, rows, stages, world)
     except ValueError as error:
         said = "" if args else f"; its record, {path.name}.args.json, would say the sizes of the job's groups"
         raise AicbError(f"{path}: {error}{said}") from None
+
+
+def _recorded_groups(args: WorkloadArgs, rows: list[LogItem], stages: int, world: int | None) -> RankGroups:
+    """The groups by a file's record.
+
+    Raises:
+        ValueError: it is for another number of ranks or stages.
+    """
+    if args.context_parallel_size > 1:
+        raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
+    if world not in (None, args.world_size):
+        raise ValueError(f"is for {args.world_size} ranks, --world_size is {world}")
+    pp = args.pipeline_model_parallel
+    if world is not None and pp != stages and any(item.comm_type in POINT_TO_POINT for item in rows):
+        raise ValueError(f"has {pp} pipeline stages: give a file for each, in order")
+    tp, ep = args.tensor_model_parallel_size, args.expert_model_parallel_size
+    return RankGroups(world_size=args.world_size, tp=tp, pp=pp, ep=ep)
 
 
 def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int], groups: list[RankGroups]) -> None:

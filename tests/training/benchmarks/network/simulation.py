@@ -1,6 +1,6 @@
 """Many runs of the pattern pairs, drawn from a model of a cluster with noise and one fault, and how often it is named.
 
-    python -m tests.training.benchmarks.network.simulation [runs]
+    python -m tests.training.benchmarks.network.simulation [runs] [--write docs/data/named-by-pairs.csv]
 
 An operation of two hosts takes their delays and the message's time on the slower of them, and every part of it is
 noisy: each iteration by itself, with spikes of 2 to 20 latencies; each measurement as a whole, with bursts of
@@ -10,9 +10,12 @@ operation for 0.2 to 1 s.
 
 from __future__ import annotations
 
-import sys
+import argparse
+import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +50,12 @@ class Noise:
 
 QUIET = Noise(20, 40, iteration=0.02, measurement=0.01, drift=0.01, spikes=0.02, bursts=0.002, hiccups=0.0)
 BUSY = Noise(300, 0.3, iteration=0.3, measurement=0.05, drift=0.1, spikes=0.08, bursts=0.02, hiccups=0.002)
+NETWORKS = {
+    "quiet": QUIET,
+    "drifting": replace(QUIET, drift=0.1),
+    "bursts": replace(QUIET, bursts=0.05),
+    "busy": BUSY,
+}
 
 
 @dataclass(frozen=True)
@@ -138,47 +147,56 @@ def named(found: Analysis) -> set[str]:
 
 
 FAULTS = {
-    "none": Fault(),
-    "rate -30 %, host": Fault(rate={"node2": 0.7}),
-    "rate -30 %, pair": Fault(rate={"node1-node3": 0.7}),
-    "delay, host": Fault(delay_us={"node2": 1.0}),
-    "delay, pair": Fault(delay_us={"node1-node3": 1.0}),
-    "stalls 1 %, host": Fault(loss={"node2": 0.01}),
-    "stalls 2 %, host": Fault(loss={"node2": 0.02}),
-    "stalls 2 %, pair": Fault(loss={"node1-node3": 0.02}),
-    "a tenth, 5 % of the operations, host": Fault(at_times={"node2": 0.05}),
-    "a tenth, 50 % of the operations, host": Fault(at_times={"node2": 0.5}),
-    "a tenth from repeat 3 on, host": Fault(since={"node2": 3}),
+    "rate -30 %: host": Fault(rate={"node2": 0.7}),
+    "rate -30 %: pair": Fault(rate={"node1-node3": 0.7}),
+    "delay: host": Fault(delay_us={"node2": 1.0}),
+    "delay: pair": Fault(delay_us={"node1-node3": 1.0}),
+    "stalls 1 %: host": Fault(loss={"node2": 0.01}),
+    "stalls 2 %: host": Fault(loss={"node2": 0.02}),
+    "stalls 2 %: pair": Fault(loss={"node1-node3": 0.02}),
+    "a tenth, 1 %: host": Fault(at_times={"node2": 0.01}),
+    "a tenth, 5 %: host": Fault(at_times={"node2": 0.05}),
+    "a tenth, 50 %: host": Fault(at_times={"node2": 0.5}),
+    "a tenth from repeat 3 on: host": Fault(since={"node2": 3}),
 }
+COLUMNS = ("network", "hosts", "repeats", *FAULTS, "somebody else, of all runs")
+SIZES_OF_CLUSTERS = ((3, 3), (3, 5), (4, 3), (4, 5), (8, 3), (8, 5), (16, 3))
 
 
 def scaled(fault: Fault, noise: Noise) -> Fault:
-    """Delays of FAULTS are given in units: 5 ms in a busy network, 50 us in a quiet one."""
+    """Delays of FAULTS are given in units: 5 ms in a busy network, 50 us in the others."""
     unit = 5000.0 if noise is BUSY else 50.0
     return replace(fault, delay_us={k: v * unit for k, v in fault.delay_us.items()})
 
 
-def main(runs: int) -> None:
-    """Print, as rows of a table: how often the right one alone was named, and how often another was."""
-    print("| network | hosts | repeats | fault | runs | found alone | somebody else named |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for network, noise in (("quiet", QUIET), ("busy", BUSY)):
-        for count in (3, 4, 8, 16):
-            for repeats in (3, 5) if count <= 8 else (3,):
-                for name, fault in FAULTS.items():
-                    own = scaled(fault, noise)
-                    truth = own.truth
-                    times = max(10, runs * (5 if name == "none" else 1) * 4 // max(4, count))
-                    analyses = [look(count, noise, own, seed, repeats=repeats) for seed in range(times)]
-                    found = [named(each) for each in analyses]
-                    right = "" if name == "none" else f"{100 * sum(each == truth for each in found) / times:.1f} %"
-                    wrong = sum(bool(each - truth) for each in found)
-                    row = f"| {network} | {count} | {repeats} | {name} | {times} | {right} | {wrong} |"
-                    print(row, flush=True)
-                    for each in analyses:
-                        if named(each) - truth:
-                            print(*each.sentences, sep="\n", file=sys.stderr)
+def table(runs: int, clusters: tuple[tuple[int, int], ...] = SIZES_OF_CLUSTERS) -> str:
+    """The rows of the documentation, as CSV with a header: percent of the runs that name the right one alone."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for network, noise in NETWORKS.items():
+        for count, repeats in clusters:
+            shares, wrong = [], 0
+            for fault in (scaled(each, noise) for each in FAULTS.values()):
+                found = [named(look(count, noise, fault, seed, repeats=repeats)) for seed in range(runs)]
+                shares.append(100 * sum(each == fault.truth for each in found) // runs)
+                wrong += sum(bool(each - fault.truth) for each in found)
+            rows.writerow((network, count, repeats, *shares, wrong))
+    return text.getvalue()
+
+
+def main() -> None:
+    """Print the rows, or write them to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=int, nargs="?", default=10)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    text = table(options.runs)
+    if options.write is None:
+        print(text, end="")
+    else:
+        options.write.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)
+    main()

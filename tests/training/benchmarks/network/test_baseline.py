@@ -11,8 +11,10 @@ from protocol.baseline_file import CaseBaseline, save
 from protocol.default_outcome import compare
 from protocol.outcome import Reference
 from protocol.perflog import PREFIX
+from tests.training.benchmarks.network.fabrics import Ailment, Fabric, Part
+from tests.training.benchmarks.network.fabrics import steps as fabric_steps
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.network import baseline
+from training.benchmarks.network import baseline, reporting
 from training.benchmarks.network.reporting.references import MOST_HOSTS_OF_PAIRS, references, what_of
 
 METADATA = {"file": "suite.py", "lineno": 1, "time_ms": 1, "rank": 0}
@@ -101,6 +103,28 @@ def test_a_baseline_of_many_hosts_holds_hosts_and_not_pairs(tmp_path: Path) -> N
     save([case], tmp_path / "baseline.json")
     assert (tmp_path / "baseline.json").stat().st_size / count * 1024 * 8 < 20e6
     assert len(references(steps("pairs", 8, slowest_member({}), noise=0.01, seed=1))) == 28
+
+
+def test_of_rails_a_baseline_of_many_hosts_holds_each_host_s_and_of_few_each_pair_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporting.references, "MOST_HOSTS_OF_PAIRS", 8)
+    bad: dict[Part, float] = {(4, "rail 1"): 0.5}
+
+    def measured(hosts: int, ailment: Ailment) -> dict[str, Reference]:
+        values = fabric_steps(Fabric(1, hosts, rails=2), ailment, 1, repeats=1, pattern="rail_pairs")
+        return references({**each, "collective": "all_reduce"} for each in values)
+
+    def slower(now: dict[str, Reference], then: dict[str, Reference]) -> list[str]:
+        assert now.keys() == then.keys()
+        return [what_of(change.now) for change in compare(now, then, 30) if change.is_regression]
+
+    then = measured(9, Ailment())
+    assert len(then) == 9 * 2 * 2, "hosts, rails and sizes"
+    assert slower(measured(9, Ailment(rate=bad)), then) == ["all_reduce node5 rail 1 at 4M"]
+    few = slower(measured(6, Ailment(rate=bad)), measured(6, Ailment()))  # each pair's
+    pairs = ("node1-node5", "node2-node5", "node3-node5", "node4-node5", "node5-node6")
+    assert sorted(few) == [f"all_reduce {pair} rail 1 at 4M" for pair in pairs]
 
 
 @pytest.mark.parametrize("p50", [0.0, -5.0, 1e300])

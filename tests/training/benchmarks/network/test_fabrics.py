@@ -151,6 +151,22 @@ def test_slow_uplinks_of_a_rack_are_a_suspect_rack_without_a_topology(name: str,
         assert finding.node_ranks in expected, f"seed {seed}: {found.sentences}"
 
 
+def test_uplinks_that_suffice_while_their_rack_is_not_busy_are_the_racks_and_no_host_s() -> None:
+    """Of five hosts two at most meet each other in a round: three pairs that leave the rack are not slow."""
+    fabric, own = Fabric(6, 5), (0, 1, 2, 3, 4)
+    for seed in samples(1, 20):
+        for tiers in (None, tiers_of(fabric)):
+            found = look(fabric, Ailment(uplinks={0: 0.6}), seed, tiers=tiers)
+            assert [(each.part, each.node_ranks) for each in found.findings] == [("rack", own)], found.sentences
+
+
+def test_paths_that_leave_a_bad_rack_are_not_named_beside_it() -> None:
+    """They are the slower the more of them there are at once."""
+    fabric = Fabric(5, 7)
+    (finding,) = look(fabric, Ailment(uplinks={1: 0.8}), 901, tiers=tiers_of(fabric)).findings
+    assert (finding.part, finding.node_ranks) == ("rack", tuple(range(7, 14)))
+
+
 def test_hosts_that_are_slow_towards_a_bad_rack_alone_are_not_named_beside_it() -> None:
     """Its neighbours in the pod have four pairs each with it, and these alone show it: latency hides the others."""
     found = look(FABRICS[PODS], Ailment(uplinks={1: 0.8}), 17)
@@ -229,6 +245,18 @@ def test_older_hosts_are_compared_with_their_like(name: str) -> None:
         found = analyse(steps(fabric, bad, seed), slow_percent=15.0, tiers=tiers_of(fabric), kinds=kinds)
         assert found is not None
         assert {each.subject for each in found.findings} == {"host node3", f"host node{old[1] + 1}"}, f"seed {seed}"
+
+
+def test_a_pair_that_is_compared_with_no_other_is_named_in_no_way() -> None:
+    """A host without another of its kind, in no block, has a single pair with the older hosts across racks."""
+    older, alone, fabric = (5, 6, 10, 11, 17, 26, 28), 0, Fabric(6, 5)
+    kinds = {host: "NVIDIA A100" if host in older else "NVIDIA H100" for host in range(30)} | {alone: "NVIDIA V100"}
+    rate: dict[Part, float] = {**dict.fromkeys(older, 0.5), alone: 0.3}
+    late: dict[Part, float] = dict.fromkeys(older, 5.0)
+    found = analyse(steps(fabric, Ailment(rate=rate, delay_us=late), 700), slow_percent=15.0, kinds=kinds)
+    assert found is not None
+    assert found.findings == (), found.sentences
+    assert found.remarks[1].endswith("in no block: node1")
 
 
 def test_routes_that_collide_at_times_blame_no_host() -> None:

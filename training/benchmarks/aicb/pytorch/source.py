@@ -110,22 +110,13 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
     rows = list(workload.rows.tally_kinds())
     if not any(item.is_communication for item in rows):
         raise AicbError(f"{path}: has no communication to run")
-    if args is not None:
-        if args.world_size != world_size:
-            raise AicbError(f"{path}: is for {args.world_size} ranks, this run has {world_size}")
-        sizes = {short: int(getattr(args, name)) for name, short in _SIZES.items()}
-        wrong = [
-            f"{name} = {value}: the record of {path} says {sizes[short]}"
-            for name, short in _SIZES.items()
-            if (value := getattr(config, name)) not in (None, sizes[short])
-        ]
-        if wrong:
-            raise AicbError("\n".join(wrong))
-        if args.context_parallel_size > 1 and any(item.ranks is None for item in rows if item.is_communication):
-            raise AicbError(f"{path}: context_parallel_size {args.context_parallel_size} needs rows that state ranks")
-    else:
-        sizes = {short: getattr(config, name) or _by_rows(path, rows, short) for name, short in _SIZES.items()}
     states_ranks = all(item.ranks is not None for item in rows if item.is_communication)
+    if args is None:
+        sizes = {short: getattr(config, name) or _by_rows(path, rows, short) for name, short in _SIZES.items()}
+    else:
+        sizes = _recorded_sizes(path, args, config, world_size)
+        if args.context_parallel_size > 1 and not states_ranks:
+            raise AicbError(f"{path}: context_parallel_size {args.context_parallel_size} needs rows that state ranks")
     groups = rank_groups(str(path), world_size, sizes["tp"], sizes["pp"], sizes["ep"], is_exact=not states_ranks)
     dp = _by_rows(path, rows, "dp")
     if args is None and dp > 1 and dp != groups.dp:
@@ -134,6 +125,25 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
             f" has {world_size}"
         )
     return groups
+
+
+def _recorded_sizes(path: Path, args: WorkloadArgs, config: Config, world_size: int) -> dict[str, int]:
+    """The parallel sizes of a file's record.
+
+    Raises:
+        AicbError: they are for another number of ranks, or a setting says others.
+    """
+    if args.world_size != world_size:
+        raise AicbError(f"{path}: is for {args.world_size} ranks, this run has {world_size}")
+    sizes = {short: int(getattr(args, name)) for name, short in _SIZES.items()}
+    wrong = [
+        f"{name} = {value}: the record of {path} says {sizes[short]}"
+        for name, short in _SIZES.items()
+        if (value := getattr(config, name)) not in (None, sizes[short])
+    ]
+    if wrong:
+        raise AicbError("\n".join(wrong))
+    return sizes
 
 
 def _by_rows(path: Path, rows: list[LogItem], axis: str) -> int:

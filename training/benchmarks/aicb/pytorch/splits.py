@@ -10,6 +10,7 @@ from training.benchmarks.aicb.pytorch.agreement import GroupKey, key_of
 from training.benchmarks.aicb.pytorch.calls import RankCall
 from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
 from training.benchmarks.driver.workload.team import Team
+from workloads.oplog.file import Numbers
 
 
 def with_received(stream: Stream, teams: dict[GroupKey, Team]) -> Stream:
@@ -23,8 +24,10 @@ def with_received(stream: Stream, teams: dict[GroupKey, Team]) -> Stream:
         return stream
     items, calls = list(stream.items), list(stream.calls)
     epochs = [epoch.items.copy() for epoch in stream.epochs]
-    for key in sorted({key_of(call) for call in uneven.values()}):
-        own = [place for place, call in uneven.items() if key_of(call) == key]
+    by_group: dict[GroupKey, list[int]] = {}
+    for place, call in uneven.items():
+        by_group.setdefault(key_of(call), []).append(place)
+    for key, own in sorted(by_group.items()):
         where = [
             (number, index) for number, order in enumerate(epochs) for index in np.flatnonzero(np.isin(order, own))
         ]
@@ -37,11 +40,11 @@ def with_received(stream: Stream, teams: dict[GroupKey, Team]) -> Stream:
                 items.append(items[place])
                 calls.append(replace(uneven[place], out_splits=received))
             epochs[number][index] = known[place, received]
-    made = [
-        Epoch(epoch.first, epoch.end, order, epoch.until, epoch.batches)
-        for epoch, order in zip(stream.epochs, epochs, strict=True)
-    ]
-    return Stream(items, _without(calls, uneven), made)
+    return Stream(items, _without(calls, uneven), list(map(_ordered, stream.epochs, epochs)))
+
+
+def _ordered(epoch: Epoch, items: Numbers) -> Epoch:
+    return Epoch(epoch.first, epoch.end, items, epoch.until, epoch.batches)
 
 
 def _without(calls: list[RankCall | None], replaced: dict[int, RankCall]) -> list[RankCall | None]:

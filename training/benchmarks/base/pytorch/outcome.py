@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from common.charts.chart import Bar, Bars, Heat
 from protocol.default_outcome import DefaultOutcome, is_measured
-from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
+from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
 
 _KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
 _BY_NODE, _MEANING = "host_to_device_numa", "slowest device of the run"
@@ -51,6 +51,20 @@ class BaseOutcome(DefaultOutcome):
         title = "every device in each test, all at once"
         columns = ("test", "unit", "slowest rank", "fastest rank", "datasheet", "bad ranks")
         return (*_charts(measured.steps), Table(title=title, columns=columns, rows=rows))
+
+    def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
+        """See HostOutcome; the slowest device of each host in each test."""
+        found = []
+        for step in measured.steps:
+            values, test = step.get("values_of_ranks"), str(step.get("test"))
+            if not isinstance(values, list) or len(values) != case.nproc * len(measured.hosts):
+                continue
+            of_hosts = {
+                name: float(min(values[rank * case.nproc : (rank + 1) * case.nproc]))
+                for rank, name in measured.hosts.items()
+            }
+            found.append(HostFigure(name=test, unit=_unit(test), better="higher", values=of_hosts))
+        return found
 
 
 def _charts(steps: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:

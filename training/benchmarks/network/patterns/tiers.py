@@ -1,13 +1,14 @@
 """Divides hosts into the blocks of a tiered fabric, from a topology or from the measurements, and pairs into classes.
 
 Pairs are compared with pairs of their class alone: those that meet at the same tier (rack, pod, core), between hosts of
-the same kinds, and of which as many cross the uplinks of a block at the same time.
+the same kinds, and of which as many cross the uplinks of each of their blocks at the same time.
 """
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 # Loads that differ by less than this factor are alike.
 _LOAD_FACTOR = 1.1
@@ -89,7 +90,10 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
     if with_load and tiers.is_loaded:
         ends = (0, 1) if any(first > second for first, second in pairs) else (0, 0)
         loads = [_loads(pairs, rounds, levels, tiers.blocks[tier], tier, ends) for tier in range(len(tiers.blocks))]
-        keys = [(*key, *(each[place] for each in loads[: key[0]][::-1])) for place, key in enumerate(keys)]
+        keys = [
+            (*key, *chain.from_iterable(each[place] for each in loads[: key[0]][::-1]))
+            for place, key in enumerate(keys)
+        ]
     return _numbered(keys)
 
 
@@ -109,10 +113,11 @@ def _loads(
     block: Mapping[int, int],
     tier: int,
     ends: tuple[int, int],
-) -> list[int]:
-    """By how many pairs of its round the busier of its two blocks of a tier is left, in steps of _LOAD_FACTOR.
+) -> list[tuple[int, int]]:
+    """By how many pairs of its round each of its two blocks of a tier is left, in steps of _LOAD_FACTOR.
 
-    `ends` differ where messages go from the first host to the second alone: a block's uplinks carry either way apart.
+    Of both, the less busy one first: uplinks that are too few show only where their own block is busy. `ends` differ
+    where messages go from the first host to the second alone: a block's uplinks carry either way apart.
     """
     # A number for each round, end and block; 0 for a host without a block or a pair that does not leave its own.
     wide = 2 * (max(block.values(), default=0) + 1)
@@ -127,7 +132,8 @@ def _loads(
     leaving = Counter(keys[0])
     leaving.update(keys[1])
     steps = {key: _step(count) if key else 0 for key, count in leaving.items()}
-    return [max(steps[one], steps[other]) for one, other in zip(*keys, strict=True)]
+    found = [(steps[one], steps[other]) for one, other in zip(*keys, strict=True)]
+    return found if ends[0] != ends[1] else [(one, other) if one <= other else (other, one) for one, other in found]
 
 
 def _step(load: int) -> int:

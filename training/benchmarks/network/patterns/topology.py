@@ -1,4 +1,4 @@
-"""Reads the tiers of a fabric from a file: a table, a network of simulation/, or the output of ibnetdiscover.
+"""Reads the tiers of a fabric from a file: a table, a network of simulation/, ibnetdiscover's output, or Slurm's.
 
 A tier's blocks are the hosts that hang together by switches up to a distance: hosts and leaf switches first, then with
 the switches next to these, and so on until all hang together. NVSwitches come before leaf switches.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from training.benchmarks.network.patterns import slurm_topology
 from training.benchmarks.network.patterns.tiers import Tiers
 
 _COLUMNS = ("host", "rack", "pod", "rail", "device", "kind")
@@ -78,8 +79,8 @@ def read_topology(path: Path, hosts: Sequence[HostWidth]) -> Topology:
     if _SIMULATION.fullmatch(first):
         graph, names = _of_simulation(path, lines, hosts)
     else:
-        is_table = "host" in _fields(first)
-        graph = _of_table(path, lines) if is_table else _of_ibnetdiscover(path, lines)
+        read = _of_table if "host" in _fields(first) else _of_ibnetdiscover
+        graph = (_of_slurm if slurm_topology.is_slurms(lines) else read)(path, lines)
         names = _matched(path, graph.near, hosts)
     source = f"topology {path.name}"
     devices = {
@@ -127,6 +128,21 @@ def _of_table(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
     return graph
 
 
+def _of_slurm(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
+    """Switches with their nodes and with the switches below them."""
+    try:
+        found = slurm_topology.switches(lines)
+    except ValueError as error:
+        raise TopologyError(f"topology {path}, {error}") from None
+    graph = _Graph()
+    for switch in found:
+        for node in switch.nodes:
+            graph.near.setdefault(node, set()).add(switch.name)
+        for below in switch.below:
+            graph.link(switch.name, below)
+    return graph
+
+
 def _of_ibnetdiscover(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
     """Switches and channel adapters with their ports; an adapter's name begins with that of its host."""
     graph, adapters, ports = _Graph(), dict[str, tuple[str, str]](), list[tuple[str, str]]()
@@ -144,7 +160,7 @@ def _of_ibnetdiscover(path: Path, lines: Sequence[tuple[int, str]]) -> _Graph:
     if not adapters or not ports:
         raise TopologyError(
             f"topology {path}: neither a table with the columns host and rack, nor a network of simulation/,"
-            " nor the output of ibnetdiscover"
+            " nor the output of ibnetdiscover, nor Slurm's topology.conf or `scontrol show topology`"
         )
     for one, other in chain.from_iterable((port, port[::-1]) for port in ports):
         if not other.startswith("S-"):

@@ -13,6 +13,7 @@ from protocol.outcome import (
     Assessment,
     Block,
     Comparison,
+    HostFigure,
     MeasuredCase,
     MeasuredRound,
     Metric,
@@ -23,7 +24,12 @@ from protocol.outcome import (
     Table,
     TableCell,
 )
-from training.benchmarks.network.reporting.references import named_references, regressions_in_words, what_of
+from training.benchmarks.network.reporting.references import (
+    median_busbw_gbps,
+    named_references,
+    regressions_in_words,
+    what_of,
+)
 from training.benchmarks.network.reporting.view import (
     NetworkView,
     groups_table,
@@ -119,6 +125,11 @@ class NetworkOutcome(DefaultOutcome):
             named = view.analysis.findings if view is not None and view.analysis is not None else ()
         missed = missed_link(case.config, measured.metrics, tuple(measured.hosts.values()))
         return [*map(part_finding, named), *missed]
+
+    def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
+        """See HostOutcome; the bandwidth of the groups that a host measured in."""
+        values = median_busbw_gbps(measured.steps, measured.hosts)
+        return [HostFigure(name="busbw_GBps", unit="GB/s", better="higher", values=values)] if values else []
 
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
         """See Outcome; the table of nccl-tests for a sweep by all ranks, the matrix for pairs, one a host for peers."""

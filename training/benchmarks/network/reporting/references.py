@@ -22,6 +22,7 @@ _KEY_FIELDS = ("collective", "variant", "dtype", "in_place", "world_size", "size
 # These are in a step, and in its key, only where they are not the usual.
 _CHOSEN_FIELDS = ("op", "root", "aggregate", "after_compute_ms")
 
+_PAIR_PATTERNS = ("pairs", "rail_pairs")
 _PAIR = 2
 # Of more hosts a baseline holds each host's pairs as one: their number grows with the square.
 MOST_HOSTS_OF_PAIRS = 64
@@ -32,6 +33,22 @@ Step = Mapping[str, Any]
 def named_references(rounds: Iterable[tuple[Sequence[Step], Mapping[int, str]]]) -> dict[str, Reference]:
     """The references of rounds, each its steps and the user's names of its hosts by node rank."""
     return references(_with_names(step, names) for steps, names in rounds for step in _plain(steps))
+
+
+def median_busbw_gbps(steps: Sequence[Step], names: Mapping[int, str]) -> dict[str, float]:
+    """GB/s by host: the median over the groups that it measured in, at the largest size; empty without several groups.
+
+    `names`: the user's names of the hosts by node rank.
+    """
+    groups = [group for step in _plain(steps) for group in _with_names(step, names).get("groups") or ()]
+    sizes = [size for group in groups if isinstance(size := group.get("size_bytes"), int)]
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        busbw = group.get("busbw_GBps")
+        if group.get("size_bytes") == max(sizes, default=None) and isinstance(busbw, float):
+            for host in group.get("hosts") or ():
+                found.setdefault(str(host), []).append(busbw)
+    return {host: median(values) for host, values in found.items()}
 
 
 def _plain(steps: Iterable[Step]) -> Iterator[Step]:
@@ -85,21 +102,21 @@ def references(steps: Iterable[Step]) -> dict[str, Reference]:
             key = " ".join(f"{name}={value}" for name, value in _identity(row).items())
             found.setdefault(key, []).append(times)
             rows[key] = row
-    of_pairs = [key for key, row in rows.items() if row.get("pattern") == "pairs" and len(_hosts_of(row)) == _PAIR]
+    of_pairs = [k for k, row in rows.items() if row.get("pattern") in _PAIR_PATTERNS and len(_hosts_of(row)) == _PAIR]
     if len({host for key in of_pairs for host in _hosts_of(rows[key])}) > MOST_HOSTS_OF_PAIRS:
         _by_host(found, rows, of_pairs)
     return {key: _reference(values, rows[key]) for key, values in found.items()}
 
 
 def _by_host(found: dict[str, list[_Times]], rows: dict[str, Step], of_pairs: Sequence[str]) -> None:
-    """Put one measurement a host in the place of those of its pairs: of each repeat the medians over them."""
+    """Put one measurement a host (and rail) in the place of those of its pairs: of each repeat the medians of them."""
     every: dict[str, list[list[_Times]]] = {}
     for key in of_pairs:
         values, row = found.pop(key), rows.pop(key)
         own = row.get("own_hosts", row["hosts"])
         for host, own_host in zip(row["hosts"], own, strict=True):
             # The keys of pairs have their own names, too.
-            single = {**row, "hosts": [host], "own_hosts": [own_host], "group": str(host)}
+            single = {**row, "hosts": [host], "own_hosts": [own_host], "group": f"{host}{_on_rail(row)}"}
             name = " ".join(f"{each}={value}" for each, value in _identity(single).items())
             rows.setdefault(name, single)
             every.setdefault(name, []).append(values)
@@ -128,11 +145,15 @@ def _identity(row: Step) -> dict[str, Any]:
     """
     found = {name: row[name] for name in (*_KEY_FIELDS, *_CHOSEN_FIELDS) if name in row}
     hosts = row.get("own_hosts", row.get("hosts"))
-    if row.get("pattern") == "pairs" and isinstance(hosts, list):
+    if row.get("pattern") in _PAIR_PATTERNS and isinstance(hosts, list):
         found.pop("round", None)
         ordered = [*map(str, hosts)] if row.get("collective") == "send_recv" else sorted(map(str, hosts))
-        found["group"] = "-".join(ordered)
+        found["group"] = "-".join(ordered) + _on_rail(row)
     return found
+
+
+def _on_rail(row: Step) -> str:
+    return f" rail {row['rail']}" if isinstance(row.get("rail"), int) else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,9 +211,12 @@ def _reference(values: Sequence[_Times], row: Step) -> Reference:
 
 
 def what_of(found: Reference) -> str:
-    """The operation that a reference measured, with the user's names of two hosts: `all_reduce node1-node2 at 16M`."""
+    """The operation that a reference measured, with the user's names of two hosts, such as all_reduce node1-node2 at
+    16M, and the rail.
+    """
     hosts, group = _hosts(found), str(found.details.get("group", ""))
-    group = "-".join(hosts) if len(hosts) == 2 else group
+    _, rail, number = group.partition(" rail ")
+    group = f"{'-'.join(hosts)}{rail}{number}" if len(hosts) == _PAIR else group
     where = f" {group}" if group not in ("", "all") else ""
     return f"{found.details.get('collective', '')}{where} at {_size(_bytes(found))}"
 

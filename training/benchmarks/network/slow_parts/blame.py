@@ -88,7 +88,7 @@ def blamed(
     readings, kind = figure.readings, KINDS[part]
     one_way = ONE_WAY if kind == "link" and readings.is_one_way else ""
     found: dict[Subject, list[Symptom]] = {}
-    rails_of = Counter(each.block[:2] for each in symptoms if each.block is not None)
+    rails_of = Counter(block[:2] for block in {each.block for each in symptoms} if block is not None)
     for each in symptoms:
         if each.block is not None:
             is_whole = rails_of[each.block[:2]] >= _MOST * len(set(readings.rails))
@@ -247,23 +247,31 @@ def _grouped(subjects: Iterable[Subject], key: Callable[[Subject], Hashable]) ->
 def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[Symptom]]:
     """Leave out what a named host or rack explains.
 
-    Those are its links with another symptom than its own, all of them if it is bad at times, and the hosts that are bad
-    towards a named rack alone.
+    Those are its links with another symptom than its own, all of them if it is bad at times; the paths that leave a
+    named rack, which are the slower the more there are at once; and the hosts that are bad towards it alone.
     """
     ways, at_times = _ways_of_hosts(found)
-    racks = [set(subject.ranks) for subject in found if subject.part == "rack"]
+    named = [subject for subject in found if subject.part == "rack"]
+    racks = [set(subject.ranks) for subject in named]
     result: dict[Subject, list[Symptom]] = {}
     for subject, symptoms in found.items():
         own = symptoms
         if subject.part in ("link", "pair"):
             own = _unexplained(symptoms, [ways[rank] for rank in subject.ranks if rank in ways])
             own = own if at_times.isdisjoint(subject.ranks) else []
+            own = [] if any(_leaves(subject, rack) for rack in named) else own
         elif subject.part in ("host", "device"):
             towards = {rank for each in symptoms for rank in each.towards}
             own = [] if towards and any(towards <= rack for rack in racks) else symptoms
         if own:
             result[subject] = own
     return result
+
+
+def _leaves(link: Subject, rack: Subject) -> bool:
+    """Whether a path has one end in a rack, on a rail of it that is bad."""
+    on_it = RAIL not in rack.device or rack.device.endswith(f" {link.device}")
+    return on_it and len(set(link.ranks) & set(rack.ranks)) == 1
 
 
 def _ways_of_hosts(found: Mapping[Subject, Sequence[Symptom]]) -> tuple[dict[int, set[str]], set[int]]:

@@ -29,17 +29,17 @@ _LEAST_SAMPLE = 20
 
 
 def intermittent(
-    found: Figure, compared: Compared, stalling: Sequence[Symptom], explained: Set[int] = frozenset()
+    found: Figure, compared: Compared, stalling: Sequence[Symptom], left_out: Set[int] = frozenset()
 ) -> list[Symptom]:
     """Hosts and groups with more slow measurements than the others.
 
-    What outliers and stalls explain is left out, and the places `explained`.
+    What outliers and stalls explain is left out, and the places `left_out`.
 
     A measurement is slow if it exceeds what is expected by SLOW_FACTOR, and what is usual for the cut: on some networks
     the slowest of many operations takes several times the median in every measurement of every host.
     """
     readings = found.readings
-    kept = [place for place in _unexplained(found, compared.outliers) if place not in explained]
+    kept = [place for place in _unexplained(found, compared.outliers) if place not in left_out]
     if not kept:
         return []
     deviation = max(

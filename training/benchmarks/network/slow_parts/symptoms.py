@@ -38,9 +38,10 @@ def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> list[Symptom]:
         repeats, readings.members, readings.rails, found.classes, found.tiers, found.bound, adds_up=late
     )
     compared = pair_outliers(repeats, found.pairs, classes, found.bound, adds_up=late)
-    explained = frozenset(place for block in blocks for place in block.outlier.places)
+    # Those of a bad block, and those that are compared with no others.
+    left_out = frozenset(place for place, each in enumerate(classes.of_pairs) if each < 0)
     symptoms = [_constant(each, found) for each in compared.outliers]
-    symptoms += intermittent(found, compared, stalling, explained)
+    symptoms += intermittent(found, compared, stalling, left_out)
     of_blocks = [
         replace(_constant(each.outlier, found), place=-1, block=(each.tier, each.number, each.rail)) for each in blocks
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.settling import settled
 from tests.training.benchmarks.driver.launch.launching import (
     WORKLOAD,
     command,
@@ -61,7 +62,7 @@ def test_a_signal_takes_every_rank_down(tmp_path: Path) -> None:
         ranks = rank_pids(process)
         assert len(ranks) == 2
         sleeps = psutil.Process(process.pid).num_ctx_switches
-        before = sleeps().voluntary
+        before = settled(lambda: sleeps().voluntary)
         time.sleep(0.5)
         assert sleeps().voluntary == before, "the launcher looks now and then instead of being woken"
         process.send_signal(signal.SIGTERM)

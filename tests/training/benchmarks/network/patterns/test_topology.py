@@ -1,4 +1,4 @@
-"""Topology files: tables, networks of simulation/ and the output of ibnetdiscover; what is wrong with one is said."""
+"""Topology files: tables, networks of simulation/, ibnetdiscover's and Slurm's; what is wrong with one is said."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.benchmarks.network.fabrics import FABRICS, Ailment, steps
+from training.benchmarks.network.patterns.slurm_topology import expanded
 from training.benchmarks.network.patterns.tiers import Tiers, classes_of
 from training.benchmarks.network.patterns.topology import HostWidth, TopologyError, read_topology
 from training.benchmarks.network.slow_parts.analysis import analyse
@@ -55,6 +56,25 @@ Ca\t1 "H-00000000000000c1"\t\t# "node3 HCA-1"
 Ca\t1 "H-00000000000000d1"\t\t# "node4 HCA-1"
 [1](d1) \t"S-0000000000000002"[2]\t\t# lid 15 lmc 0 "MF0;leaf2:MQM8700/U1" lid 4 4xHDR
 """
+# What slurmctld 22.05 read, and what its `scontrol show topology` printed of it.
+SLURM_CONF = """# leaf switches
+SwitchName=s0 Nodes=node[1-2]
+SwitchName=s1 Nodes=node3,node4
+switchname=s2 nodes=gpu[008-011] \\
+    LinkSpeed=100
+SwitchName=s3 Switches=s[0-1]
+SwitchName=s5 Switches=s2
+SwitchName=s4 Switches=s3,s5
+"""
+SLURM_SHOWN = """SwitchName=s0 Level=0 LinkSpeed=1 Nodes=node[1-2]
+SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node3,node4
+SwitchName=s2 Level=0 LinkSpeed=100 Nodes=gpu[008-011]
+SwitchName=s3 Level=1 LinkSpeed=1 Nodes=node[1-4] Switches=s[0-1]
+SwitchName=s5 Level=1 LinkSpeed=1 Nodes=gpu[008-011] Switches=s2
+SwitchName=s4 Level=2 LinkSpeed=1 Nodes=gpu[008-011],node[1-4] Switches=s3,s5
+"""
+# As topology.conf(5) has it of topology/block.
+SLURM_BLOCKS = "BlockSizes=2,4\nBlockName=b1 Nodes=node[1-2]\nBlockName=b2 Nodes=node[3-4]\n"
 
 
 def simulated() -> str:
@@ -84,8 +104,11 @@ def tiers_of(path: Path, hosts: list[HostWidth]) -> Tiers:
         (RAILS, ("rack a0, rack a1", "rack b0")),
         (DISCOVERED, ("switch MF0;leaf1:MQM8700/U1", "switch MF0;leaf2:MQM8700/U1")),
         (simulated(), ("switch 12", "switch 13")),
+        (SLURM_CONF, ("switch s0", "switch s1")),
+        (SLURM_SHOWN, ("switch s0", "switch s1")),
+        (SLURM_BLOCKS, ("switch b1", "switch b2")),
     ],
-    ids=["table", "rails", "ib", "simulation"],
+    ids=["table", "rails", "ib", "simulation", "topology.conf", "scontrol", "blocks"],
 )
 def test_two_racks_of_two_hosts(tmp_path: Path, text: str, names: tuple[str, str]) -> None:
     tiers = tiers_of(written(tmp_path, text), HOSTS)
@@ -150,9 +173,38 @@ def test_a_bad_host_is_named_by_the_topology_where_the_measurements_cannot(tmp_p
     )
 
 
+@pytest.mark.parametrize("text", [SLURM_CONF, SLURM_SHOWN])
+def test_switches_of_switches_are_a_tier_beyond_the_leaves(tmp_path: Path, text: str) -> None:
+    names = ["node1", "node2", "node3", "node4", "gpu008", "gpu011"]
+    tiers = tiers_of(written(tmp_path, text), [HostWidth(name=name, ranks=1) for name in names])
+    assert tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2}, {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1})
+    assert [tiers.level(0, other) for other in (1, 2, 4)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("tux[0-3,12,018-020]", "tux0 tux1 tux2 tux3 tux12 tux018 tux019 tux020"),
+        ("s[1-2]x[3,4]", "s1x3 s1x4 s2x3 s2x4"),
+        ("a1,b[2-3],c", "a1 b2 b3 c"),
+        ("n[8-11]", "n8 n9 n10 n11"),
+        ("n[08-11]", "n08 n09 n10 n11"),
+    ],
+)
+def test_host_lists_are_those_of_slurm(text: str, names: str) -> None:
+    """As `scontrol show hostnames` of Slurm 22.05 printed them."""
+    assert expanded(text) == names.split()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("SwitchName=s0 LinkSpeed=1\n", "line 1: a switch without Nodes= or Switches="),
+        ("\nSwitchName=s0 Nodes=n[1-\n", "line 2: 'n[1-' is no host list"),
+        ("SwitchName=s0 Nodes=n[3-1]\n", "line 1: 'n[3-1]' is no host list: [3-1]"),
+        ("SwitchName=s0 Nodes=n[0-999999999]\n", "line 1: 'n[0-999999999]' is no host list"),
+        ("SwitchName=s0 Nodes=n[0-9999][0-9999]\n", "more than 131072 names"),
+        ("SwitchName=s0 Nodes=n1\nSwitchName=s1 Switches=s[0-1]0\n", "line 2: switch s1 has s00 below it, which is no"),
         ("", "neither a table with the columns host and rack, nor a network"),
         ("hello world\n", "neither a table"),
         ("host,rack,row\nnode1,a,3\n", "line 1: columns host, rack, row; allowed: host, rack and, if known, pod"),

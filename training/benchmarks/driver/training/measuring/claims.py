@@ -7,11 +7,13 @@ clock: no run that measures rightly is outside, however slow its host.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from protocol.claims import CLOCK_SECONDS, CLOCK_TOLERANCE, LoggedRun, LoggedStep, outside
 from protocol.perflog import Event
+from training.benchmarks.driver.training.measuring.rates import flops_without_attention, peak_of
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 _INFINITY = float("inf")
@@ -44,6 +46,7 @@ class TrainingClaims:
         yield from self._convergence()
         yield from self._seconds()
         yield from self._steady()
+        yield from self._percentiles()
         yield from self._rates()
 
     def _steps(self) -> Iterator[str]:
@@ -94,6 +97,9 @@ class TrainingClaims:
         found = self._is_reached() if targets else None
         if claimed is not found:
             yield f"converged is {claimed} by FINISHED, {found} by its last EVALUATE and the targets of its settings"
+        said, wanted = self._finished.get("targets"), [str(target) for target in targets]
+        if said is not None and said != wanted:
+            yield f"targets are {said!r:.80} by FINISHED, {wanted!r} by its settings"
         for name, value in self._finished.items():
             if not name.startswith("final_") or value is None:
                 continue
@@ -167,6 +173,33 @@ class TrainingClaims:
         if low is not None and high is not None:
             yield from outside(name, rate, low, high, "its own interval")
 
+    def _percentiles(self) -> Iterator[str]:
+        """Whether a step took p50 and p99 at some order of the steady steps, whose seconds are their sum.
+
+        At least as long as p50 are the steps from the middle one on, at most as long those up to it; so for p99. What
+        is above p99 took no longer than the log's longest pieces.
+        """
+        finished = self._finished
+        p50, p99 = finished.get("step_time_p50"), finished.get("step_time_p99")
+        count = _count(finished.get("steady_steps"))
+        if p50 is None or p99 is None or not count:
+            return
+        middle, late = (math.ceil(count * share / 100) for share in (50, 99))
+        whole = count * self._batch / finished[f"throughput({self._unit})_steady"]
+        least, most = whole * (1 - _ROUNDING), whole * (1 + _ROUNDING)
+        low = (least - (late - middle) * p99 - self._longest(count - late)) / middle
+        from_late = count - late + 1
+        high = min(most - (late - middle) * p50, self._longest(from_late)) / from_late
+        how = "its steady steps and their seconds"
+        yield from outside("step_time_p50", p50, max(low, 0.0), most / (count - middle + 1), how)
+        yield from outside("step_time_p99", p99, p50, high, how)
+
+    def _longest(self, steps: int) -> float:
+        """The most seconds that so many steps may have taken together: a device may lag behind by a logged step."""
+        ends = [self._log.times_ms[Event.TRAIN_START], *(step.end_ms for step in self._log.steps)]
+        spans = sorted((end - ends[max(place - 2, 0)] for place, end in enumerate(ends)), reverse=True)
+        return _high(sum(spans[:steps]) / 1000) if steps else 0.0
+
     def _rates(self) -> Iterator[str]:
         finished = self._finished
         for name, value in self._formulas().items():
@@ -177,9 +210,10 @@ class TrainingClaims:
             ("flops_per_sample", self._config.flops_per_sample()),
         ):
             yield from outside(name, finished.get(name), 0, most * (1 + _ROUNDING), "its settings")
-        if self._config.peak_tflops is not None:
-            peak = self._config.peak_tflops
-            yield from outside("peak_tflops", finished.get("peak_tflops"), peak, peak, "its settings")
+        device = self._log.value(Event.SUBMIT_INFO).get("device_name")
+        peak = peak_of(self._config, device if isinstance(device, str) else None)
+        if peak is not None:
+            yield from outside("peak_tflops", finished.get("peak_tflops"), peak, peak, f"its settings for {device}")
 
     def _formulas(self) -> dict[str, float]:
         """What each rate is by its definition, from the steps of the log and the seconds that were checked, in
@@ -203,6 +237,9 @@ class TrainingClaims:
             devices = world * peak * _TERA / (no_eval if steady is None else steady)
             for name, flops in (("mfu", "flops_per_sample"), ("mfu_6n", "flops_per_sample_6n")):
                 found[name] = finished[flops] / devices
+        parameters, tokens = finished.get("parameters"), finished["tokens_per_sample"]
+        if parameters is not None:
+            found["flops_per_sample_6n"] = flops_without_attention(self._config, parameters, tokens)
         return found
 
 

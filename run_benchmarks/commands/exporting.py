@@ -1,0 +1,106 @@
+"""Runs `run.py export` and `run.py bundle`: a run in another tool's format, a case as an archive for a vendor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.whole_files import STDOUT, write_whole
+from protocol.problems import ABSENT, Problem
+from run_benchmarks.commands.options import DEFAULT_TEST, RunArgument, TestConfOption, asked_for
+from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.console.console import say
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.export.bundle import bundle
+from run_benchmarks.export.formats import FORMATS, ExportError, write
+from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.records import CaseRecord
+from run_benchmarks.results.tables import TABLES
+from run_benchmarks.settings.conf_file import nearest
+
+MEANINGS = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
+FormatOption = Annotated[str, typer.Option("--format", metavar="NAME", help=MEANINGS)]
+TableOption = Annotated[str | None, typer.Option("--table", metavar="T", help=f"of a table: {', '.join(TABLES)}")]
+FileOption = Annotated[Path, typer.Option("--output", metavar="F", dir_okay=False, help="default: standard output")]
+ArchiveOption = Annotated[
+    Path | None, typer.Option("--output", metavar="F", dir_okay=False, help="default: RUN-CASE.tar.gz here")
+]
+CaseArgument = Annotated[str, typer.Argument(metavar="CASE", help="a case of the run")]
+
+
+def loaded(context: typer.Context, run_id: str, test_conf: Path | None, command: str) -> LoadedRun:
+    """The run that a command line names.
+
+    Raises:
+        ConfigError: there is no such run, or its folder is damaged.
+    """
+    folder = find_run(run_id, asked_for(context, None, test_conf).test_conf, DEFAULT_TEST)
+    try:
+        return load_run(folder)
+    except LoadError as error:
+        raise ConfigError([Problem(command, "RUN", ABSENT, str(error))]) from error
+
+
+def case_of(run: LoadedRun, name: str, command: str) -> CaseRecord:
+    """The case of that name.
+
+    Raises:
+        ConfigError: the run has none.
+    """
+    by_name = {case.name: case for case in run.record.cases}
+    if name not in by_name:
+        known = f"expected a case of {run.record.run_id}; {nearest(name, by_name)}"
+        raise ConfigError([Problem(command, "CASE", name, known)])
+    return by_name[name]
+
+
+def export(
+    context: typer.Context,
+    run_id: RunArgument,
+    name: FormatOption = "csv",
+    table: TableOption = None,
+    output: FileOption = STDOUT,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Write a run in the format of another tool."""
+    problems = []
+    if name not in FORMATS:
+        problems.append(Problem("export", "--format", name, f"expected a format; {nearest(name, FORMATS)}"))
+    elif table is not None and FORMATS[name].of_table is None:
+        tabular = ", ".join(each for each, found in FORMATS.items() if found.of_table)
+        problems.append(Problem("export", "--table", table, f"{name} holds the whole run; expected it with {tabular}"))
+    if table is not None and table not in TABLES:
+        problems.append(Problem("export", "--table", table, f"expected a table; {nearest(table, TABLES)}"))
+    if name in FORMATS and not FORMATS[name].is_text and output == STDOUT:
+        problems.append(Problem("export", "--output", ABSENT, f"{name} is no text; expected a file"))
+    if problems:
+        raise ConfigError(problems)
+    run = loaded(context, run_id, test_conf, "export")
+    try:
+        write_whole(output, [write(run, name, table or "metrics")])
+    except ExportError as error:
+        raise ConfigError([Problem("export", "--format", name, str(error))]) from error
+    except OSError as error:
+        problem = Problem("export", "--output", str(output), f"cannot be written: {error.strerror}")
+        raise ConfigError([problem]) from error
+
+
+def pack(
+    context: typer.Context,
+    run_id: RunArgument,
+    case: CaseArgument,
+    output: ArchiveOption = None,
+    test_conf: TestConfOption = None,
+) -> None:
+    """Pack a case's logs and records, secrets masked, to send them to a vendor."""
+    run = loaded(context, run_id, test_conf, "bundle")
+    found = case_of(run, case, "bundle")
+    file = output or Path(f"{run.record.run_id}-{found.folder}.tar.gz")
+    try:
+        names = bundle(run, found, file)
+    except OSError as error:
+        problem = Problem("bundle", "--output", str(file), f"cannot be written: {error.strerror}")
+        raise ConfigError([problem]) from error
+    say(f"{file}: {len(names)} files, {file.stat().st_size / 1e6:.1f} MB. Read it before you send it: host names stay")

@@ -1,0 +1,174 @@
+"""Prints what the history tells: all cases, one case with its changes, or one host in all cases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.problems import ABSENT, Problem
+from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import Words
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.history.database import Database
+from run_benchmarks.history.page import write_page
+from run_benchmarks.history.recording import rebuild
+from run_benchmarks.history.store import Series, case_names, host_history, series
+from run_benchmarks.history.view import CaseHistory, told
+from run_benchmarks.results.summary import show as shown
+from run_benchmarks.session.run_folder import owner_of
+from run_benchmarks.settings.conf_file import nearest
+
+SHOWN_RUNS = 20
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is shown: a case, a host or both, else all cases; "": the key figure; `output`: the file of the page."""
+
+    case: str | None
+    metric: str = ""
+    host: str = ""
+    output: Path | None = None
+
+
+def show(url: str, asked: Asked, words: Words) -> None:
+    """Print what is asked for of the history at an SQLAlchemy URL, and write its page.
+
+    Raises:
+        HistoryError: it cannot be read.
+        ConfigError: it has no such case, metric or host, or the page cannot be written.
+    """
+    if asked.metric and asked.case is None:
+        raise ConfigError([Problem("history", "--metric", asked.metric, "expected a CASE, whose metric it is")])
+    if asked.output is not None and asked.case is None and asked.host:
+        raise ConfigError([Problem("history", "--output", str(asked.output), "expected a CASE beside --host")])
+    database = Database(url)
+    try:
+        if asked.case is None and asked.host:
+            _show_host(database, asked.host, words)
+            return
+        if asked.case is not None:
+            found = [told(_checked(database, asked.case, asked.metric, asked.host), words)]
+            _show_case(found[0], words)
+        else:
+            found = [told(series(database, name), words) for name in case_names(database)]
+            columns = [words(name) for name in ("case", "metric", "runs", "latest", "state")]
+            print_table("", columns, [_row(each, words) for each in found])
+    finally:
+        database.close()
+    if asked.output is not None:
+        _write(asked.output, found, words)
+
+
+def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
+    try:
+        write_page(output, found, words)
+    except OSError as error:
+        problem = Problem("history", "--output", str(output), f"cannot be written: {error.strerror}")
+        raise ConfigError([problem]) from error
+    say(words("Page: {file}", file=output))
+
+
+def rebuilt(root: Path, url: str) -> bool:
+    """Put all runs of the result folder into the history again; whether one could not be read, which is named."""
+    problems = [f"left out: {problem}" for _, problem in rebuild(root, owner_of(root), url) if problem]
+    for problem in problems:
+        complain(problem)
+    return bool(problems)
+
+
+def _checked(database: Database, case: str, metric: str, host: str) -> Series:
+    """The series that was asked for.
+
+    Raises:
+        ConfigError: the history has no such case, metric or host.
+    """
+    names = case_names(database)
+    if case not in names:
+        raise ConfigError([Problem("history", "CASE", case, f"expected a case of the history; {nearest(case, names)}")])
+    found = series(database, case, metric, host)
+    if found.points and not found.values:
+        key, value = ("--host", host) if host and not found.metrics else ("--metric", metric)
+        known = nearest(value, found.metrics) if found.metrics else "this case measures nothing of single hosts"
+        raise ConfigError([Problem("history", key, value or ABSENT, f"expected one that the case has; {known}")])
+    return found
+
+
+def _row(found: CaseHistory, words: Words) -> tuple[str, ...]:
+    kept = found.series
+    latest = f"{shown(kept.values[-1])} {kept.unit}".strip() if kept.values else ""
+    return kept.case, kept.metric, str(len(kept.points)), latest, words(found.trend.state)
+
+
+def _show_case(found: CaseHistory, words: Words) -> None:
+    kept = found.series
+    title = (
+        f"{kept.case}: {kept.metric}{f' of {kept.host}' if kept.host else ''}{f', {kept.unit}' if kept.unit else ''}"
+    )
+    say(f"{title}, {words(f'{kept.better} is better')}" if kept.better else title)
+    if kept.values:
+        say(sparkline(kept.values))
+    listed = kept.points[-SHOWN_RUNS:]
+    marks = {change.run.run_id: words("worse") if change.is_worse else words("better") for change in found.changes}
+    rows = [
+        (
+            point.run_id,
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(point.started_ms / 1000)),
+            words(point.verdict),
+            "" if point.value is None else shown(point.value),
+            marks.get(point.run_id, ""),
+        )
+        for point in listed
+    ]
+    print_table("", [words(name) for name in ("run", "begun", "verdict", "value", "changed")], rows)
+    if more := len(kept.points) - len(listed):
+        say(words("{n} earlier runs are not listed.", n=more))
+    for line in _changes(found, words):
+        say(line)
+    say(found.sentence)
+
+
+def _changes(found: CaseHistory, words: Words) -> Iterator[str]:
+    for change in found.changes:
+        point, word = change.point, words("worse") if change.is_worse else words("better")
+        yield words(
+            "{run}: from {before} to {after} {unit} ({percent}, {word})",
+            run=change.run.run_id,
+            before=shown(float(point.before)),
+            after=shown(float(point.after)),
+            unit=found.series.unit,
+            percent=f"{point.percent:+.2f} %",
+            word=word,
+        )
+        for name, before, after in change.provenance:
+            yield f"  {name}: {before or 'none'} -> {after or 'none'}"
+        if not change.provenance:
+            yield f"  {words('nothing that was recorded changed then')}"
+
+
+def _show_host(database: Database, host: str, words: Words) -> None:
+    found = host_history(database, host)
+    if not found.states and not found.lines:
+        raise ConfigError([Problem("history", "--host", host, "expected a host of a run in the history")])
+    states = ", ".join(f"{words(state)} {count}" for state, count in found.states.items())
+    say(f"{host}: {states}")
+    if found.last_reason:
+        say(words("Last trouble: {reason}", reason=found.last_reason))
+    rows = [
+        (each.case, each.metric, f"{shown(each.latest)} {each.unit}".strip(), f"{each.worst}/{each.runs}")
+        for each in found.lines
+    ]
+    if rows:
+        columns = ("case", "metric", "latest", "runs in the worst 5 %")
+        print_table("", [words(name) for name in columns], rows)
+
+
+def sparkline(values: Sequence[float], width: int = 72) -> str:
+    """The latest `width` values, in any unit, as blocks from the smallest to the largest."""
+    latest = values[-width:]
+    low, high = min(latest), max(latest)
+    scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0
+    return "".join(BLOCKS[round((value - low) * scale)] for value in latest)

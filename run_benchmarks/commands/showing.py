@@ -1,0 +1,101 @@
+"""Runs `run.py show`: the essentials of a run, or of one of its cases, within 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from common.printable import printable
+from run_benchmarks.commands.exporting import case_of, loaded
+from run_benchmarks.commands.options import LanguageOption, RunArgument, TestConfOption
+from run_benchmarks.console.console import print_table, say
+from run_benchmarks.console.language import Words
+from run_benchmarks.results.drain import drain_rows
+from run_benchmarks.results.key_figure import KeyFigure
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.records import CaseRecord, RunRecord
+from run_benchmarks.results.summary import show, show_spread, with_units
+from run_benchmarks.state.exit_codes import EXIT_PASS
+
+WIDTH = 80
+WORST_FIRST = ("fail", "timeout", "aborted", "skipped", "degraded", "pass")
+CaseArgument = Annotated[str | None, typer.Argument(metavar="CASE", help="one case with its rounds; default: all")]
+
+
+def show_run(
+    context: typer.Context,
+    run_id: RunArgument,
+    case: CaseArgument = None,
+    test_conf: TestConfOption = None,
+    lang: LanguageOption = "en",
+) -> None:
+    """Show a run's verdict, what to do, and a line for each case, those that failed first; or all of one case."""
+    run, words = loaded(context, run_id, test_conf, "show"), Words(lang)
+    for text in _one(run, case_of(run, case, "show"), words) if case is not None else _all(run, words):
+        say(text)
+    raise typer.Exit(EXIT_PASS)
+
+
+def _all(run: LoadedRun, words: Words) -> Iterator[str]:
+    """The lines before and after the table of cases, which is printed between them."""
+    record = run.record
+    yield from _wrapped(_headline(record, words))
+    if record.drain:
+        print_table(words("Take out of service"), (words("host"), words("because")), drain_rows(record))
+    cases = sorted(record.cases, key=lambda each: WORST_FIRST.index(each.verdict.value))
+    rows = [(each.name, words(each.verdict.value), *_figures(each.key)) for each in cases]
+    print_table("", [words(name) for name in ("case", "verdict", "metric", "value", "of expected")], rows)
+    for each in cases:
+        if each.reason:
+            yield from _wrapped(f"{each.name}: {each.reason}")
+    remarks = sum(len(each.remarks) for each in cases)
+    if remarks:
+        yield words("{n} remarks are in report.html.", n=remarks)
+
+
+def _headline(record: RunRecord, words: Words) -> str:
+    bad = [host for host in record.hosts if host.state not in (None, "healthy")]
+    hosts = words("{n} of {total} hosts are healthy", n=len(record.hosts) - len(bad), total=len(record.hosts))
+    seconds = (record.finished_ms - record.started_ms) / 1000
+    return f"{record.run_id}: {words(record.verdict.value)}. {hosts}. {seconds:.0f} s."
+
+
+def _figures(key: KeyFigure | None) -> tuple[str, str, str]:
+    if key is None:
+        return "", "", ""
+    low, high = min(key.of_rounds, default=key.value), max(key.of_rounds, default=key.value)
+    spread = "" if low == high else f" ({show(low)} to {show(high)})"
+    percent = "" if key.percent_of_expected is None else f"{key.percent_of_expected:.1f} %"
+    return key.metric, f"{show(key.value)} {key.unit}".strip() + spread, percent
+
+
+def _one(run: LoadedRun, case: CaseRecord, words: Words) -> Iterator[str]:
+    said = f": {case.reason}" if case.reason else ""
+    yield from _wrapped(f"{case.name}: {words(case.verdict.value)}{said}")
+    size = words("{nodes} hosts with {ranks} ranks each", nodes=case.nnodes, ranks=case.nproc)
+    yield from _wrapped(f"{case.model}:{case.framework}, {size}, {case.config_file}")
+    metrics = [(name, show_spread(value, case.spread.get(name)) + unit) for name, value, unit in with_units(case)]
+    print_table("", (words("metric"), words("value")), metrics)
+    name = case.key.metric if case.key else ""
+    rounds = [
+        (
+            str(each.round),
+            words(each.verdict.value),
+            f"{(each.finished_ms - each.started_ms) / 1000:.0f} s",
+            show(each.metrics[name]) if name in each.metrics else "",
+            each.reason,
+        )
+        for each in run.rounds[case.name]
+    ]
+    print_table("", [words(each) for each in ("round", "verdict", "duration", "value", "reason")], rounds)
+    for text in (*case.sentences, *(each.sentence for each in case.expectations), *case.warnings, *case.remarks):
+        yield from _wrapped(f"- {text}")
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of at most WIDTH characters, but for a longer word."""
+    one_line = printable(" ".join(text.split()))
+    return textwrap.wrap(one_line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,107 @@
+"""Puts a run that ended into the history, in a child process: a file system that hangs must not hang the run.
+
+A run whose database does not answer in time, or refuses, goes into a file of this user's home, and a sentence says so.
+The run's folder is what counts: `run.py history --rebuild` puts every run of a result folder into the history again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from run_benchmarks.console.command_line import ROOT, own_command
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.results.loading import RUN_FILE, LoadError, load_run
+
+TIME_LIMIT_S = 30.0
+FILE = "history.sqlite"
+
+
+def default_url(root: Path) -> str:
+    """The history beside the runs of a result folder."""
+    return f"sqlite:///{root.absolute() / FILE}"
+
+
+def fallback_url() -> str:
+    """The history in this user's home, for runs that no other can take."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    folder = Path(home) / "clusterdyno"
+    folder.mkdir(parents=True, exist_ok=True)
+    return default_url(folder)
+
+
+def record(folder: Path, owner: str, url: str, seconds: float = TIME_LIMIT_S) -> str:
+    """Put the run in `folder` into the history; returns what went wrong, in words, "" if nothing did."""
+    if not (problem := _in_a_child(folder, owner, url, seconds)):
+        return ""
+    try:
+        beside = fallback_url()
+        lost = _in_a_child(folder, owner, beside, TIME_LIMIT_S)
+    except OSError as error:
+        beside, lost = "", str(error)
+    kept = f"nor could it be kept elsewhere: {lost}" if lost else f"it is kept in {beside.removeprefix('sqlite:///')}"
+    return f"this run is not in the history: {problem}; {kept}. Later: {own_command('history', '--rebuild')}"
+
+
+def _in_a_child(folder: Path, owner: str, url: str, seconds: float) -> str:
+    """As `record`, without a second place."""
+    asked = json.dumps({"folder": str(folder.absolute()), "owner": owner, "url": url})  # a URL may hold a password
+    child = subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # a Ctrl-C at the end of the run leaves it alone
+    )
+    try:
+        said, _ = child.communicate(asked, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()  # and no wait: a process in a system call that hangs does not end
+        return f"its database did not answer within {seconds:g} s"
+    if child.returncode == 0:
+        return ""
+    return (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+
+
+def rebuild(root: Path, owner: str, url: str) -> Iterator[tuple[str, str]]:
+    """Put every run of a result folder into the history again; yields each with what went wrong, "" if nothing did.
+
+    Raises:
+        HistoryError: the history cannot be written.
+    """
+    from run_benchmarks.history.database import Database
+    from run_benchmarks.history.store import keep
+
+    database = Database(url)
+    try:
+        for file in sorted(root.glob(f"run*/{RUN_FILE}")):
+            try:
+                keep(database, load_run(file.parent), owner)
+                yield file.parent.name, ""
+            except LoadError as error:
+                yield file.parent.name, str(error)
+    finally:
+        database.close()
+
+
+def main() -> None:
+    """The child: reads its task from stdin; its last line says what went wrong."""
+    from run_benchmarks.history.database import Database
+    from run_benchmarks.history.store import keep
+
+    asked = json.loads(sys.stdin.read())
+    try:
+        keep(Database(asked["url"]), load_run(asked["folder"]), asked["owner"])
+    except ClusterDynoError as error:
+        print(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""The history: every run once, in SQLite and a real PostgreSQL; two writers; what a series and a host tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from run_benchmarks.commands.cli import app
+from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.console.language import Words
+from run_benchmarks.errors import HistoryError
+from run_benchmarks.history import recording
+from run_benchmarks.history.database import Database, engine_of
+from run_benchmarks.history.page import write_page
+from run_benchmarks.history.store import host_history, keep, series
+from run_benchmarks.history.tables import metadata
+from run_benchmarks.history.view import case_history
+from run_benchmarks.results.loading import LoadedRun
+from tests.browser import browser, needs_browser
+from tests.pages import charts_of
+from tests.postgres import postgres
+from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
+
+OWNER = "0" * 8
+
+
+def run_of(number: int, value: float, code: str = "1" * 64) -> LoadedRun:
+    """A run of that number in the order of runs."""
+    run = a_run(f"run202611{1 + number // 24:02}{number % 24:02}0000", [value - 0.1, value, value + 0.1])
+    changed = {"started_ms": 1_790_000_000_000 + number * 3_600_000, "code_digest": code}
+    return LoadedRun(folder=run.folder, record=run.record.model_copy(update=changed), rounds=run.rounds)
+
+
+def sinking(runs: int = 24) -> list[LoadedRun]:
+    """Runs whose level falls by 8 % in the middle, where the code changed."""
+    wobble = [0.4, -0.3, 0.1, -0.5, 0.2, 0.5, -0.1, -0.4, 0.3, 0.0]
+    return [
+        run_of(number, (100.0 if number < runs // 2 else 92.0) + wobble[number % 10], str(number // (runs // 2)) * 64)
+        for number in range(runs)
+    ]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'history.sqlite'}"
+    return str(request.getfixturevalue("server"))
+
+
+def counts(database: Database) -> dict[str, int]:
+    with database.reading() as connection:
+        return {name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in metadata.tables}
+
+
+def test_a_run_is_kept_once_and_the_tables_are_what_the_migrations_make(url: str) -> None:
+    database = Database(url)
+    for _ in range(2):
+        for number in range(3):
+            keep(database, run_of(number, 100.0), OWNER)
+    found = counts(database)
+    assert (found["runs"], found["cases"], found["metrics"]) == (3, 3, 3)
+    keep(database, run_of(0, 100.0), "f" * 8)
+    assert counts(database)["runs"] == 4, "another result folder has a run of the same second"
+    with engine_of(database).connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    kept = series(database, "PAIRS")
+    assert (kept.metric, kept.better) == (KEY, "higher") and kept.values[0] == pytest.approx(100.0)
+    database.close()
+
+
+def test_two_writers_at_once_lose_no_run(url: str) -> None:
+    failed: list[BaseException] = []
+
+    def write(owner: str) -> None:
+        database = Database(url, busy_seconds=60)
+        try:
+            for number in range(8):
+                keep(database, run_of(number, 100.0), owner)
+        except HistoryError as error:
+            failed.append(error)
+        finally:
+            database.close()
+
+    writers = [threading.Thread(target=write, args=(each * 8,)) for each in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    database = Database(url)
+    assert failed == []
+    with database.reading() as connection:
+        asked = text("SELECT count(*) FROM runs WHERE owner IN ('aaaaaaaa', 'bbbbbbbb')")
+        assert connection.execute(asked).scalar_one() == 16
+    database.close()
+
+
+def test_a_writer_waits_for_another_one_and_gives_up_with_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite"
+    keep(Database(f"sqlite:///{file}"), run_of(0, 100.0), OWNER)
+    with sqlite3.connect(file, isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(HistoryError, match=r"history\.sqlite: database is locked"):
+            keep(Database(f"sqlite:///{file}", busy_seconds=0.2), run_of(1, 100.0), OWNER)
+
+
+def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "history.sqlite"
+    keep(Database(f"sqlite:///{file}"), run_of(0, 100.0), OWNER)
+    with sqlite3.connect(file) as other:
+        other.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(HistoryError, match=r"later version \(9999\)"):
+        keep(Database(f"sqlite:///{file}"), run_of(1, 100.0), OWNER)
+    with pytest.raises(HistoryError, match="version 9999 of the tables"):
+        series(Database(f"sqlite:///{file}"), "PAIRS")
+
+
+def test_a_change_is_marked_with_what_changed_then(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'history.sqlite'}"
+    database = Database(url)
+    for run in sinking():
+        keep(database, run, OWNER)
+    found = case_history(url, "PAIRS")
+    (change,) = found.changes
+    assert change.run.run_id == "run20261101120000" and change.is_worse
+    assert change.point.percent == pytest.approx(-8, abs=0.5)
+    assert [name for name, _, _ in change.provenance] == ["code"]
+    assert found.trend.state == "steady"
+    for number in (24, 25):
+        keep(database, run_of(number, 80.0, "1" * 64), OWNER)
+    suspected = case_history(url, "PAIRS")
+    assert "suspected since run20261102000000; 3 more runs would tell" in suspected.sentence
+    assert "run --case PAIRS" in suspected.sentence
+
+
+def conf(folder: Path, **settings: str) -> Path:
+    file = folder / "test_conf.py"
+    file.write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
+    return file
+
+
+def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_trend(tmp_path: Path) -> None:
+    root = tmp_path / "result"
+    folders = [on_disk(root, run) for run in sinking()]
+    (folders[3] / "PAIRS" / "round1" / "round.json").write_text("{")
+    file = conf(tmp_path, FLAGPERF_LOG_PATH_HOST=str(root))
+
+    def call(*words: str) -> tuple[int, str]:
+        said = CliRunner().invoke(app, ["--test-conf", str(file), "history", *words])
+        return said.exit_code, said.output
+
+    code, said = call("--rebuild", "PAIRS")
+    assert code == 1 and "left out" in said and "round1/round.json" in said
+    assert "run20261101120000: from" in said and "worse" in said and "code: 000" in said
+    assert "▁" in said and KEY in said
+    assert [line.split()[0] for line in call()[1].splitlines()[2:]] == ["PAIRS"], "a row a case"
+    code, said = call("PAIRS", "--lang", "zh", "--output", str(tmp_path / "page.html"))
+    assert "页面" in said and len(charts_of((tmp_path / "page.html").read_text())) == 1
+    assert code == 0 and "变差" in said and "运行" in said
+    for words, expected in (
+        (("PAIR",), "did you mean 'PAIRS'"),
+        (("PAIRS", "--metric", "throughput"), "expected one that the case has"),
+        (("--host", "h9"), "expected a host of a run"),
+    ):
+        failed = CliRunner().invoke(app, ["--test-conf", str(file), "history", *words])
+        assert expected in str(failed.exception), words
+
+
+@needs_browser
+def test_the_page_draws_the_series_its_levels_and_its_change_and_runs_nothing_of_a_name(tmp_path: Path) -> None:
+    url, page = f"sqlite:///{tmp_path / 'history.sqlite'}", tmp_path / "page.html"
+    database = Database(url)
+    for run in sinking():
+        evil = run.record.model_copy(update={"runtime": "<img src=x onerror=alert(1)>"})
+        keep(database, LoadedRun(folder=run.folder, record=evil, rounds=run.rounds), OWNER)
+    write_page(page, [case_history(url, "PAIRS")], Words("zh"))
+    (chart,) = charts_of(page.read_text(encoding="utf-8"))
+    points, levels, change = chart["panels"][0]["series"]
+    assert points["y"] == [pytest.approx(value, rel=1e-4) for value in case_history(url, "PAIRS").series.values]
+    assert levels["y"][0] > levels["y"][-1] and levels["y"].index(levels["y"][-1]) == 12
+    assert change["x"] == [13] and change["tone"] == "bad"
+    with browser() as opened:
+        opened.open(page, width=400)
+        assert opened.draw_all() == 1 and opened.complaints == [] and len(opened.requests) == 1
+        assert opened.value("document.querySelectorAll('img').length") == 0
+        assert opened.value("document.documentElement.scrollWidth") <= 400
+
+
+def test_the_record_of_a_host_counts_its_states_and_its_places_among_the_others(tmp_path: Path) -> None:
+    from tests.run_benchmarks.history.device_runs import device_run
+
+    database = Database(f"sqlite:///{tmp_path / 'history.sqlite'}")
+    for number in range(10):
+        slow = {"h3": 80.0} if number else {}
+        keep(database, device_run(number, {f"h{host}": 100.0 + host for host in range(40)} | slow), OWNER)
+    found = host_history(database, "h3")
+    (line,) = found.lines
+    assert (line.case, line.metric, line.unit) == ("DEVICES", "matmul_bf16", "TFLOPS")
+    assert (line.worst, line.runs, line.latest) == (9, 10, 80.0)
+    assert found.states == {"degraded": 9, "healthy": 1} and found.last_reason == "slow"
+    assert series(database, "DEVICES", host="h3").values == [103.0, *[80.0] * 9]
+
+
+def test_a_database_that_hangs_hangs_no_run_and_the_run_is_kept_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = on_disk(tmp_path / "result", run_of(0, 100.0))
+    file = tmp_path / "history.sqlite"
+    lock = subprocess.Popen(
+        [sys.executable, "-c", f"import sqlite3, time; c = sqlite3.connect({str(file)!r}, isolation_level=None); "
+         "c.execute('BEGIN EXCLUSIVE'); print('held', flush=True); time.sleep(600)"],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert lock.stdout is not None and lock.stdout.readline() == b"held\n"
+        os.kill(lock.pid, signal.SIGSTOP)
+        said = recording.record(folder, OWNER, f"sqlite:///{file}", seconds=3.0)
+    finally:
+        lock.kill()
+        lock.wait()
+    assert "did not answer within 3 s" in said and "history --rebuild" in said
+    kept = tmp_path / "state" / "clusterdyno" / "history.sqlite"
+    assert str(kept) in said
+    assert series(Database(f"sqlite:///{kept}"), "PAIRS").values == [pytest.approx(100.0)]
+    assert recording.record(folder, OWNER, f"sqlite:///{file}") == "", "and it takes the next one"
+
+
+def test_a_password_stands_in_no_message_and_on_no_command_line(tmp_path: Path) -> None:
+    folder = on_disk(tmp_path, run_of(0, 100.0))
+    asked = {"folder": str(folder), "owner": OWNER, "url": "postgresql+psycopg://me:geheim@localhost:1/none"}
+    done = subprocess.run(
+        [sys.executable, "-m", recording.__name__], cwd=ROOT, input=json.dumps(asked), capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "geheim" not in done.stdout + done.stderr
+    assert "me:***@localhost" in done.stdout
+    with pytest.raises(HistoryError, match="history") as caught:
+        Database("nosuch://me:geheim@localhost/none")
+    assert "geheim" not in str(caught.value)
