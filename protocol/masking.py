@@ -33,7 +33,8 @@ _WORDS_OF: Mapping[str, Mapping[str, Sequence[str]]] = {
         "webhook": ("webhook", "webhookurl", "webhook_url", "webhook-url"),
     },
     "cre": {"secret": ("secret",), "credential": ("credential", "credentials")},
-    "pa": {"pass": ("passwd", "password", "passphrase"), "pat": ("pat",)},
+    "pass": {"pass": ("passwd", "password", "passphrase")},
+    "pat": {"pat": ("pat",)},
     "key": {"key": ("key",)},
 }
 _MARKS = ("=", '"', "'", "\\")
