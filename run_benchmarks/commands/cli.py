@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from run_benchmarks.commands import (
+    accepting,
     attaching,
     cleaning,
     collecting,
@@ -64,7 +65,7 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.journal import BaselineTarget, JournalError, recorded_hosts
 
-SELECTING = ("run", "plan", "check", "diagnose")
+SELECTING = ("run", "accept", "plan", "check", "diagnose")
 RUN_ID_SLOT = "run<timestamp>"
 
 app = typer.Typer(
@@ -128,6 +129,23 @@ def run(
     """Check the hosts, run every case, collect and report."""
     settings = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat).over(context.obj).settings()
     raise typer.Exit(starting.start(settings, detach=detach, learn=_learn(save_baseline, overwrite_baseline)))
+
+
+@app.command()
+def accept(
+    context: typer.Context,
+    cluster_conf: ClusterConfOption = None,
+    test_conf: TestConfOption = None,
+    hosts: HostsOption = None,
+    rungs: Annotated[
+        str, typer.Option("--rungs", metavar="A,B", help="of health, single, network, whole")
+    ] = "health,single,network,whole",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="30m, 2h: for all rungs together")] = "1h",
+    nproc: Annotated[int, typer.Option("--nproc", metavar="N", min=1, help="processes, and devices, of a host")] = 2,
+) -> None:
+    """Say which hosts to take out of service, with proof: health, devices, network, a training, each with a gate."""
+    asked = request(cluster_conf, test_conf, hosts).over(context.obj)
+    raise typer.Exit(accepting.accept(asked, rungs=rungs, budget=budget, nproc=nproc))
 
 
 @app.command()

@@ -60,7 +60,7 @@ def _headline(record: RunRecord, words: Words) -> str:
     bad = [host for host in record.hosts if host.state not in (None, "healthy")]
     hosts = words("{n} of {total} hosts are healthy", n=len(record.hosts) - len(bad), total=len(record.hosts))
     seconds = (record.finished_ms - record.started_ms) / 1000
-    return f"{record.run_id}: {words(record.verdict.value)}. {hosts}. {seconds:.0f} s."
+    return f"{record.run_id}: {words(record.verdict.value)}. {f'{hosts}. ' * bool(record.hosts)}{seconds:.0f} s."
 
 
 def _figures(key: KeyFigure | None) -> tuple[str, str, str]:

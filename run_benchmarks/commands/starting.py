@@ -55,14 +55,25 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
     Raises:
         ConfigError: the settings are wrong; nothing has been written then.
     """
+    return started(settings, detach=detach, learn=learn)[0]
+
+
+def started(
+    settings: Settings, *, detach: bool = False, learn: BaselineTarget | None = None
+) -> tuple[int, Path | None]:
+    """As `start`; returns the run's folder, too, None if none could be made.
+
+    Raises:
+        ConfigError: see `start`.
+    """
     os.umask(UMASK)
     if _refused(learn):
-        return EXIT_USAGE
+        return EXIT_USAGE, None
     named = _named(prepare(settings, new_run_id()))
     if named is None:
-        return EXIT_USAGE
+        return EXIT_USAGE, None
     prepared, folder = named
-    return _control(prepared, folder, detach=detach, learn=learn)
+    return _control(prepared, folder, detach=detach, learn=learn), folder
 
 
 def _kept_target(folder: Path, started: RunStarted) -> BaselineTarget | None:

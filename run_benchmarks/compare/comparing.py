@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Literal
 
 from protocol.baseline_file import CaseBaseline
 from protocol.outcome import Metric
-from run_benchmarks.compare.difference import Difference, between_rounds, between_runs, holm, spread_of
+from run_benchmarks.compare.difference import Difference, batch_means, between_rounds, between_runs, holm, spread_of
 from run_benchmarks.compare.rules import Rules, Word
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import metrics_of
@@ -32,6 +33,13 @@ class CaseOfRun:
     def values(self, metric: str) -> list[float]:
         """The metric's value in each round that passed."""
         return [value for each in self.run.passed(self.case) for value in numbers_of(each.metrics.get(metric))]
+
+    def batches(self, metric: Metric) -> list[float]:
+        """Batch means, in its unit, of the metric over the steps of the only round that passed; none of several."""
+        rounds = self.run.passed(self.case)
+        if len(rounds) != 1 or not metric.of_steps:
+            return []
+        return batch_means([value for step in rounds[0].steps for value in numbers_of(step.get(metric.of_steps))])
 
     def described(self) -> CaseBaseline:
         """Its model, device and conditions."""
@@ -98,7 +106,7 @@ def _case(
         return CaseResult(case=name, word=word, reason=reason, fails=word in fail_on)
     alike = _alike(history, first[0].described())
     declared = [metric for metric in metrics_of(second[0].case) if metric.is_key or metric.is_reference]
-    found = {metric.name: _compared(metric.name, first, second, alike) for metric in declared}
+    found = {metric.name: _compared(metric, first, second, alike) for metric in declared}
     adjusted = holm(
         {
             m.name: each.difference.p_value
@@ -155,23 +163,29 @@ class _Compared:
 
     means: tuple[float, float]
     difference: Difference | None
-    is_of_runs: bool
+    units: Literal["runs", "rounds", "batches of steps"]
 
 
 def _compared(
-    metric: str, first: list[CaseOfRun], second: list[CaseOfRun], alike: list[list[CaseOfRun]]
+    metric: Metric, first: list[CaseOfRun], second: list[CaseOfRun], alike: list[list[CaseOfRun]]
 ) -> _Compared | None:
     """The metric of both sides; None where one has no value of it."""
-    sides = [[values for each in side if (values := each.values(metric))] for side in (first, second)]
+    sides = [[values for each in side if (values := each.values(metric.name))] for side in (first, second)]
     if not all(sides):
         return None
     means = [[fmean(values) for values in side] for side in sides]
-    groups = [[fmean(values) for each in group if (values := each.values(metric))] for group in alike]
+    groups = [[fmean(values) for each in group if (values := each.values(metric.name))] for group in alike]
     found = between_runs(means[0], means[1], spread_of(groups))
-    is_of_runs = found is not None
+    units: Literal["runs", "rounds", "batches of steps"] = "runs"
     if found is None:
+        units = "rounds"
         found = between_rounds(*([value for values in side for value in values] for side in sides))
-    return _Compared(means=(fmean(means[0]), fmean(means[1])), difference=found, is_of_runs=is_of_runs)
+    if found is None:
+        units = "batches of steps"
+        found = between_rounds(
+            *([value for each in side for value in each.batches(metric)] for side in (first, second))
+        )
+    return _Compared(means=(fmean(means[0]), fmean(means[1])), difference=found, units=units)
 
 
 def _result(
@@ -181,24 +195,26 @@ def _result(
     confidence, same = limits
     first, second = compared.means
     found = compared.difference
-    if found is None or first == 0:
+    if found is None or found.first == 0:
         return MetricResult(metric=metric, word="cannot tell", first=first, second=second, note=NEITHER)
     # An interval of a metric beside the key figure is as wide as Holm's strictest test demands.
     strict = confidence if metric.is_key else 1 - (1 - confidence) / max(1, len(adjusted))
     p_value = found.p_value if metric.is_key else adjusted[metric.name]
-    scale = 100 / abs(first)
+    scale = 100 / abs(found.first)
     percent = found.value * scale * (1 if metric.better == "higher" else -1)
     half = found.half_width(strict) * scale
-    notes = [] if compared.is_of_runs else [UNKNOWN_SPREAD]
+    notes = [] if compared.units == "runs" else [UNKNOWN_SPREAD]
     word: Word = "cannot tell"
     if abs(percent) + half <= same:
         word = "same"
     elif p_value < 1 - confidence:
         word = "better" if percent > 0 else "worse"
     else:
-        units = "runs" if compared.is_of_runs else "rounds"
+        units = compared.units
         needed = found.needed(same / scale, strict)
         notes.insert(0, f"{needed} {units} on each side would tell" if needed else f"no number of {units} would tell")
+    if compared.units == "batches of steps":
+        notes.append("one round on each side: its steps were compared")
     return MetricResult(
         metric=metric,
         word=word,

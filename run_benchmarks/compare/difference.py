@@ -16,6 +16,7 @@ from common.statistics import student_distribution, student_quantile
 MAX_DEGREES = 1000
 POWER = 0.8
 MOST_UNITS = 10_000
+BATCHES, MIN_STEPS = 10, 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +74,19 @@ def between_rounds(first: Sequence[float], second: Sequence[float]) -> Differenc
     if total > 0:
         degrees = int(total**2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True)))
     return _difference(fmean(first), fmean(second), math.sqrt(total), max(1, degrees), sizes)
+
+
+def batch_means(steps: Sequence[float]) -> list[float]:
+    """Means of BATCHES equal parts of a round's steps, in their unit; the steps before these, at most a tenth, warm up.
+
+    Steps follow one another and are alike; means of long parts are nearly independent (Conway, Management Science 9
+    (1963)). With fewer than MIN_STEPS steps they are not, and there are none.
+    """
+    if len(steps) < MIN_STEPS:
+        return []
+    size = len(steps) // (BATCHES + 1)
+    latest = steps[-size * BATCHES :]
+    return [fmean(latest[at : at + size]) for at in range(0, len(latest), size)]
 
 
 def between_runs(first: Sequence[float], second: Sequence[float], history: Spread | None) -> Difference | None:

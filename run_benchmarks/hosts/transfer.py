@@ -202,7 +202,7 @@ def _tell_left_out(
 ) -> None:
     """Report members that were not taken, and those that tar skipped without an error (a socket)."""
     said = [f"{shown(name)} is left out: {why}" for name, why in left_out.items()]
-    said += [line for line in complaints if line.startswith("tar: ")]
+    said += [shown(line) for line in complaints if line.startswith("tar: ")]
     for line in said[:NAMES_SHOWN]:
         warn(f"{host}: {line}")
     if len(said) > NAMES_SHOWN:

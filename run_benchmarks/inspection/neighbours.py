@@ -68,15 +68,15 @@ def look(host: Host, plan: Plan, runtime: Runtime, since_s: int | None = None) -
     return HostActivity(
         host_s=int(times[0][:TIME_DIGITS]) if times else 0,
         running=(
-            *_few(runtime.running_of_others(host, plan.key), "containers"),
-            *_few(list(_processes(lines)), "kinds of processes"),
+            *few(runtime.running_of_others(host, plan.key), "containers"),
+            *few(list(_processes(lines)), "kinds of processes"),
         ),
-        begun=_few([f"run {found[1]} claimed master port {found[2]}" for found in claims], "claims of master ports"),
+        begun=few([f"run {found[1]} claimed master port {found[2]}" for found in claims], "claims of master ports"),
     )
 
 
-def _few(words: Sequence[str], kind: str) -> tuple[str, ...]:
-    """The first SHOWN of them, and the number of the others."""
+def few(words: Sequence[str], kind: str) -> tuple[str, ...]:
+    """The first SHOWN of a host's words, each of at most SHOWN_CHARACTERS, and the number of the others."""
     shown = (each if len(each) <= SHOWN_CHARACTERS else f"{each[:SHOWN_CHARACTERS]}..." for each in words[:SHOWN])
     return (*shown, *([f"{len(words) - SHOWN} more {kind}"] if len(words) > SHOWN else []))
 

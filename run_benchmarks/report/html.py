@@ -76,6 +76,7 @@ class _Pages:
 
     def __init__(self, view: Overview, folder: Path, with_curves: bool) -> None:
         self._folder, self._with_curves = folder, with_curves
+        self._read: tuple[Path | None, RoundCurves] = None, RoundCurves()
         self._suspects = {each.host for each in view.drained} | {
             name for name, state, _ in view.hosts if state != "healthy"
         }
@@ -101,7 +102,11 @@ class _Pages:
     def _curves(self, line: CaseLine, record: RoundRecord) -> RoundCurves:
         if not self._with_curves:
             return RoundCurves()
-        return read_curves(line.run.folder / line.case.folder / round_folder(record.round, record.attempt))
+        folder = line.run.folder / line.case.folder / round_folder(record.round, record.attempt)
+        if self._read[0] != folder:
+            self._read = None, RoundCurves()  # not two rounds at a time
+            self._read = folder, read_curves(folder)
+        return self._read[1]
 
     def energy(self, case: CaseRecord) -> str:
         """Energy of a round by meter, and what it did for a joule."""

@@ -10,6 +10,7 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.incoming.capture import LEFT_OUT
+from run_benchmarks.inspection.neighbours import few
 from run_benchmarks.rounds.watch import STOP_GRACE_SECONDS
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.state.context import RunningNode
@@ -33,7 +34,8 @@ def end_tasks(nodes: Mapping[str, RunningNode]) -> Left:
         output = task.output(STOP_GRACE_SECONDS)
         if what == "workload":
             node.outcome.output = output
-            node.warnings += [f"{node.plan.host}: {line}" for line in output.splitlines() if line.startswith(SUPERVISE)]
+            said = [line for line in output.splitlines() if line.startswith(SUPERVISE)]
+            node.warnings += [f"{node.plan.host}: {line}" for line in few(said, "lines of its supervisor")]
             if LEFT_OUT.search(output):
                 node.warnings.append(f"{node.plan.host}: output of the workload beyond MAX_OUTPUT_BYTES is left out")
         elif output.strip():

@@ -66,7 +66,13 @@ class SlurmRuntime(ProcessRuntime):
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
         """See Runtime.create."""
-        assert isinstance(host, SlurmHost)
+        return self._task(host, node, task, bound)
+
+    def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
+        """See Runtime.attach."""
+        return self._task(host, node, task, None)
+
+    def _task(self, host: Host, node: NodePlan, task: Task, bound: Bound | None) -> RunningTask:
         made = _Monitor if task is node.monitor else _Workload
         return made(host, node, task, bound, self._output_bytes)
 
@@ -91,6 +97,18 @@ class _Monitor(ProcessTree):
 
 class _Workload(ProcessTree):
     """The task that the node's step waits for."""
+
+    def wait(self, seconds: float) -> int | None:
+        """See RunningTask.wait. If it failed, the state of its job decides: Slurm ends tasks by SIGTERM, too.
+
+        Raises:
+            JobOverError: its job has lost the node.
+        """
+        code = super().wait(seconds)
+        if code:
+            assert isinstance(self._host, SlurmHost)
+            self._host.check_job()
+        return code
 
     def start(self) -> None:
         """See RunningTask.start."""

@@ -70,6 +70,8 @@ def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: S
         lines.append(f"did not complete: {ended} of {len(found.end)} flows ended{_stuck(found)}")
         return Summary("\n".join(lines), data, failed=True)
     ends, first = found.rank_ends, found.first_start
+    if not len(ends):  # a fast-forwarded iteration keeps none of its flows
+        ends, first = found.finished[found.finished >= 0], 0
     mean = float(ends.mean() - first) / 1000 if len(ends) else 0.0
     data |= {"makespan_us": found.makespan_us, "mean_over_ranks_us": mean}
     data["rank_0_us"] = float(ends[0] - first) / 1000 if len(ends) else 0.0

@@ -21,6 +21,7 @@ from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
 
 MOST_FLOWS = 1 << 20  # of a run that keeps them
+NEGLIGIBLE = 0.005  # of a part's time, for which the next one may overlap it as if alone
 COMES, RESUMES, ENDS = range(3)  # kinds of events
 TURN_NS = 1
 
@@ -30,6 +31,7 @@ class _Cluster:
 
     def __init__(self, instances: list[Instance], mask: int) -> None:
         self.instances, self.mask, self.end = instances, mask, 0
+        self.begin = min(when for each in instances for when in each.arrivals.values())
 
 
 class _Flows(NamedTuple):
@@ -187,9 +189,10 @@ class FastForward:
         cluster = _Cluster([instance], sketch.mask)
         others = []
         for each in self._clusters:
-            if each.mask & cluster.mask and each.end > first:
+            if each.mask & cluster.mask and each.end - first > NEGLIGIBLE * (each.end - each.begin):
                 cluster.instances = each.instances + cluster.instances
                 cluster.mask |= each.mask
+                cluster.begin = min(cluster.begin, each.begin)
             else:
                 others.append(each)
         self._clusters = [*others, cluster]

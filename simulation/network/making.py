@@ -109,7 +109,11 @@ def job_of_workload(workload: TextWorkload, where: JobGroups, schedule: str, chu
         return Job(names, [[], phases], [*idle, *[1] * where.ranks], made.found, [part])
     stages = Stages(schedule, header.pp, header.ga, chunks if schedule == INTERLEAVED else 1)
     place = f"{workload.path}, line 1"
-    batches = micro_batches_of(list(zip(names, read, strict=True)), header.ga, place)
+    sent = [
+        (name, *((each.collective, each.group, each.size) for each in row))
+        for name, (row, _gap) in zip(names, read, strict=True)
+    ]
+    batches = micro_batches_of(sent, header.ga, place)
     check_stages(stages, header.pp_comm, batches, place)
     programs = StagePrograms(
         stages, rows, batches, lambda source, target: made.transfer(source, target, header.pp, header.pp_comm)

@@ -1,11 +1,11 @@
 """Writes one page of a run: who did what when, the busiest links, how long flows took, the critical path, the band."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 
 import numpy as np
 
-from common import svg
+from common.charts.chart import Axis, Bar, Bars, Curves, Line, Panel, Series, Spans, thinned
+from common.charts.page import document, figure, safe
 from simulation.network.critical import PathStep, critical_path
 from simulation.network.links import BusyLink, busiest, port_names
 from simulation.network.outcome import NetworkRun
@@ -15,16 +15,10 @@ from simulation.network.timeline import BESIDE, COMPUTE, spans
 
 MOST_RANKS, MOST_LINKS, CURVES, MOST_STEPS, POINTS = 128, 10, 3, 200, 200
 WIDE, JOINED = 1000, 0.3  # of a timeline; what is not further apart is drawn as one
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem;color-scheme:light dark}"
-    "svg{width:100%;height:auto;font-size:12px;fill:currentColor}table{border-collapse:collapse}"
-    "td,th{padding:2px 10px;text-align:right}.swatch{display:inline-block;width:12px;height:12px;margin:0 4px 0 14px}"
-)
 
 
 def html(request: NetworkRequest, run: NetworkRun, makespans: Sequence[float], text: str) -> str:
     """The page. `makespans` are those of other orders of simultaneous starts (us), `text` is the run's summary."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
     parts = [
         *_timeline(request, run),
         *_links(request, run),
@@ -32,63 +26,53 @@ def html(request: NetworkRequest, run: NetworkRun, makespans: Sequence[float], t
         *_critical(request, run),
         *_band(makespans),
     ]
-    said = "".join(f"<p>{escape(line)}</p>" for line in text.splitlines())
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
-        f'content="{policy}"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Network of {escape(request.topology.name)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>Network of {escape(request.topology.name)}</h1>{said}\n" + "\n".join(parts) + "</body></html>\n"
-    )
+    title = f"Network of {request.topology.name}"
+    said = "".join(f"<p>{safe(line)}</p>" for line in text.splitlines())
+    return document(title, f"<h1>{safe(title)}</h1>{said}\n" + "\n".join(parts))
 
 
 def _timeline(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
     """A line for each rank: its computation, and above it what it waited for by kind of group."""
     ends = int(max(run.finished.max(), run.end.max(initial=0), 1))
     ranks = [rank for part in request.job.parts for rank in range(part.first, part.first + part.ranks)]
-    kinds = {COMPUTE: 0}
-    rows = []
-    for rank in ranks[:MOST_RANKS]:
-        drawn: dict[int, list[list[float]]] = {}
+    kinds: dict[str, list[tuple[int, float, float]]] = {COMPUTE: []}
+    apart = JOINED * ends / WIDE
+    for row, rank in enumerate(ranks[:MOST_RANKS]):
         for span in spans(request.job, run, request.wishes.slowness, rank):
             if span.track == BESIDE:
                 continue
-            begin, end = span.begin * WIDE / ends, span.end * WIDE / ends
-            own = drawn.setdefault(kinds.setdefault(span.kind, len(kinds)), [])
-            if own and begin - own[-1][1] < JOINED:
-                own[-1][1] = end
+            own = kinds.setdefault(span.kind, [])
+            if own and own[-1][0] == row and span.begin - 1000 * own[-1][2] < apart:
+                own[-1] = (row, own[-1][1], span.end / 1000)
             else:
-                own.append([begin, end])
-        rows.append((str(rank), {kind: "".join(_box(*each) for each in own) for kind, own in drawn.items()}))
-    shades = [svg.color(number) for number in range(len(kinds))]
-    names = "".join(
-        f'<span class="swatch" style="background:{shade}"></span>{escape(kind)}'
-        for kind, shade in zip(kinds, shades, strict=True)
+                own.append((row, span.begin / 1000, span.end / 1000))
+    left = f" The first {MOST_RANKS} of {len(ranks)}." if len(ranks) > MOST_RANKS else ""
+    yield figure(
+        Spans(
+            title="What each rank did",
+            sentence=f"Computation, or waiting for a collective of a group.{left}",
+            x=Axis(name="us", end=ends / 1000),
+            rows=[str(rank) for rank in ranks[:MOST_RANKS]],
+            kinds=list(kinds),
+            spans=list(kinds.values()),
+        )
     )
-    left = f" (the first {MOST_RANKS} of {len(ranks)})" if len(ranks) > MOST_RANKS else ""
-    yield f"<h2>What each rank did{left}</h2><p>computation, or waiting for a collective of:{names}</p>"
-    yield svg.timeline("what each rank did", rows, shades, f"{ends / 1000:.1f} us")
-
-
-def _box(begin: float, end: float) -> str:
-    return f"M{begin:.2f} 0h{end - begin:.2f}v1H{begin:.2f}z"
 
 
 def _links(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
     links = busiest(request.fabric, run, MOST_LINKS)
     if not links:
         return
-    yield "<h2>The ten busiest links</h2>"
-    yield svg.bars("the busiest links", [(each.name, _mean(each), _said(each), svg.color(0)) for each in links])
-    shown = {
-        link.name: (
-            svg.color(number),
-            [(place / len(link.shares), 100 * share) for place, share in enumerate(link.shares)],
-        )
-        for number, link in enumerate(links[:CURVES])
-    }
-    ticks = [(0.0, "0"), (1.0, f"{len(links[0].shares) * run.bin_ns / 1000:.0f} us")]
-    yield f"<p>Over time: {', '.join(map(escape, shown))}</p>"
-    yield svg.plot("busy links over time", shown, ticks, 100.0, unit="%", joined=True)
+    bars = [Bar(name=each.name, value=100 * _mean(each), text=_said(each)) for each in links]
+    yield figure(Bars(title="The ten busiest links", unit="%", bars=bars, one_hue=True))
+    wide = run.bin_ns / 1000
+    series = []
+    for link in links[:CURVES]:
+        places = [(place + 0.5) * wide for place in range(len(link.shares))]
+        x, (y,) = thinned(places, [100 * share for share in link.shares])
+        series.append(Series(name=link.name, x=x, y=y))
+    panel = Panel(y=Axis(name="%", start=0.0, end=100.0), series=series)
+    yield figure(Curves(title="Busy links over time", x=Axis(name="us"), panels=[panel]))
 
 
 def _mean(link: BusyLink) -> float:
@@ -105,13 +89,11 @@ def _durations(run: NetworkRun) -> Iterator[str]:
         return
     took = np.sort((run.end - run.start)[done]) / 1000
     low, median, high = (float(np.quantile(took, share)) for share in (0.0, 0.5, 0.99))
-    longest = float(took[-1])
     shares = np.linspace(0, 1, POINTS)
-    points = [(float(np.quantile(took, share)) / longest, 100 * float(share)) for share in shares]
-    yield "<h2>How long flows took</h2>"
-    yield f"<p>{len(took)} flows: from {low:.1f} us, median {median:.1f}, 99 % within {high:.1f}, all {longest:.1f}</p>"
-    ticks = [(0.0, "0"), (1.0, f"{longest:.1f} us")]
-    yield svg.plot("flows", {"flows": (svg.color(0), points)}, ticks, 100.0, unit="% of flows", joined=True)
+    series = Series(name="flows", x=np.quantile(took, shares).tolist(), y=(100 * shares).tolist())
+    said = f"{len(took)} flows: from {low:.1f} us, median {median:.1f}, 99 % within {high:.1f}, all {took[-1]:.1f}"
+    panel = Panel(y=Axis(name="% of flows", start=0.0, end=100.0), series=[series])
+    yield figure(Curves(title="How long flows took", sentence=said, x=Axis(name="us"), panels=[panel]))
 
 
 def _critical(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
@@ -134,7 +116,7 @@ def _critical(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
 def _row(run: NetworkRun, step: PathStep, named: Sequence[str]) -> str:
     cells = (
         f"{run.source[step.flow]} to {run.target[step.flow]}", f"{step.idle_ns / 1000:.2f}", f"{step.begin / 1000:.2f}",
-        f"{(step.end - step.begin) / 1000:.2f}", escape(named[step.port]) if step.port >= 0 else "",
+        f"{(step.end - step.begin) / 1000:.2f}", safe(named[step.port]) if step.port >= 0 else "",
         f"{100 * step.busy:.0f} %", str(step.shared),
     )  # fmt: skip
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
@@ -143,5 +125,8 @@ def _row(run: NetworkRun, step: PathStep, named: Sequence[str]) -> str:
 def _band(makespans: Sequence[float]) -> Iterator[str]:
     if len(makespans) < 2:
         return
-    yield "<h2>How sure</h2><p>The makespan with each order of simultaneous starts, the shortest first.</p>"
-    yield svg.columns("makespans", list(makespans), float(np.median(makespans)), 1, "us")
+    x, (y,) = thinned(range(1, len(makespans) + 1), list(makespans))
+    middle = Line(name="median", value=float(np.median(makespans)))
+    panel = Panel(y=Axis(name="us"), series=[Series(name="makespan", x=x, y=y, style="points")], lines=[middle])
+    said = "The makespan with each order of simultaneous starts, the shortest first."
+    yield figure(Curves(title="How sure", sentence=said, x=Axis(name="order"), panels=[panel]))

@@ -138,13 +138,16 @@ class Profiles:
 
     def _profiled(self, instances: Sequence[Instance], sketches: Sequence[Sketch]) -> Profile:
         payload = self.network.conf.payload_bytes
-        packets = -(-min(int(each.size.min(initial=0)) for each in sketches) // payload)
+        smallest = min((int(each.size.min()) for each in sketches if len(each.size)), default=0)
+        packets = -(-smallest // payload)
         window = self.network.window // payload + 1
         step = max(window // 2, LEAST_STEP)
         spent = 0
+        # Those that come at different times do so, however few packets there are: nothing goes on linearly.
+        together = len({when for each in instances for when in each.arrivals.values()}) == 1 or len(instances) == 1
         while True:
             counts = [window + LEAST_STEP + step * turn for turn in range(3)]
-            if sum(counts) * LEAST_GAIN > packets:
+            if sum(counts) * LEAST_GAIN > packets or not together:
                 return self._run(instances, sketches, 0, spent)
             found = [self._run(instances, sketches, packets - count, 0) for count in counts]
             spent += sum(each.events for each in found)

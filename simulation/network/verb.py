@@ -12,6 +12,7 @@ from simulation.network.answer import Sureness, summary
 from simulation.network.engine import EngineCall, EngineRun, environment_of, run_engine, simulator_words
 from simulation.network.fast_forward import FastForward
 from simulation.network.flow_file import FlowFile
+from simulation.network.flow_level.ways import ECMP
 from simulation.network.measured import measured_faults
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network, network_of, simulate
@@ -25,6 +26,8 @@ PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how sure the result is."""
+    if arguments.routing != ECMP:
+        raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)

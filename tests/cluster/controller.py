@@ -83,6 +83,7 @@ class Controller:
         values: dict[str, object] = {
             "VENDOR": "cpu",
             "RUNTIME": "docker",
+            "HISTORY": "off",
             "BASE_IMAGE": images.BASE_IMAGE,
             "WHEELHOUSE": str(images.make_wheelhouse()),
             "FLAGPERF_LOG_PATH_HOST": str(self.logs),

@@ -26,6 +26,7 @@ declare -A package=(
     [munged]=munge
     [mariadbd]=mariadb-server
     [mariadb]=mariadb-client
+    [pg_ctlcluster]=postgresql # tests/postgres.py
     [shellcheck]=shellcheck # judges the batch scripts that the product writes
 )
 

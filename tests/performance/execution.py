@@ -23,7 +23,7 @@ from tests.performance.training import median_interval
 if TYPE_CHECKING:  # torch is imported by the ranks alone
     import torch
 
-    from training.benchmarks.aicb.pytorch.execution import EpochSteps
+    from training.benchmarks.aicb.pytorch.running.execution import EpochSteps
 
 SIZES = {1 << 20: (600, 20), 16 << 20: (90, 5)}
 """By bytes: rounds, and operations of a round."""
@@ -68,7 +68,7 @@ def _interval(found: dict[str, float], name: str) -> str:
 
 
 def _epoch(issue: Callable[[], None], operations: int) -> "EpochSteps":
-    from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
+    from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
 
     return EpochSteps([Step(place, issue, True, None) for place in range(operations)], operations)
 
@@ -95,7 +95,7 @@ def _compared(
     In one order, in turn, two equal loops differ by up to 4 %: what ran before a way counts. All ranks draw the same.
     extent: rounds, and operations of a round.
     """
-    from training.benchmarks.aicb.pytorch.execution import HostRunner
+    from training.benchmarks.aicb.pytorch.running.execution import HostRunner
     from workloads.oplog.recorder import OpRecorder
 
     rounds, operations = extent
@@ -135,8 +135,8 @@ def _bound(size: int) -> "tuple[torch.Tensor, Callable[[], None]]":
     import torch
     import torch.distributed as dist
 
-    from training.benchmarks.aicb.pytorch.calls import RankCall
-    from training.benchmarks.aicb.pytorch.operations import BoundCall
+    from training.benchmarks.aicb.pytorch.running.operations import BoundCall
+    from training.benchmarks.aicb.pytorch.work.calls import RankCall
     from training.benchmarks.driver.workload.team import Team
     from workloads.rows.ops import CommType
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.pytorch.calls import Caller
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.analysis import aicb_output as output
 from workloads.cli import main
 from workloads.job.groups import RankGroups

@@ -1,6 +1,6 @@
-"""Aggregates operations for drawing: what each bin of a rank's time is filled with, as SVG paths of a few kilobytes."""
+"""Aggregates operations for drawing: what each bin of a rank's time is filled with, as spans of time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -15,26 +15,30 @@ LEAST_FILLED = 0.2
 """A bin with less of its time filled is drawn empty."""
 
 
-def paths(
-    seen: Timeline, kinds: Numbers, kind_count: int, start_ns: float, end_ns: float
-) -> list[tuple[int, Mapping[int, str]]]:
-    """For each of the first MOST_RANKS ranks the SVG path of each kind between two times in ns.
+Span = tuple[int, float, float]
 
-    kinds: the kind of each record, shape (records,). x goes from 0 to 1000, y from 0 to 1. A bin has the color of the
-    kind that fills most of it.
+
+def spans(
+    seen: Timeline, kinds: Numbers, kind_count: int, start_ns: float, end_ns: float, unit_ns: float
+) -> tuple[list[int], list[list[Span]]]:
+    """The first MOST_RANKS ranks, and for each kind its spans between two times in ns: row, begin and end.
+
+    kinds: the kind of each record, shape (records,). Begin and end are counted from `start_ns` on, in units of
+    `unit_ns`. A bin belongs to the kind that fills most of it.
     """
-    ranks = np.unique(seen.rank)[:MOST_RANKS]
+    ranks = np.unique(seen.rank)[:MOST_RANKS].tolist()
     bins = max(50, min(MOST_BINS, MOST_RUNS // max(1, len(ranks))))
     edges = np.linspace(start_ns, max(end_ns, start_ns + 1), bins + 1)
-    found: list[tuple[int, Mapping[int, str]]] = []
-    for rank in ranks.tolist():
+    found: list[list[Span]] = [[] for _ in range(kind_count)]
+    for row, rank in enumerate(ranks):
         mine = np.flatnonzero((seen.rank == rank) & (seen.end > start_ns) & (seen.start < end_ns))
         covered = np.zeros((kind_count, bins))
         for kind in np.unique(kinds[mine]).tolist():
             those = mine[kinds[mine] == kind]
             covered[kind] = np.diff(_covered(seen.start[those], seen.end[those], edges))
-        found.append((rank, _runs(covered, edges[1] - edges[0])))
-    return found
+        for kind, begin, end in _runs(covered, edges[1] - edges[0]):
+            found[kind].append((row, float(edges[begin] - start_ns) / unit_ns, float(edges[end] - start_ns) / unit_ns))
+    return ranks, found
 
 
 def _covered(start: Numbers, end: Numbers, edges: Reals) -> Reals:
@@ -51,17 +55,13 @@ def _before(times: Numbers, edges: Reals) -> Reals:
     return behind
 
 
-def _runs(covered: Reals, width_ns: float) -> dict[int, str]:
-    """The path of each kind: neighbouring bins of one kind are one rectangle."""
+def _runs(covered: Reals, width_ns: float) -> Iterator[tuple[int, int, int]]:
+    """Kind, first bin and the bin after the last one: neighbouring bins of one kind are one run."""
     if not len(covered):
-        return {}
+        return
     best = covered.argmax(axis=0)
     best[covered.max(axis=0) < LEAST_FILLED * width_ns] = -1
     breaks = np.flatnonzero(np.diff(best, prepend=-2, append=-2))
-    drawn: dict[int, list[str]] = {}
-    step = 1000 / len(best)
     for begin, stop in zip(breaks[:-1].tolist(), breaks[1:].tolist(), strict=True):
         if best[begin] >= 0:
-            x, wide = f"{begin * step:.2f}".rstrip("0").rstrip("."), f"{(stop - begin) * step:.2f}"
-            drawn.setdefault(int(best[begin]), []).append(f"M{x} 0h{wide}v1h-{wide}z")
-    return {kind: "".join(parts) for kind, parts in drawn.items()}
+            yield int(best[begin]), begin, stop

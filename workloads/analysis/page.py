@@ -4,46 +4,42 @@ The page is one file without anything from elsewhere, and says so to the browser
 shows is aggregated here, so that a million operations take no more than a thousand. All text is escaped.
 """
 
-import math
 from collections.abc import Iterator, Sequence
-from html import escape
 
 import numpy as np
 
-from common import svg as pictures
+from common.charts.chart import Axis, Bar, Bars, Chart, Curves, Line, Panel, Series, Spans
+from common.charts.page import document, figure, safe
 from workloads.analysis import binned
 from workloads.analysis.aicb_output import size_text
 from workloads.analysis.merged import OpClass
-from workloads.analysis.page_script import SCRIPT, STYLE
-from workloads.analysis.timeline import Timeline
+from workloads.analysis.timeline import Reals, Timeline
 from workloads.oplog.file import Numbers
 
 MOST_CLASSES, MOST_ROWS, MOST_COLUMNS = 300, 200, 400
+_SIZES = Axis(name="bytes", kind="log", format="bytes")
 
 
 def html(seen: Timeline) -> str:
     """The whole page, under 5 MB for any input of up to MOST_RECORDS operations."""
     kinds, names = _kinds(seen)
-    shades = [pictures.color(number) for number in range(len(names))]
-    title = escape(f"AICB {'run' if seen.timed else 'workload'}: {seen.title}")
-    notes = "".join(f"<p>{escape(note)}</p>" for note in seen.notes)
-    parts = [
-        _legend(names, shades),
-        *_timelines(seen, kinds, names, shades),
+    title = f"AICB {'run' if seen.timed else 'workload'}: {seen.title}"
+    notes = [*seen.notes, *_left_out(seen), *_in_words(seen)]
+    charts = [
+        *_timelines(seen, kinds, names),
         *_iterations(seen),
-        *_shares(seen, kinds, names, shades),
-        *_sizes(seen, kinds, names, shades),
-        *_bandwidths(seen, kinds, names, shades),
+        *_shares(seen, kinds, names),
+        *_sizes(seen, kinds, names),
+        *_bandwidths(seen, kinds, names),
+    ]
+    parts = [
+        f"<h1>{safe(title)}</h1>",
+        *(f"<p>{safe(note)}</p>" for note in notes),
+        *map(figure, charts),
         *_classes(seen),
         *_first_rows(seen),
     ]
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" '
-        f'content="{policy}"><meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
-        f"<style>{STYLE}</style></head>\n<body><h1>{title}</h1>{notes}\n" + "\n".join(parts) + f"\n<script>{SCRIPT}"
-        "</script></body></html>\n"
-    )
+    return document(title, "\n".join(parts))
 
 
 def _kinds(seen: Timeline) -> tuple[Numbers, list[str]]:
@@ -53,26 +49,13 @@ def _kinds(seen: Timeline) -> tuple[Numbers, list[str]]:
     return np.array(of_class, dtype=np.int64)[seen.op_class], list(names)
 
 
-def _legend(names: Sequence[str], shades: Sequence[str]) -> str:
-    return (
-        "<p>"
-        + "".join(
-            f'<label><input type="checkbox" checked data-kind="{number}"> <span class="swatch" '
-            f'style="background:{shade}"></span> {escape(name)}</label>'
-            for number, (name, shade) in enumerate(zip(names, shades, strict=True))
-        )
-        + "</p>"
-    )
-
-
 def _heading(text: str) -> str:
-    return f"<h2>{escape(text)}</h2>"
+    return f"<h2>{safe(text)}</h2>"
 
 
-def _timelines(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _timelines(seen: Timeline, kinds: Numbers, names: Sequence[str]) -> Iterator[Chart]:
     if not len(seen):
         return
-    unit = "ms" if seen.timed else "operations"
     views = [("Timeline of all ranks", 0, int(seen.end.max()))]
     ordered = sorted(_iteration_times(seen).items(), key=lambda entry: entry[1][1] - entry[1][0])
     if seen.timed and len(ordered) > 1:
@@ -81,16 +64,22 @@ def _timelines(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Seq
             ("Median iteration", ordered[(len(ordered) - 1) // 2]),
         ):
             views.append((f"{name}: {number}", begin, finish))
+    unit = 1e6 if seen.timed else 1.0
     for title, begin, finish in views:
-        rows = [
-            (f"rank {rank}", drawn)
-            for rank, drawn in binned.paths(seen, kinds, len(names), float(begin), float(finish))
-        ]
-        length = (finish - begin) / 1e6 if seen.timed else float(finish - begin)
-        yield _heading(title) + pictures.timeline(title, rows, shades, f"{length:.4g} {unit}")
+        ranks, spans = binned.spans(seen, kinds, len(names), float(begin), float(finish), unit)
+        yield Spans(
+            title=title,
+            x=Axis(name="ms" if seen.timed else "operations", end=(finish - begin) / unit),
+            rows=[f"rank {rank}" for rank in ranks],
+            kinds=names,
+            spans=spans,
+        )
+
+
+def _left_out(seen: Timeline) -> Iterator[str]:
     left_out = len(np.unique(seen.rank)) - binned.MOST_RANKS
     if left_out > 0:
-        yield f"<p>{left_out} ranks are not drawn.</p>"
+        yield f"{left_out} ranks are not drawn."
 
 
 def _iteration_times(seen: Timeline) -> dict[int, tuple[int, int]]:
@@ -103,26 +92,49 @@ def _iteration_times(seen: Timeline) -> dict[int, tuple[int, int]]:
     return dict(sorted(found.items()))
 
 
-def _iterations(seen: Timeline) -> Iterator[str]:
+def _in_words(seen: Timeline) -> Iterator[str]:
+    """The iterations in a sentence."""
     times = _iteration_times(seen)
     if not times:
         return
-    values = np.array([finish - begin for begin, finish in times.values()]) / (1e6 if seen.timed else 1)
+    values = _lengths(seen, times)
     unit = "ms" if seen.timed else "operations"
-    step = -(-len(values) // MOST_COLUMNS)
-    shown = [float(values[begin : begin + step].max()) for begin in range(0, len(values), step)]
     low, middle, p90, p99, high = np.percentile(values, (0, 50, 90, 99, 100))
-    yield _heading("Iterations") + pictures.columns("Iterations", shown, float(middle), min(times), unit)
-    more = f" One bar is the slowest of {step}." if step > 1 else ""
     init = [finish - begin for _, number, begin, finish in seen.spans if number == 0]
     first = f"Initialization {max(init) / 1e6:.2f} ms. " if init and seen.timed else ""
     yield (
-        f"<p>{first}{len(values)} iterations: min {low:.4g}, mean {values.mean():.4g} &plusmn; {values.std():.4g}, p50 "
-        f"{middle:.4g}, p90 {p90:.4g}, p99 {p99:.4g}, max {high:.4g} {unit}.{more}</p>"
+        f"{first}{len(values)} iterations: min {low:.4g}, mean {values.mean():.4g} ± {values.std():.4g}, p50 "
+        f"{middle:.4g}, p90 {p90:.4g}, p99 {p99:.4g}, max {high:.4g} {unit}."
     )
 
 
-def _shares(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _lengths(seen: Timeline, times: dict[int, tuple[int, int]]) -> Reals:
+    """Length of each iteration in ms, or operations, shape (iterations,)."""
+    return np.array([finish - begin for begin, finish in times.values()]) / (1e6 if seen.timed else 1)
+
+
+def _iterations(seen: Timeline) -> Iterator[Chart]:
+    times = _iteration_times(seen)
+    if not times:
+        return
+    values = _lengths(seen, times)
+    step = -(-len(values) // MOST_COLUMNS)
+    begins = range(0, len(values), step)
+    shown = Series(
+        name="iteration",
+        x=[min(times) + begin for begin in begins],
+        y=[float(values[begin : begin + step].max()) for begin in begins],
+        style="steps",
+    )
+    unit = "ms" if seen.timed else "operations"
+    panel = Panel(
+        y=Axis(name=unit, start=0.0), series=[shown], lines=[Line(name="median", value=float(np.median(values)))]
+    )
+    more = f"A point is the slowest of {step}." if step > 1 else ""
+    yield Curves(title="Iterations", sentence=more, x=Axis(name="iteration"), panels=[panel])
+
+
+def _shares(seen: Timeline, kinds: Numbers, names: Sequence[str]) -> Iterator[Chart]:
     lengths = (seen.end - seen.start).astype(np.float64)
     sizes = np.array([each.size_bytes for each in seen.classes] or [0], dtype=np.float64)
     weights = [("operations", np.ones(len(kinds)), "{:.0f}"), ("bytes", sizes[seen.op_class], "{:.4g} B")]
@@ -131,48 +143,31 @@ def _shares(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequen
     for name, weight, form in weights:
         sums = np.bincount(kinds, weights=weight, minlength=len(names)).astype(np.float64)
         whole = float(sums.sum()) or 1.0
-        order = np.argsort(-sums, kind="stable").tolist()
-        drawn = [
-            (
-                names[kind],
-                float(sums[kind]) / whole,
-                f"{sums[kind] / whole:.1%}, {form.format(sums[kind])}",
-                shades[kind],
+        bars = [
+            Bar(
+                name=names[kind],
+                value=100 * float(sums[kind]) / whole,
+                text=f"{sums[kind] / whole:.1%}, {form.format(sums[kind])}",
             )
-            for kind in order
+            for kind in np.argsort(-sums, kind="stable").tolist()
         ]
-        yield _heading(f"Share of {name}") + pictures.bars(f"Share of {name}", drawn)
+        yield Bars(title=f"Share of {name}", unit="%", bars=bars, one_hue=True)
 
 
-def _size_axis(sizes: Numbers) -> tuple[float, float, list[tuple[float, str]]]:
-    """log2 of the least size, the range of log2 above it, and ticks for an axis of sizes in bytes."""
-    low, high = (math.log2(max(1, int(each))) for each in (sizes.min(), sizes.max()))
-    spread = max(high - low, 1.0)
-    marks = {round(low + spread * step / 6) for step in range(7)}
-    ticks = [((mark - low) / spread, size_text(2.0**mark)) for mark in sorted(marks) if 0 <= (mark - low) / spread <= 1]
-    return low, spread, ticks
-
-
-def _sizes(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _sizes(seen: Timeline, kinds: Numbers, names: Sequence[str]) -> Iterator[Chart]:
     sizes = np.array([each.size_bytes for each in seen.classes] or [0], dtype=np.int64)
     moved = sizes[seen.op_class] > 0
-    if not moved.any():
-        return
-    low, spread, ticks = _size_axis(sizes[sizes > 0])
-    series: dict[str, tuple[str, pictures.Points]] = {}
+    series = []
     for kind, name in enumerate(names):
         mine = sizes[seen.op_class[moved & (kinds == kind)]]
         if len(mine):
-            values, counts = np.unique(mine, return_counts=True)
-            values, counts = _thinned(values, counts)
+            values, counts = _thinned(*np.unique(mine, return_counts=True))
             shares = np.cumsum(counts) / counts.sum()
-            places = (np.log2(values) - low) / spread
-            points: list[tuple[float, float]] = [(0.0, 0.0)]
-            for x, before, share in zip(places.tolist(), [0.0, *shares[:-1].tolist()], shares.tolist(), strict=True):
-                points += [(x, before), (x, share)]
-            series[name] = shades[kind], [*points, (1.0, 1.0)]
-    title = "Distribution of sizes: share of the operations up to a size"
-    yield _heading(title) + pictures.plot(title, series, ticks, 1.0, unit="share", joined=True)
+            series.append(Series(name=name, x=values.tolist(), y=shares.tolist(), style="steps"))
+    if series:
+        title = "Distribution of sizes: share of the operations up to a size"
+        panel = Panel(y=Axis(name="share", start=0.0, end=1.0), series=series)
+        yield Curves(title=title, x=_SIZES, panels=[panel])
 
 
 def _thinned(values: Numbers, counts: Numbers, most: int = 200) -> tuple[Numbers, Numbers]:
@@ -183,30 +178,30 @@ def _thinned(values: Numbers, counts: Numbers, most: int = 200) -> tuple[Numbers
     return values[np.append(begins[1:], len(values)) - 1], np.add.reduceat(counts, begins)
 
 
-def _bandwidths(seen: Timeline, kinds: Numbers, names: Sequence[str], shades: Sequence[str]) -> Iterator[str]:
+def _bandwidths(seen: Timeline, kinds: Numbers, names: Sequence[str]) -> Iterator[Chart]:
     if not seen.timed or not (seen.busbw > 0).any():
         return
     sizes = np.array([each.size_bytes for each in seen.classes], dtype=np.int64)
-    measured = np.unique(seen.op_class[seen.busbw > 0])
-    low, spread, ticks = _size_axis(sizes[measured])
-    series: dict[str, tuple[str, list[tuple[float, float]]]] = {}
-    ordered = sorted(measured.tolist(), key=lambda each: -int(sizes[each]))[:MOST_CLASSES]
-    for each in ordered:
+    measured = [each for each in np.unique(seen.op_class[seen.busbw > 0]).tolist() if sizes[each] > 0]
+    found: dict[str, list[tuple[int, float]]] = {}
+    for each in sorted(measured, key=lambda each: -int(sizes[each]))[:MOST_CLASSES]:
         mine = (seen.op_class == each) & (seen.iteration > 0)
         values = seen.busbw[mine if mine.any() else seen.op_class == each]
         kind = int(kinds[seen.op_class == each][0])
-        series.setdefault(names[kind], (shades[kind], []))[1].append(
-            ((math.log2(int(sizes[each])) - low) / spread, float(np.median(values)))
-        )
-    top = max(value for _, points in series.values() for _, value in points)
-    title = "busbw by size: median of a class, GB/s (GB = 1e9 bytes)"
-    yield _heading(title) + pictures.plot(title, series, ticks, top, unit="GB/s", joined=False)
+        found.setdefault(names[kind], []).append((int(sizes[each]), float(np.median(values))))
+    series = [
+        Series(name=name, x=[size for size, _ in points], y=[busbw for _, busbw in points], style="points")
+        for name, points in found.items()
+    ]
+    if series:
+        title = "busbw by size: median of a class, GB/s (GB = 1e9 bytes)"
+        yield Curves(title=title, x=_SIZES, panels=[Panel(y=Axis(name="GB/s", start=0.0), series=series)])
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    heads = "".join(f"<th>{escape(each)}</th>" for each in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
-    return f'<div class="scroll"><table><tr>{heads}</tr>\n{body}</table></div>'
+    heads = "".join(f"<th>{safe(each)}</th>" for each in head)
+    body = "".join("<tr>" + "".join(f"<td>{safe(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
+    return f'<div class="scroll" tabindex="0"><table><tr>{heads}</tr>\n{body}</table></div>'
 
 
 def _name(each: OpClass) -> list[str]:

@@ -58,6 +58,10 @@ class Allocation:
                 self._ask()
             return self._job
 
+    def let_a_query_pass(self) -> None:
+        """Wait until the next call of `job` asks Slurm."""
+        time.sleep(max(0.0, min(QUERY_SECONDS, self._asked + QUERY_SECONDS - time.monotonic())))
+
     def _ask(self) -> None:
         was_gone = self._job is None or self._job.has_no_nodes
         try:

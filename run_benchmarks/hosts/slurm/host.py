@@ -33,10 +33,10 @@ from run_benchmarks.hosts.slurm.script import Surroundings, step_argv
 
 # Arguments: seconds after which the node itself kills the command, then the command.
 WRAPPER = (
-    f"echo {BEGIN.decode().strip()}"
+    f"echo {BEGIN.decode().strip()}; echo __clusterdyno_begun >&2"
     '; seconds=$1; shift; timeout -s KILL "$seconds" "$@"; echo "__clusterdyno_ended $?" >&2; exit 0'
 )
-ENDED = re.compile(r"__clusterdyno_ended (\d{1,3})\n")
+BEGUN, ENDED = "__clusterdyno_begun\n", re.compile(r"__clusterdyno_ended (\d{1,3})\n")
 CONNECT_SECONDS = 60.0  # a step that waits for slurmctld or slurmd
 STEP_END_SECONDS = 3.0  # for an srun that was told to end its step
 SAID_LINES, MAX_SAID_BYTES = 5, 1 << 16
@@ -140,7 +140,8 @@ class SlurmHost:
                 raise LinkLostError(self.name, f"Slurm began no step within {deadline:g} s", error.output) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + error.output) from error
         exit_code, said = _ended(done)
-        if cancel is not None and cancel.is_set():
+        is_cancelled = cancel is not None and cancel.is_set()
+        if is_cancelled:
             exit_code = CANCELLED
         if exit_code is None:
             self._check_job(None)
@@ -149,9 +150,18 @@ class SlurmHost:
         completed = Completed(
             argv=tuple(argv), exit_code=exit_code, stdout=out.text(), stderr=said, seconds=done.seconds
         )
-        if check and exit_code != CANCELLED:
+        if check and not is_cancelled:
             completed.check(self.name)
         return completed
+
+    def check_job(self) -> None:
+        """Check that the job still has the node, by a query that begins now, or as soon as one may.
+
+        Raises:
+            JobOverError: it has not.
+        """
+        self._allocation.let_a_query_pass()
+        self._check_job(None)
 
     def _check_job(self, cause: Exception | None) -> None:
         if over := self._allocation.over(self.name):
@@ -214,11 +224,11 @@ class SlurmHost:
 
 
 def _ended(done: Completed) -> tuple[int | None, str]:
-    """The command's exit code by its shell's report, None without one; and its stderr without the report."""
+    """The command's exit code by its shell's report, None without one; and its own stderr, without srun's."""
     reports = list(ENDED.finditer(done.stderr))
     if not reports:
         return None, done.stderr
-    return int(reports[-1][1]), done.stderr[: reports[-1].start()]
+    return int(reports[-1][1]), done.stderr[: reports[-1].start()].partition(BEGUN)[2]
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:

@@ -179,7 +179,7 @@ def job_of(number: str) -> Job | None:
         accounted = _last(from_sacct(call(sacct_argv([number]))), number)
     except SlurmError:
         return job
-    if accounted is None or (job is not None and not (accounted.is_over and accounted.state in ENDS)):
+    if accounted is None or (job is not None and not (accounted.state in ENDS or accounted.is_waiting)):
         return job
     return accounted
 

@@ -7,7 +7,7 @@ from common.errors import input_problem
 from simulation.network.flow_level.hops import Hop, hops_of
 from simulation.network.flow_level.lanes import CostModel, Costs, Way, way_of_flow
 from simulation.network.flow_level.refine import Likeness, Net, refine
-from simulation.network.flow_level.ways import SPREAD, Ways
+from simulation.network.flow_level.ways import RAIL, SPREAD, Ways
 from simulation.network.job import Job
 
 WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
@@ -87,7 +87,7 @@ def laid_out(net: HopNet, ways: Ways, model: CostModel) -> list[Laid] | None:
             fixed[pair] = _fixed(ways, *pair)
     chosen = [pair for pair, way in fixed.items() if way is None]
     slack = _Slack(ways)
-    if not all(slack.takes(*pair) and slack.takes(*reversed(pair)) for pair in chosen):
+    if not all(slack.takes(*pair) for pair in chosen):
         return None
     laid = []
     for hop in net.hops:
@@ -100,7 +100,7 @@ def laid_out(net: HopNet, ways: Ways, model: CostModel) -> list[Laid] | None:
 
 
 def _fixed(ways: Ways, source: int, target: int) -> Way | None:
-    if ways.routing == SPREAD:
+    if ways.routing in (SPREAD, RAIL):
         return way_of_flow(ways, source, target, 0)
     forward, back = ways.only_path(source, target), ways.only_path(target, source)
     return None if forward is None or back is None else Way(tuple(forward), tuple(back))
@@ -128,7 +128,10 @@ def _without_choice(ways: Ways, hop: Hop, model: CostModel) -> Laid:
 
 
 class _Slack:
-    """Adds up what the links that flows choose from may be asked for at most: by their senders, by their receivers."""
+    """Adds up what the links that flows choose from may be asked for at most: by their senders, by their receivers.
+
+    ACKs do not count: on the links to choose from they take the share (under 1 %) that they also take at the ends.
+    """
 
     def __init__(self, ways: Ways) -> None:
         self.ways = ways

@@ -50,6 +50,7 @@ class Ways:
             self._leaving[first].append(2 * link)
             self._leaving[second].append(2 * link + 1)
         self._peers: dict[int, frozenset[int]] = {}
+        self._neighbours: dict[int, dict[int, list[int]]] = {}
         self._layers: dict[frozenset[int], _Layers] = {}
         self._next: dict[tuple[int, int], Sequence[int]] = {}
         self._places: dict[int, int] = {}
@@ -71,21 +72,29 @@ class Ways:
         return found
 
     def _found(self, node: int, target: int) -> list[int]:
-        peer, roles = self.peer, self.roles
-        direct = [port for port in self._leaving[node] if peer[port] == target]
-        if direct:
-            return sorted(direct)
-        wanted = self._nearer(node, target)
-        ports = [port for port in self._leaving[node] if peer[port] in wanted]
+        roles, ports_to = self.roles, self._ports_to(node)
+        if target in ports_to:
+            return sorted(ports_to[target])
+        nearer = sorted(self._nearer(node, target), reverse=True)
         if roles[node] == GPU:
-            inside = [port for port in ports if roles[peer[port]] == NVSWITCH]
-            ports = inside or ports
-        return sorted(ports, key=lambda port: (-peer[port], port))
+            nearer = [each for each in nearer if roles[each] == NVSWITCH] or nearer
+        return [port for each in nearer for port in ports_to[each]]
+
+    def _ports_to(self, node: int) -> dict[int, list[int]]:
+        """The ports of a node by the neighbour to which they lead."""
+        found = self._neighbours.get(node)
+        if found is None:
+            found = self._neighbours[node] = {}
+            for port in self._leaving[node]:
+                found.setdefault(self.peer[port], []).append(port)
+        return found
 
     def _nearer(self, node: int, target: int) -> frozenset[int]:
         """The neighbours of a node that are nearer to a target than all others."""
         ends = self.switches_of(target)
-        layers = self._layers.setdefault(ends, _Layers(ends))
+        layers = self._layers.get(ends)
+        if layers is None:
+            layers = self._layers[ends] = _Layers(ends)
         around, level = self.switches_of(node), 0
         while True:
             while level >= len(layers.levels):
@@ -103,8 +112,7 @@ class Ways:
         """The neighbours of a node that forward."""
         found = self._peers.get(node)
         if found is None:
-            around = (self.peer[port] for port in self._leaving[node])
-            found = self._peers[node] = frozenset(each for each in around if self.roles[each] != GPU)
+            found = self._peers[node] = frozenset(each for each in self._ports_to(node) if self.roles[each] != GPU)
         return found
 
     def path(self, source: int, target: int, sport: int, dport: int) -> list[int]:

@@ -65,13 +65,31 @@ def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmContr
     assert "NODE_FAIL" in message and "node2 is down" in message
 
 
-def test_a_preempted_job_aborts_the_round(controller: SlurmController) -> None:
+def test_a_preempted_job_aborts_the_round_and_a_resume_runs_it_in_a_new_job(controller: SlurmController) -> None:
     controller.configure_cluster(SLURM_PARTITION="low")
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     controller.cluster.allocate(2, "--partition=main")
-    record = controller.finish(process).round_record("one")
+    answer = controller.finish(process)
+    record = answer.round_record("one")
     assert record["verdict"] == "aborted" and "took its nodes (PREEMPTED" in record["reason"], record
+    controller.cluster.cancel_all()
+    assert answer.folder is not None
+    resumed = controller.start("resume", answer.folder.name)
+    wait_until("work of rank 0", lambda: controller.at_work("one", attempt=2))
+    controller.let_go("one", attempt=2)
+    again = controller.finish(resumed)
+    assert again.exit_code == 0 and again.round_record("one", attempt=2)["verdict"] == "pass", again.output
+
+
+def test_a_job_beyond_the_user_s_limit_is_refused_with_slurm_s_words(controller: SlurmController) -> None:
+    change = ["sacctmgr", "--immediate", "--quiet", "modify", "user", "root", "set"]
+    controller.cluster.call([*change, "MaxSubmitJobs=0"])
+    try:
+        answer = controller.call()
+    finally:
+        controller.cluster.call([*change, "MaxSubmitJobs=-1"])
+    assert answer.exit_code == 3 and "AssocMaxSubmitJobLimit" in answer.output, answer.output
 
 
 def test_a_requeued_job_aborts_the_round_and_leaves_the_queue(controller: SlurmController) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,6 +86,34 @@ def test_an_exact_permutation_test_agrees_on_what_chance_brings() -> None:
     near = [abs(one - other) for one, other in apart if min(one, other) < 0.1]
     assert len(near) >= 3 and max(near) < 0.04, "where it decides; in the middle either has its own steps"
     assert sum((one < 0.05) != (other < 0.05) for one, other in apart) <= len(apart) / 20
+
+
+def stepping(run_id: str, source: random.Random, level: float, steps: int = 400) -> LoadedRun:
+    """A run of one round whose steps follow one another: AR(1) 0.5, with 4 % of noise and a slow beginning."""
+    noise, values = source.gauss(0, 4), []
+    for step in range(steps):
+        noise = 0.5 * noise + math.sqrt(1 - 0.5**2) * source.gauss(0, 4)
+        values.append(level + noise - 20 * (step < steps // 11))
+    run = a_run(run_id, [fmean(values)])
+    made = [
+        each.model_copy(update={"steps": [{"seq/s_interval": value} for value in values]})
+        for each in run.rounds["PAIRS"]
+    ]
+    return LoadedRun(folder=run.folder, record=run.record, rounds={"PAIRS": made})
+
+
+def test_single_rounds_are_compared_by_means_of_batches_of_their_steps() -> None:
+    draws, alarms, found = len(samples(60, 1000)), 0, 0
+    for seed in range(draws):
+        source = random.Random(seed)
+        alarms += the_case(stepping("runA", source, 100), stepping("runB", source, 100)).word in ("better", "worse")
+        found += the_case(stepping("runA", source, 100), stepping("runB", source, 97)).word == "worse"
+    assert alarms <= most(draws, 0.05) and draws - found <= most(draws, 0.05)
+    source = random.Random(1)
+    told = the_case(stepping("runA", source, 100), stepping("runB", source, 97))
+    assert "its steps were compared" in told.reason and "the spread between runs is not known" in told.reason
+    few = the_case(stepping("runA", source, 100, steps=100), stepping("runB", source, 97, steps=100))
+    assert few.word == "cannot tell", "means of fewer steps are not independent"
 
 
 def test_holm_s_own_example_and_the_units_that_would_tell() -> None:

@@ -15,9 +15,7 @@ from tests.tiers import most, samples
 
 @pytest.mark.parametrize("kind", ["flat", "heavy", "autocorrelated"])
 def test_looking_back_five_percent_of_series_without_a_change_are_flagged_at_most(kind: Kind) -> None:
-    seeds = samples(150, 1000)
-    flagged = sum(bool(change_points(noise(random.Random(seed), kind))) for seed in seeds)
-    assert flagged <= (most(len(seeds), 0.05) if len(seeds) < 1000 else 50)
+    assert sum(bool(change_points(noise(random.Random(seed), kind))) for seed in range(1000)) <= 50
 
 
 @pytest.mark.parametrize("kind", ["flat", "heavy", "autocorrelated"])

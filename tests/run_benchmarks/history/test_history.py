@@ -31,7 +31,8 @@ from run_benchmarks.history.view import case_history
 from run_benchmarks.results.loading import LoadedRun
 from tests.browser import browser, needs_browser
 from tests.pages import charts_of
-from tests.postgres import postgres
+from tests.postgres import postgres, programs
+from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
 OWNER = "0" * 8
@@ -63,6 +64,8 @@ def server() -> Iterator[str]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'history.sqlite'}"
+    if programs() is None:
+        pytest.skip("no PostgreSQL (apt-get install postgresql)")
     return str(request.getfixturevalue("server"))
 
 
@@ -242,6 +245,22 @@ def test_a_database_that_hangs_hangs_no_run_and_the_run_is_kept_at_home(
     assert str(kept) in said
     assert series(Database(f"sqlite:///{kept}"), "PAIRS").values == [pytest.approx(100.0)]
     assert recording.record(folder, OWNER, f"sqlite:///{file}") == "", "and it takes the next one"
+
+
+@pytest.mark.timeout(180)
+def test_a_run_that_ends_is_in_the_history_and_passes_without_one(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "run", f"{LIGHT_ONE}HISTORY = None\n", root)
+    done = subprocess.run(run.argv, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "not in the history" not in done.stdout, done.stdout + done.stderr
+    kept = series(Database(recording.default_url(run.folder / "logs")), "ONE")
+    assert run.result is not None and [point.run_id for point in kept.points] == [run.result.name]
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    nowhere = f"sqlite:///{tmp_path}/nowhere/history.sqlite"
+    without = subprocess.run([*run.argv, "--set", f"HISTORY={nowhere!r}"], capture_output=True, text=True, timeout=100)
+    assert without.returncode == 0 and "unable to open database file" in without.stdout, without.stdout
+    assert len(series(Database(recording.fallback_url()), "ONE").points) == 1
 
 
 def test_a_password_stands_in_no_message_and_on_no_command_line(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_a_requeued_job_has_an_incarnation_for_each_start() -> None:
         ("26|COMPLETING|n2|0:00|N/A|NodeDown", "26|NODE_FAIL|0:0|n[2-3]", "NODE_FAIL"),
         ("26|NODE_FAIL|n[2-3]|0:00|N/A|NodeDown", "26|RUNNING|0:0|n[2-3]", "NODE_FAIL"),
         ("26|COMPLETING|n2|0:00|N/A|NodeDown", "26|RUNNING|0:0|n[2-3]", "COMPLETING"),
+        ("27|COMPLETING|n2|0:00|N/A|None", "27|NODE_FAIL|0:0|n[2-3]\n27|PENDING|0:0|None assigned", "PENDING"),
         ("52|FAILED|n3|0:00|N/A|NonZeroExitCode", "52|FAILED|0:0|n3", "FAILED"),
         (None, "48|CANCELLED by 7101|0:9|n3", "CANCELLED"),
         (None, "", None),

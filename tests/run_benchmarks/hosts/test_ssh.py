@@ -97,6 +97,16 @@ def test_a_connection_that_is_silent_for_long_is_kept_alive(sshd: SshServer, mon
         host.close()
 
 
+def test_a_server_of_today_is_spoken_to_in_a_cipher_that_needs_no_checksum_of_its_own(sshd: SshServer) -> None:
+    host = sshd.host()
+    host.connect()
+    try:
+        transport = host._links.open()
+        assert vars(transport)["remote_cipher"] == "aes128-gcm@openssh.com", "needs least CPU"
+    finally:
+        host.close()
+
+
 def test_a_key_recorded_for_port_22_does_not_vouch_for_another_port(sshd: SshServer, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     known.write_text(f"{ADDRESS} {public_part(sshd.host_key)}\n")

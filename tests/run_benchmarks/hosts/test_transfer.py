@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import socket
 import tarfile
 import threading
@@ -294,6 +295,22 @@ def test_a_failing_tar_is_told_and_what_it_sent_stays(
     with pytest.raises(CollectError, match="vanished"):
         pull(host, str(there), tmp_path / "here", deadline=SECONDS)
     assert (tmp_path / "here" / "good").read_text() == "good"
+
+
+def test_what_tar_says_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that it tells may have any length, and a hostile host's tar says what it likes."""
+    wrapper, real = tmp_path / "bin/tar", shutil.which("tar")
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nprintf "tar: %0100000d\\n" 0 >&2\nexec "{real}" "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/file").write_bytes(b"x")
+    said: list[str] = []
+    pulled = pull(
+        LocalHost("localhost"), str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS, warn=said.append
+    )
+    assert set(pulled.files) == {"file"} and said and max(map(len, said)) < 300
 
 
 def test_a_full_disk_here_is_no_lost_link(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,12 +226,13 @@ def test_somebody_elses_torchrun_and_claims_are_seen(
             each.kill()
             each.wait()
     remarks = [each for each in hood.remarks() if each.kind == "another run"]
-    (told,) = in_lines(remarks)
-    assert "run run19990101000000-abc claimed master port 29501" in told.detail
-    assert plan.key not in told.detail and secret not in f"{told.detail}{running}"
-    (words,) = [each for each in running if "torchrun" in each]
+    details = [each.detail for each in remarks]  # this machine may be full of others' jobs: a line tells the first
+    assert len(in_lines(remarks)) == 1 and "run run19990101000000-abc claimed master port 29501" in details
+    assert plan.key not in str(details) and secret not in f"{details}{running}"
+    (words,) = [each for each in running if each.startswith(f"{user}: ") and each.endswith(" torchrun")]
     counted = re.fullmatch(rf"{user}: (\d+) processes, such as (\d+) torchrun", words)
-    assert counted and int(counted[1]) >= SEVERAL and words in told.detail, words
+    assert any(each.startswith(f"{user}: ") and each.endswith(" torchrun") for each in details), details
+    assert counted and int(counted[1]) >= SEVERAL, words
 
 
 def test_a_hosts_flood_of_other_runs_is_a_line(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

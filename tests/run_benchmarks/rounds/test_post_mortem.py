@@ -11,6 +11,7 @@ import pytest
 
 from protocol.circumstance import CircumstanceKind
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.inspection.boot import boot_in
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.rounds.post_mortem import examine
 from run_benchmarks.state.context import RunningNode
@@ -56,3 +57,10 @@ def test_another_boot_is_told_and_the_same_is_not(tmp_path: Path) -> None:
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert CircumstanceKind.REBOOT not in found(tmp_path, boot_id)
     assert CircumstanceKind.REBOOT in found(tmp_path, "0f4b9f4e-0d64-4c55-9c43-1b1ab8f4a2d1")
+
+
+@pytest.mark.parametrize("said", ["boot " + "0" * 1_000_000, "boot", "boot \x1b[31m", "reboot"])
+def test_what_is_no_id_of_a_boot_is_none(said: str) -> None:
+    """It stands in the journal: a host's answer of megabytes would end every resume."""
+    own = "0f4b9f4e-0d64-4c55-9c43-1b1ab8f4a2d1"
+    assert boot_in([said]) == "" and boot_in([said, f"boot {own}"]) == own

@@ -160,6 +160,16 @@ def test_a_round_that_is_taken_over_has_only_the_rest_of_its_time(
     assert record.reason.startswith(f"did not end within its time limit of {limit:g} s")
 
 
+def test_a_flood_of_a_host_is_few_warnings(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in the journal, too, and a warning that is not read is none."""
+    round_, _ = round_and_its_tasks(load, tmp_path)
+    monkeypatch.setattr(Created, "output", lambda *_: f"supervise: {'x' * 1000}\n" * 1000)
+    record = round_.resume(RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"]))
+    said = [each for each in record.warnings if "superv" in each]
+    assert len(said) == 6 and max(map(len, said)) < 250, said
+    assert said[-1] == "localhost: 995 more lines of its supervisor"
+
+
 @pytest.mark.parametrize("error", [None, "its Docker engine does not answer"])
 def test_a_node_with_an_error_was_not_merely_stopped(error: str | None, load: Load, tmp_path: Path) -> None:
     """Of what this run stopped nothing is told; an error is the reason of its round, whatever is stopped later."""

@@ -44,7 +44,7 @@ def test_a_link_below_the_expected_one_degrades_the_run(
     assert record.drain == [], "a slow link accuses no host"
     assert verify(folder).problems == []
     page = (folder / "report.html").read_text()
-    assert '<span class="degraded">' in page and finding.suggested_action.partition(",")[0] in page
+    assert '<span class="badge warn">▲ degraded</span>' in page and finding.suggested_action.partition(",")[0] in page
     show_run(record, folder)
     assert "below expected_link" in " ".join(capsys.readouterr().out.split())
     _verify_notices_changes(folder, record)

@@ -63,7 +63,7 @@ def run(
         return round_record(tmp_path / case.name, case=case.name)
 
     @contextlib.contextmanager
-    def connected(_: object) -> Iterator[dict[str, Host]]:
+    def connected(*_: object) -> Iterator[dict[str, Host]]:
         yield {name: LocalHost(name) for name in "abc"}
 
     monkeypatch.setattr(RoundScheduler, "_attempt", attempt)

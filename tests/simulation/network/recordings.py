@@ -36,6 +36,7 @@ class Recording(TypedDict):
     max_rtt_ns: int | None
     csv: str
     flows: int
+    wall_s: float
     makespans_us: list[float]
 
 

@@ -106,15 +106,15 @@ def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "less"),
     [
-        ["--op", "AllReduce", "--size", "64M", "--tp", "8"],
-        ["--op", "AllReduce", "--size", "64M", "--group", "DP", "--tp", "8"],
-        ["--op", "AllToAll", "--size", "64M", "--tp", "8"],
+        (["--op", "AllReduce", "--size", "64M", "--tp", "8"], 2.5),
+        (["--op", "AllReduce", "--size", "64M", "--group", "DP", "--tp", "8"], 100),
+        (["--op", "AllToAll", "--size", "64M", "--tp", "8"], 4),
     ],
 )
 def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], less: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topology = DATA / "topology" / recordings()["dp2_wgar_g16_A100"]["topology"]
     every = ["network", "-n", str(topology), *words, "-r", f"{tmp_path}/f-", "--json", "--seed", "3"]
@@ -125,7 +125,7 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
     whole, fast = answers
     for figure in ("makespan_us", "mean_over_ranks_us", "iteration_us"):
         assert fast[figure] == pytest.approx(whole[figure], rel=0.01)
-    assert fast["flows_completed"] == whole["flows"] and fast["events"] * 1.5 < whole["events"]
+    assert fast["flows_completed"] == whole["flows"] and fast["events"] * less < whole["events"]
 
 
 def test_an_iteration_is_the_same_with_what_is_skipped(

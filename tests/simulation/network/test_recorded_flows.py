@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from simulation.network.flow_level.trust import COLLISIONS, DRIFT, LONGER_PERCENT, MARKS, SURE
 from simulation.network.row_files import RowFiles
+from tests.simulation.network import levels
 from tests.simulation.network.flow_runs import Errors, FlowLevelRun, errors, flow_level
 from tests.simulation.network.recordings import arguments, recorded, recordings, request
 
@@ -97,3 +99,15 @@ def test_the_table_of_rows_has_the_recorded_columns_and_nearly_the_times(
 def test_many_equal_groups_take_ns3s_time(name: str, tmp_path: Path) -> None:
     found = errors(name, flow_level(recordings()[name], tmp_path).run)
     assert abs(found.makespan) < 0.5 and abs(found.durations) < 0.5
+
+
+def test_the_table_of_the_documentation_is_what_is_measured(runs: dict[str, FlowLevelRun]) -> None:
+    with levels.FILE.open(encoding="utf-8", newline="") as file:
+        _header, *rows = csv.reader(file)
+    assert sorted(row[0] for row in rows) == sorted(recordings())
+    for name, _makespan, *figures, weak, _seconds, _theirs in rows:
+        if name in runs:
+            found = errors(name, runs[name].run)
+            assert weak == runs[name].weakness
+            wanted = (found.makespan, found.mean, found.durations)
+            assert [float(each) for each in figures] == pytest.approx(wanted, abs=0.06)

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from protocol.case_config import MemoryNeed
 from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
-from training.benchmarks.aicb.pytorch.least_memory import least_bytes
+from training.benchmarks.aicb.pytorch.work.least_memory import least_bytes
 from workloads import api, dialects
 from workloads.dialects.framework import presets as models
 from workloads.job import presets

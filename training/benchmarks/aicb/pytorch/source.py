@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from training.benchmarks.aicb.pytorch.config import Config
-from training.benchmarks.aicb.pytorch.stage import StageWorkload, groups_of, rank_groups
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload, groups_of, rank_groups
 from workloads import api
 from workloads.dialects.framework.rows import workload_rows
 from workloads.formats import csvfile

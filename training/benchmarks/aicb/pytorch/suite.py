@@ -8,19 +8,20 @@ from pathlib import Path
 import torch
 
 from protocol.perflog import Event, write_line
-from training.benchmarks.aicb.pytorch import agreement, clocks
-from training.benchmarks.aicb.pytorch.assembly import Assembled, assemble
-from training.benchmarks.aicb.pytorch.calls import Caller
-from training.benchmarks.aicb.pytorch.checking import DataCheck
-from training.benchmarks.aicb.pytorch.computing import Computation
 from training.benchmarks.aicb.pytorch.config import Config
-from training.benchmarks.aicb.pytorch.iterating import executed
-from training.benchmarks.aicb.pytorch.path_report import gathered_path
-from training.benchmarks.aicb.pytorch.rehearsal import rehearse
+from training.benchmarks.aicb.pytorch.reporting.path_report import gathered_path
+from training.benchmarks.aicb.pytorch.reporting.summary import summary
+from training.benchmarks.aicb.pytorch.running import clocks
+from training.benchmarks.aicb.pytorch.running.assembly import Assembled, assemble
+from training.benchmarks.aicb.pytorch.running.checking import DataCheck
+from training.benchmarks.aicb.pytorch.running.computing import Computation
+from training.benchmarks.aicb.pytorch.running.iterating import executed
+from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.source import stage_workload
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.pytorch.stream import stream_of
-from training.benchmarks.aicb.pytorch.summary import summary
+from training.benchmarks.aicb.pytorch.work import agreement
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from training.benchmarks.driver.workload.output_folder import chosen_folder, log_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from workloads.analysis import aicb_output as output

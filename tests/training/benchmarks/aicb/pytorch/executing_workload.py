@@ -19,16 +19,16 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from protocol.perflog import Event
-from training.benchmarks.aicb.pytorch import iterating
-from training.benchmarks.aicb.pytorch.assembly import Assembled
-from training.benchmarks.aicb.pytorch.checking import DataCheck
 from training.benchmarks.aicb.pytorch.config import Config
-from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
-from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
-from training.benchmarks.aicb.pytorch.execution import HostRunner
-from training.benchmarks.aicb.pytorch.iterating import executed
-from training.benchmarks.aicb.pytorch.operations import BoundCall
-from training.benchmarks.aicb.pytorch.rehearsal import rehearse
+from training.benchmarks.aicb.pytorch.running import iterating
+from training.benchmarks.aicb.pytorch.running.assembly import Assembled
+from training.benchmarks.aicb.pytorch.running.checking import DataCheck
+from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
+from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
+from training.benchmarks.aicb.pytorch.running.execution import HostRunner
+from training.benchmarks.aicb.pytorch.running.iterating import executed
+from training.benchmarks.aicb.pytorch.running.operations import BoundCall
+from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.suite import prepared
 from training.benchmarks.driver.workload.device_events import EventPool
 from training.benchmarks.driver.workload.process_group import init

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 
 from tests.tiers import samples
-from training.benchmarks.aicb.pytorch.agreement import RankPlan, check, plan_of
-from training.benchmarks.aicb.pytorch.calls import Caller, RankCall
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.pytorch.stream import stream_of
-from training.benchmarks.aicb.pytorch.waiting import Waiters
+from training.benchmarks.aicb.pytorch.running.waiting import Waiters
+from training.benchmarks.aicb.pytorch.work.agreement import RankPlan, check, plan_of
+from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.formats.workload import Workload
 from workloads.job.groups import RankGroups

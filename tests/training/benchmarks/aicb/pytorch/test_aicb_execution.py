@@ -14,14 +14,14 @@ import torch
 from protocol import pulse
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.driver.launch.launching import run
-from training.benchmarks.aicb.pytorch.arena import Arena
-from training.benchmarks.aicb.pytorch.assembly import Assembled
-from training.benchmarks.aicb.pytorch.calls import Caller
-from training.benchmarks.aicb.pytorch.clocks import ClockOffset, joined
-from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
-from training.benchmarks.aicb.pytorch.iterating import Progress
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.pytorch.stream import stream_of
+from training.benchmarks.aicb.pytorch.running.assembly import Assembled
+from training.benchmarks.aicb.pytorch.running.clocks import ClockOffset, joined
+from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
+from training.benchmarks.aicb.pytorch.running.iterating import Progress
+from training.benchmarks.aicb.pytorch.work.arena import Arena
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from workloads.formats.workload import Workload
 from workloads.job.groups import RankGroups
 from workloads.oplog import recorder as oplog

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from common.charts.chart import Bars, Curves
 from protocol.case_config import load_case_config
-from protocol.outcome import MeasuredCase, MeasuredRound, Table
-from training.benchmarks.aicb.pytorch import stream
-from training.benchmarks.aicb.pytorch.arena import fitting_scale, plan
-from training.benchmarks.aicb.pytorch.calls import Caller
+from protocol.outcome import MeasuredCase, MeasuredRound, Picture, Table
 from training.benchmarks.aicb.pytorch.config import Config
-from training.benchmarks.aicb.pytorch.footprint import footprint
 from training.benchmarks.aicb.pytorch.outcome import OUTCOME
 from training.benchmarks.aicb.pytorch.source import stage_files, stage_workload
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
-from training.benchmarks.aicb.pytorch.stream import stream_of
+from training.benchmarks.aicb.pytorch.work import stream
+from training.benchmarks.aicb.pytorch.work.arena import fitting_scale, plan
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.footprint import footprint
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from workloads import suite
 from workloads.dialects.framework.rows import workload_rows
 from workloads.formats.workload import Workload
@@ -206,7 +207,19 @@ def test_the_report_shows_classes_iterations_and_the_scale() -> None:
     measured = MeasuredRound(number=1, metrics=metrics, steps=steps, hosts={0: "a"})
     case = MeasuredCase(name="tiny", config={"units": "GiB", "frame": "Megatron"}, nnodes=1, nproc=2)
     blocks = OUTCOME.report(case, measured)
-    tables = [block for block in blocks if isinstance(block, Table)]
-    assert [len(table.rows) for table in tables] == [1, 1, 1]
+    assert [len(block.rows) for block in blocks if isinstance(block, Table)] == [1]
+    bars = [block.chart.bars for block in blocks if isinstance(block, Picture) and isinstance(block.chart, Bars)]
+    assert [[(bar.name, bar.value) for bar in each] for each in bars] == [
+        [("all_reduce tp_group, 64", 1.5)], [("program", 1.0)]
+    ]  # fmt: skip
+    assert not any(isinstance(block, Picture) and isinstance(block.chart, Curves) for block in blocks)
+    several = replace(measured, steps=[*steps, {"step": 2, "iteration_ms": 5.0}])
+    (curves,) = [
+        block.chart for block in OUTCOME.report(case, several)
+        if isinstance(block, Picture) and isinstance(block.chart, Curves)
+    ]  # fmt: skip
+    assert [(list(line.x), list(line.y)) for line in curves.panels[0].series if line.x is not None] == [
+        ([1, 2], [4.0, 5.0])
+    ]
     assert any("1/64" in getattr(block, "text", "") for block in blocks)
     assert OUTCOME.conditions(case) == {"frame": "Megatron", "nnodes": 1, "nproc": 2}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.pytorch import cpu_queue
-from training.benchmarks.aicb.pytorch.cpu_queue import LATE_NS, CpuQueue
-from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Step
+from training.benchmarks.aicb.pytorch.running import cpu_queue
+from training.benchmarks.aicb.pytorch.running.cpu_queue import LATE_NS, CpuQueue
+from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Step
 from workloads.oplog.recorder import OpRecorder
 
 

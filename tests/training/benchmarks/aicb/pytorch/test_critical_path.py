@@ -1,6 +1,6 @@
 """The critical path of iterations that are made by hand: where the time is, and on which rank the walk goes on."""
 
-from training.benchmarks.aicb.pytorch.critical_path import PathCall, RankIteration, critical_path
+from training.benchmarks.aicb.pytorch.reporting.critical_path import PathCall, RankIteration, critical_path
 
 
 def call(instance: str, issue: int, done: int, *, label: str = "all_reduce tp", waited: bool = True) -> PathCall:

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
-from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
-from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Step
-from training.benchmarks.aicb.pytorch.operations import Issue
+from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
+from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
+from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Step
+from training.benchmarks.aicb.pytorch.running.operations import Issue
 from training.benchmarks.driver.workload.device_events import EventPool
 from workloads.oplog.recorder import WAITED, OpRecorder
 

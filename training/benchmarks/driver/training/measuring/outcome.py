@@ -56,6 +56,7 @@ class TrainingOutcome(DefaultOutcome):
                     better="higher",
                     meaning="samples of all ranks / raw_train_time",
                     is_key=True,
+                    of_steps="seq/s_interval",
                 ),
                 _rate(f"throughput({unit})_no_eval", "samples/s", "samples of all ranks / train_no_eval_time"),
                 _rate(f"throughput({unit})_pure_compute", "samples/s", "samples of all ranks / computing time"),

@@ -10,8 +10,8 @@ from math import ceil, prod
 
 import torch
 
-from training.benchmarks.aicb.pytorch.operations import Issue
-from training.benchmarks.aicb.pytorch.stream import Stream
+from training.benchmarks.aicb.pytorch.running.operations import Issue
+from training.benchmarks.aicb.pytorch.work.stream import Stream
 from training.benchmarks.driver.workload.device_events import cycles_per_ns
 from workloads.job.errors import AicbError
 from workloads.rows.ops import CommType, LogItem

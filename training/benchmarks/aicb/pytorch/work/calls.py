@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.job.groups import located
 from workloads.rows.ops import CommType, LogItem

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.agreement import key_of
-from training.benchmarks.aicb.pytorch.assembly import Assembled
-from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.pytorch.checking import DataCheck
-from training.benchmarks.aicb.pytorch.operations import BoundCall, batch
+from training.benchmarks.aicb.pytorch.running.assembly import Assembled
+from training.benchmarks.aicb.pytorch.running.checking import DataCheck
+from training.benchmarks.aicb.pytorch.running.operations import BoundCall, batch
+from training.benchmarks.aicb.pytorch.work.agreement import key_of
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
 
 UNEVEN_CHECKS = 8
 """Uneven exchanges of a group that are checked: each may have other shares on each rank."""

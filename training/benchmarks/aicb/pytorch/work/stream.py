@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.benchmarks.aicb.pytorch.calls import Caller, RankCall
-from training.benchmarks.aicb.pytorch.stage import StageWorkload
+from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
+from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.rows.blocks import NOTHING
 from workloads.rows.ops import NEVER, CommType, LogItem

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 import torch
 
-from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING
-from training.benchmarks.aicb.pytorch.operations import BoundCall
+from training.benchmarks.aicb.pytorch.running.operations import BoundCall
+from training.benchmarks.aicb.pytorch.work.footprint import GATHERING, SCATTERING
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
 from workloads.rows.ops import CommType

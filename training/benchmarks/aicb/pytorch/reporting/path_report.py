@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from training.benchmarks.aicb.pytorch.assembly import Assembled
-from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.pytorch.critical_path import PathCall, RankIteration, critical_path
+from training.benchmarks.aicb.pytorch.reporting.critical_path import PathCall, RankIteration, critical_path
+from training.benchmarks.aicb.pytorch.running.assembly import Assembled
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from workloads.oplog.recorder import OpLog
 from workloads.rows.ops import CommType

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from training.benchmarks.aicb.pytorch.calls import RankCall
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from workloads.rows.ops import CommType
 from workloads.rows.sent_sizes import EXCHANGES
 

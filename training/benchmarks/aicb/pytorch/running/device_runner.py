@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
-from training.benchmarks.aicb.pytorch.execution import EpochSteps, Runner, Step
+from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
+from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Runner, Step
 from workloads.oplog.recorder import WAITED, OpRecorder
 
 

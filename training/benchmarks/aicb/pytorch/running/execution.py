@@ -12,9 +12,9 @@ from typing import Protocol
 
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.cpu_queue import LATE_NS, STALE_NS, CpuQueue
-from training.benchmarks.aicb.pytorch.operations import Issue
-from training.benchmarks.aicb.pytorch.waiting import Pending, Waiters
+from training.benchmarks.aicb.pytorch.running.cpu_queue import LATE_NS, STALE_NS, CpuQueue
+from training.benchmarks.aicb.pytorch.running.operations import Issue
+from training.benchmarks.aicb.pytorch.running.waiting import Pending, Waiters
 from workloads.oplog.recorder import OpRecorder
 
 now = time.monotonic_ns

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from training.benchmarks.aicb.pytorch.calls import Caller
-from training.benchmarks.aicb.pytorch.footprint import footprint
-from training.benchmarks.aicb.pytorch.stage import GENERATED, StageWorkload, groups_of
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.footprint import footprint
+from training.benchmarks.aicb.pytorch.work.stage import GENERATED, StageWorkload, groups_of
 from workloads import api
 from workloads.job.parameters import WorkloadArgs
 

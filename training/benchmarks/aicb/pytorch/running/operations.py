@@ -6,8 +6,8 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.pytorch.footprint import GATHERING, SCATTERING, footprint, lines
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
+from training.benchmarks.aicb.pytorch.work.footprint import GATHERING, SCATTERING, footprint, lines
 from training.benchmarks.driver.workload.team import Team, renamed
 from workloads.rows.ops import CommType
 from workloads.rows.sent_sizes import ELEMENT_BYTES, EXCHANGES, SHARED

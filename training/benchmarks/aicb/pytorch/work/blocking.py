@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from training.benchmarks.aicb.pytorch.stream import Epoch
+from training.benchmarks.aicb.pytorch.work.stream import Epoch
 
 Event = tuple[int, int, int]
 """A channel, how many calls are issued on it, and how many of this epoch's have to be complete then (0: none)."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.benchmarks.aicb.pytorch.blocking import Order, order_of, standstill
-from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.pytorch.stream import Stream
+from training.benchmarks.aicb.pytorch.work.blocking import Order, order_of, standstill
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
+from training.benchmarks.aicb.pytorch.work.stream import Stream
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

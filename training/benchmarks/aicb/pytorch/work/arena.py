@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
+from training.benchmarks.aicb.pytorch.work.stream import Epoch, Stream
 
 _MOST_DIVISOR = 1 << 40
 

@@ -6,14 +6,14 @@ from fractions import Fraction
 
 import torch
 
-from training.benchmarks.aicb.pytorch import agreement, arena, splits
-from training.benchmarks.aicb.pytorch.agreement import GroupKey
-from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.pytorch.computing import Computation
-from training.benchmarks.aicb.pytorch.execution import EpochSteps, Step
-from training.benchmarks.aicb.pytorch.footprint import footprint
-from training.benchmarks.aicb.pytorch.operations import BoundCall, Issue, batch
-from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
+from training.benchmarks.aicb.pytorch.running.computing import Computation
+from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
+from training.benchmarks.aicb.pytorch.running.operations import BoundCall, Issue, batch
+from training.benchmarks.aicb.pytorch.work import agreement, arena, splits
+from training.benchmarks.aicb.pytorch.work.agreement import GroupKey
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
+from training.benchmarks.aicb.pytorch.work.footprint import footprint
+from training.benchmarks.aicb.pytorch.work.stream import Epoch, Stream
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team

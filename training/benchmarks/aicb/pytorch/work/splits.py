@@ -6,9 +6,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.agreement import GroupKey, key_of
-from training.benchmarks.aicb.pytorch.calls import RankCall
-from training.benchmarks.aicb.pytorch.stream import Epoch, Stream
+from training.benchmarks.aicb.pytorch.work.agreement import GroupKey, key_of
+from training.benchmarks.aicb.pytorch.work.calls import RankCall
+from training.benchmarks.aicb.pytorch.work.stream import Epoch, Stream
 from training.benchmarks.driver.workload.team import Team
 from workloads.oplog.file import Numbers
 

@@ -6,11 +6,11 @@ import torch
 
 from protocol import pulse
 from protocol.perflog import Event
-from training.benchmarks.aicb.pytorch.assembly import Assembled, StepMaker
 from training.benchmarks.aicb.pytorch.config import Config
-from training.benchmarks.aicb.pytorch.device_runner import DeviceRunner
-from training.benchmarks.aicb.pytorch.device_timeline import DeviceTimeline
-from training.benchmarks.aicb.pytorch.execution import EpochSteps, HostRunner, Runner, synchronised
+from training.benchmarks.aicb.pytorch.running.assembly import Assembled, StepMaker
+from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
+from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
+from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Runner, synchronised
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import LogItem

@@ -1,0 +1,119 @@
+"""Climbs the rungs: each runs on the hosts that are left, names suspects, and confirms them on another occasion."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from run_benchmarks.acceptance.records import HostState, RungRecord
+from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, Cases, choice_of, stages_of
+from run_benchmarks.acceptance.suspects import Suspects, agreed, suspects_of
+from run_benchmarks.results.loading import LoadedRun
+
+GOOD_BESIDE = 3
+"""Good hosts beside each suspect when it is tested again, where there are as many."""
+
+
+class EndedError(Exception):
+    """The acceptance cannot go on: a run was interrupted, or could not be started."""
+
+
+@dataclass(kw_only=True)
+class Climb:
+    """What the rungs have found so far.
+
+    run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
+    check, by host what is wrong with it.
+    """
+
+    vendor: str
+    nproc: int
+    hosts: list[str]
+    budget_s: float
+    run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
+    examine: Callable[[Sequence[str]], Suspects]
+    rungs: list[RungRecord] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> list[str]:
+        """Hosts that no rung has taken out."""
+        gone = {host for rung in self.rungs for host in rung.out}
+        return [host for host in self.hosts if host not in gone]
+
+    def step(self, rung: str) -> RungRecord:
+        """Do one rung, and keep its record."""
+        hosts, began = self.left, time.monotonic()
+        record = RungRecord(rung=rung, verdict="not run", hosts=hosts)
+        self.rungs.append(record)
+        seconds = self.budget_s - (began - self._began)
+        if len(hosts) < FEWEST[rung]:
+            record.reason = f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
+        elif seconds < 1:
+            record.reason = f"the budget of {self.budget_s:g} s is spent"
+        elif rung == HEALTH:
+            record.out = self.examine(hosts)
+            record.verdict = "fail" if record.out else "pass"
+        else:
+            self._measure(record, began)
+        record.seconds = round(time.monotonic() - began, 1)
+        return record
+
+    def _measure(self, record: RungRecord, began: float) -> None:
+        """Run the stages, each on the hosts that the stages before have not taken out."""
+        for stage in range(len(stages_of(record.rung, self.vendor, record.hosts, self.nproc))):
+            hosts = [host for host in record.hosts if host not in record.out]
+            if len(hosts) < FEWEST[record.rung]:
+                break
+            loaded, found = self._occasion(record, stage, hosts)
+            if found:
+                self._confirm(record, stage, hosts, found)
+            if loaded.record.verdict.is_failure and not found:
+                said = (f"{case.name}: {case.reason}" for case in loaded.record.cases if case.reason)
+                record.reason = "; ".join(said)[:500]
+        record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _confirm(self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects) -> None:
+        """Test the suspects again beside good hosts; without good ones the first occasion decides."""
+        good = [host for host in hosts if host not in found]
+        beside = good[: max(GOOD_BESIDE, len(found))]
+        if not beside:
+            record.out |= found
+            return
+        _, again = self._occasion(record, stage, [host for host in hosts if host in found or host in beside])
+        both, once = agreed(found, again)
+        record.out |= both
+        record.unsteady |= once
+
+    def _occasion(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Suspects]:
+        """One run of a stage on hosts, and whom it suspects.
+
+        Raises:
+            EndedError: it was interrupted, or could not be made.
+        """
+        cases = stages_of(record.rung, self.vendor, hosts, self.nproc)[stage]
+        seconds = max(1, int(self.budget_s - (time.monotonic() - self._began)))
+        loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, seconds)
+        if loaded is None:
+            raise EndedError
+        record.runs.append(loaded.folder.name)
+        return loaded, suspects_of(loaded, choice_of(self.vendor).limit)
+
+    def states(self) -> dict[str, HostState]:
+        """The state of each host after the rungs so far."""
+        found: dict[str, HostState] = {}
+        untested = {host for rung in self.rungs if rung.verdict == "not run" for host in rung.hosts}
+        for host in self.hosts:
+            if any(host in rung.out for rung in self.rungs):
+                found[host] = "out"
+            elif any(host in rung.unsteady for rung in self.rungs):
+                found[host] = "comes and goes"
+            else:
+                found[host] = "not tested" if host in untested or not self.rungs else "accepted"
+        return found
+
+    @property
+    def ready(self) -> bool:
+        """Whether every rung passed, none was left out, and no host is in doubt."""
+        return all(rung.verdict == "pass" and not rung.unsteady for rung in self.rungs)

@@ -1,0 +1,90 @@
+"""Chooses what each rung of an acceptance runs: device tests, the network, one training, by vendor and size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HEALTH, SINGLE, NETWORK, WHOLE = "health", "single", "network", "whole"
+RUNGS = (HEALTH, SINGLE, NETWORK, WHOLE)
+FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
+"""Hosts that a rung needs."""
+ALL_PAIRS = 16
+"""Hosts up to which every pair is measured; beyond, the adaptive search needs fewer rounds."""
+Cases = Mapping[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Configs of a vendor: of the device tests, and of a short training. limit: percent below the peers' median.
+
+    pair_overrides: of the measurement of pairs; sizes: of the collectives of all hosts together.
+    """
+
+    device_config: str
+    device_overrides: Mapping[str, Any]
+    training: tuple[str, str]
+    training_overrides: Mapping[str, Any]
+    pair_overrides: Mapping[str, Any]
+    sizes: str
+    limit: float
+
+
+_CPU = Choice(
+    device_config="config_CPUx1x2",
+    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device"], "iterations": 40},
+    training=("llama", "config_CPUx1x2"),
+    training_overrides={"max_steps": 60, "target_loss": None},
+    pair_overrides={"sizes": "8, 1M"},
+    sizes="64K, 1M",
+    limit=25.0,
+)
+_DEVICES = Choice(
+    device_config="config_datasheet",
+    device_overrides={"max_percent_below_best": None},
+    training=("llama", "config_llama3_8b"),
+    training_overrides={"max_steps": 40},
+    pair_overrides={},
+    sizes="1M, 64M, 1G",
+    limit=7.0,
+)
+
+
+def choice_of(vendor: str) -> Choice:
+    """What is run on hosts of a vendor; `cpu` has no accelerators."""
+    return _CPU if vendor == "cpu" else _DEVICES
+
+
+def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[Cases]:
+    """The cases of a rung on these hosts, by name, as test_conf.py defines them: one run for each stage.
+
+    The network first by pairs or by search, then with all hosts together, so that every link is loaded at once.
+    """
+    chosen, nnodes = choice_of(vendor), len(hosts)
+
+    def case(model: str, config: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        common = {"model": model, "framework": "pytorch", "config": config, "repeat": 1, "nnodes": nnodes}
+        return {**common, "nproc": nproc, "hosts": list(hosts), "overrides": dict(overrides)}
+
+    if rung == SINGLE:
+        return [{"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}]
+    if rung == NETWORK:
+        config = "config_pairs" if nnodes <= ALL_PAIRS else "config_adaptive"
+        together = {"pattern": "all", "sizes": chosen.sizes, "repeats": 1, "iterations": 10}
+        return [
+            {"ACCEPT_PAIRS": case("network", config, chosen.pair_overrides)},
+            {
+                f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
+                for name in ("all_reduce", "all_to_all")
+            },
+        ]
+    model, config = chosen.training
+    return [{"ACCEPT_TRAINING": case(model, config, chosen.training_overrides)}]
+
+
+def conf_text(own: str, cases: Cases, seconds: int) -> str:
+    """A test_conf.py: the user's own text, and after it the cases of a rung and the time that they may take."""
+    lines = [own.rstrip(), "", "# What follows was added by `run.py accept`.", f"CASES = {list(cases)!r}"]
+    lines += [f"{name} = {definition!r}" for name, definition in cases.items()]
+    return "\n".join([*lines, f"RUN_TIME_LIMIT = {seconds}", ""])

@@ -1,0 +1,84 @@
+"""Finds the suspects of a rung's run: hosts to drain by its findings, hosts that failed, devices behind their peers.
+
+Devices are compared with the median of all devices of the run in the same test. One is a suspect if it is behind by
+more than `limit` percent and by more than OUTLYING times what its peers scatter (1.4826 times their median absolute
+deviation, a normal law's standard deviation: Rousseeuw and Croux, JASA 88, 1993).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.records import RoundRecord
+
+OUTLYING = 5.0
+MAD = 1.4826
+FEWEST_PEERS = 4
+Suspects = dict[str, list[str]]
+
+
+def suspects_of(run: LoadedRun, limit: float) -> Suspects:
+    """Hosts with the evidence against each, in words; `limit` in percent."""
+    found: Suspects = {}
+    for entry in run.record.drain:
+        found.setdefault(entry.host, []).extend(entry.reasons)
+    for host, reason in run.record.left_out.items():
+        found.setdefault(host, []).append(reason)
+    for case, rounds in run.rounds.items():
+        for record in rounds:
+            for host, said in [*_failed(case, record), *slow_devices(record, limit)]:
+                if said not in found.setdefault(host, []):
+                    found[host].append(said)
+    return {host: said for host, said in found.items() if said}
+
+
+def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
+    first = record.first_failure
+    if record.verdict.is_failure and first is not None and first.host:
+        yield first.host, f"{case}: {record.verdict}: {record.reason[:300]}"
+
+
+def slow_devices(record: RoundRecord, limit: float) -> Iterator[tuple[str, str]]:
+    """Host and evidence of each device that is behind its peers in a test by more than `limit` percent."""
+    hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
+    for step in record.steps:
+        values = step.get("values_of_ranks")
+        if not isinstance(values, list) or not all(_is_figure(value) for value in values):
+            continue
+        for rank, behind in _behind(values, limit).items():
+            if rank in hosts:
+                test, unit, local = step.get("test"), step.get("unit"), _local(record, rank)
+                said = f"device {local}: {test} {values[rank]:.4g} {unit}, {behind:.0f} % below its peers' median"
+                yield hosts[rank], said
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
+
+
+def _behind(values: list[float], limit: float) -> dict[int, float]:
+    """By rank, percent below the median of those that are outliers."""
+    if len(values) < FEWEST_PEERS:
+        return {}
+    middle = median(values)
+    scatter = MAD * median(abs(value - middle) for value in values)
+    return {
+        rank: 100 * (1 - value / middle)
+        for rank, value in enumerate(values)
+        if middle - value > max(limit / 100 * middle, OUTLYING * scatter)
+    }
+
+
+def _local(record: RoundRecord, rank: int) -> int:
+    """The number of a rank's device on its host."""
+    return next(node.ranks.index(rank) for node in record.nodes if rank in node.ranks)
+
+
+def agreed(first: Mapping[str, list[str]], second: Mapping[str, list[str]]) -> tuple[Suspects, Suspects]:
+    """Suspects of two occasions that both name, with the evidence of both; and those that only one names."""
+    both = {
+        host: [*said, *(f"again: {each}" for each in second[host])] for host, said in first.items() if host in second
+    }
+    return both, {host: said for host, said in first.items() if host not in second}

@@ -1,0 +1,168 @@
+"""Accepts a cluster: `run.py accept` climbs the rungs, and says which hosts to take out, with proof."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from run_benchmarks.acceptance.climb import Climb, EndedError
+from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
+from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text
+from run_benchmarks.acceptance.suspects import Suspects
+from run_benchmarks.commands import draining, starting
+from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
+from run_benchmarks.console.command_line import own_command
+from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.records import DrainRecord, record_text, write_text
+from run_benchmarks.session.allocation import allocated
+from run_benchmarks.session.preparation import checked_settings, connected, prepare
+from run_benchmarks.session.run_folder import new_run_id, result_root
+from run_benchmarks.settings.host_selection import HostSelection
+from run_benchmarks.settings.settings import Settings
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
+
+BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def budget_seconds(text: str) -> float:
+    """Seconds of `90s`, `30m` or `2h`.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    match = BUDGET.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise ConfigError([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def chosen_rungs(text: str) -> list[str]:
+    """The rungs of a comma list, in their own order.
+
+    Raises:
+        ConfigError: one is unknown.
+    """
+    words = [word.strip() for word in text.split(",")]
+    unknown = [word for word in words if word not in RUNGS]
+    if unknown:
+        raise ConfigError([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
+    return [rung for rung in RUNGS if rung in words]
+
+
+class Acceptance:
+    """One acceptance: its folder, and the way in which its rungs run."""
+
+    def __init__(self, asked: Request, settings: Settings, folder: Path) -> None:
+        self._asked, self._settings, self.folder = asked, settings, folder
+        self._cluster = asked.cluster_conf or DEFAULT_CLUSTER
+        self._own = (asked.test_conf or DEFAULT_TEST).read_text(encoding="utf-8")
+        self.interrupted = False
+
+    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
+        """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
+        say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
+        settings = self._conf(name, cases, hosts, seconds)
+        code, folder = starting.started(settings)
+        self.interrupted = code == EXIT_INTERRUPTED
+        if folder is None or self.interrupted:
+            return None
+        try:
+            return load_run(folder)
+        except LoadError as error:
+            complain(str(error))
+            return None
+
+    def examine(self, hosts: Sequence[str]) -> Suspects:
+        """What the check says against each host."""
+        say(f"-- health: {len(hosts)} hosts --")
+        selection = HostSelection(hosts=",".join(hosts))
+        settings = checked_settings(self._cluster, self._asked.test_conf or DEFAULT_TEST, selection=selection)
+        planned = prepare(settings, new_run_id())
+        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+            resolved, plan = prepared.resolved, prepared.plan
+            reports = check_hosts(reached, prepared.settings, plan, resolved.vendor, prepared.runtime())
+        return {host: [report.reason] for host, report in reports.items() if report.failed}
+
+    def _conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
+        path = self.folder / f"{name}_conf.py"
+        path.write_text(conf_text(self._own, cases, seconds), encoding="utf-8")
+        return checked_settings(self._cluster, path, selection=HostSelection(hosts=",".join(hosts)))
+
+
+def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
+    """Climb the rungs, print the page's essentials and write accept.json; returns the exit code.
+
+    Raises:
+        ConfigError: the settings are wrong; nothing was run then.
+    """
+    names, seconds = chosen_rungs(rungs), budget_seconds(budget)
+    settings = asked.settings()
+    prepare(settings, new_run_id())
+    root = result_root(settings)
+    folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
+    folder.mkdir(parents=True)
+    acceptance = Acceptance(asked, settings, folder)
+    climb = Climb(
+        vendor=settings.test.VENDOR,
+        nproc=nproc,
+        hosts=list(settings.cluster.HOSTS),
+        budget_s=seconds,
+        run=acceptance.run,
+        examine=acceptance.examine,
+    )
+    began = time.time()
+    try:
+        for name in names:
+            climb.step(name)
+    except EndedError:
+        complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
+    record = _record(climb, folder.name, settings, began)
+    write_text(folder / ACCEPT_FILE, record_text(record))
+    show(record, folder)
+    if acceptance.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
+
+
+def _record(climb: Climb, name: str, settings: Settings, began: float) -> AcceptRecord:
+    drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
+    again = own_command("accept", "--hosts", ",".join([*drain, *climb.left[:3]])) if drain else ""
+    listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
+    return AcceptRecord(
+        accept_id=name,
+        ready=climb.ready,
+        vendor=settings.test.VENDOR,
+        started_ms=int(began * 1000),
+        finished_ms=int(time.time() * 1000),
+        rungs=climb.rungs,
+        hosts=climb.states(),
+        drain=drain,
+        commands=list(draining.commands(listed, name)),
+        again=again,
+    )
+
+
+def show(record: AcceptRecord, folder: Path) -> None:
+    """Print what to take out, the rungs, and the verdict."""
+    if record.drain:
+        rows = [(host, "\n".join(said)) for host, said in record.drain.items()]
+        print_table("Take out of service:", ("host", "because"), rows)
+    unsteady = [(host, said[0]) for rung in record.rungs for host, said in rung.unsteady.items()]
+    if unsteady:
+        print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
+    table = [
+        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), f"{rung.seconds:.0f} s", rung.reason)
+        for rung in record.rungs
+    ]
+    print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
+    good = sum(state == "accepted" for state in record.hosts.values())
+    say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
+    if record.again:
+        say(f"After repair: {record.again}")
+    say(f"See {folder / ACCEPT_FILE}")

@@ -1,0 +1,127 @@
+"""The order of an acceptance: gates, confirmation beside good hosts, the budget, and what ends it early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.acceptance.climb import Climb, EndedError
+from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text, stages_of
+from run_benchmarks.acceptance.suspects import Suspects
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.records import CaseRecord, DrainRecord, RunRecord, Verdict
+from tests.run_benchmarks.results.network_rounds import case
+
+HOSTS = [f"n{number}" for number in range(6)]
+
+
+class Cluster:
+    """Answers runs as a cluster with bad hosts would: by rung and occasion, who is named."""
+
+    def __init__(self, bad: dict[str, list[set[str]]], sick: Suspects | None = None) -> None:
+        self.bad, self.sick = bad, sick or {}
+        self.asked: list[tuple[str, list[str], list[str]]] = []
+        self.fails: str | None = None
+
+    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
+        self.asked.append((name, list(cases), list(hosts)))
+        rung, occasion = name.rstrip("0123456789"), int(name[-1]) - 1
+        named = self.bad.get(rung, [])
+        drained = sorted((named[occasion] if occasion < len(named) else set()) & set(hosts))
+        verdict = Verdict.FAIL if self.fails == name else Verdict.DEGRADED if drained else Verdict.PASS
+        drain = [DrainRecord(host=host, reasons=[f"{name}: slow"]) for host in drained]
+        record = RunRecord(
+            run_id="run1", verdict=verdict, exit_code=0, started_ms=0, finished_ms=1, command=[], runtime="process",
+            vendor="cpu", code_digest="", git_revision=None, versions={}, hosts=[], drain=drain,
+            cases=[self._case(verdict)],
+        )  # fmt: skip
+        return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds={})
+
+    def _case(self, verdict: Verdict) -> CaseRecord:
+        return case().model_copy(update={"verdict": verdict, "reason": "rank 0 failed" if verdict.is_failure else ""})
+
+    def climb(self, hosts: list[str] | None = None, budget: float = 3600.0) -> Climb:
+        made = Climb(
+            vendor="cpu", nproc=1, hosts=hosts or HOSTS, budget_s=budget, run=self.run, examine=lambda names: self.sick
+        )
+        for rung in RUNGS:
+            made.step(rung)
+        return made
+
+
+def test_a_healthy_cluster_is_ready_and_nobody_is_tested_twice() -> None:
+    cluster = Cluster({})
+    found = cluster.climb()
+    assert found.ready and set(found.states().values()) == {"accepted"}
+    assert [name for name, _, _ in cluster.asked] == ["single1", "network1", "network2", "whole1"]
+    assert all(hosts == HOSTS for _, _, hosts in cluster.asked)
+
+
+def test_a_host_that_a_rung_takes_out_takes_part_in_none_after_it() -> None:
+    cluster = Cluster({"single": [{"n4"}, {"n4"}]}, sick={"n0": ["disk: full"]})
+    found = cluster.climb()
+    assert found.states() == {"n0": "out", "n4": "out"} | {f"n{n}": "accepted" for n in (1, 2, 3, 5)}
+    assert not found.ready
+    by_name = {name: hosts for name, _, hosts in cluster.asked}
+    assert by_name["single1"] == ["n1", "n2", "n3", "n4", "n5"]
+    assert by_name["single2"] == ["n1", "n2", "n3", "n4"], "the suspect again, beside three good hosts"
+    assert by_name["whole1"] == ["n1", "n2", "n3", "n5"]
+
+
+def test_a_suspect_that_is_good_on_the_second_occasion_comes_and_goes() -> None:
+    cluster = Cluster({"network": [{"n2"}, set()]})
+    found = cluster.climb()
+    assert found.states()["n2"] == "comes and goes"
+    assert not found.ready and found.rungs[2].verdict == "pass"
+    assert "n2" in {name: hosts for name, _, hosts in cluster.asked}["whole1"], "it is not taken out"
+
+
+def test_the_network_is_loaded_as_a_whole_by_the_hosts_that_the_pairs_left() -> None:
+    cluster = Cluster({"network": [{"n1"}, {"n1"}]})
+    found = cluster.climb()
+    asked = [(name, cases, hosts) for name, cases, hosts in cluster.asked if name.startswith("network")]
+    assert [cases for _, cases, _ in asked] == [
+        ["ACCEPT_PAIRS"], ["ACCEPT_PAIRS"], ["ACCEPT_ALL_REDUCE", "ACCEPT_ALL_TO_ALL"],
+    ]  # fmt: skip
+    assert "n1" not in asked[2][2]
+    assert found.rungs[2].runs == ["run_network1", "run_network2", "run_network3"]
+
+
+def test_a_rung_that_fails_without_a_suspect_says_why() -> None:
+    cluster = Cluster({})
+    cluster.fails = "whole1"
+    found = cluster.climb()
+    assert (found.rungs[3].verdict, found.rungs[3].reason) == ("fail", "PAIRS: rank 0 failed")
+    assert not found.ready
+
+
+def test_too_few_hosts_and_a_spent_budget_are_told() -> None:
+    one = Cluster({}).climb(hosts=["n0"])
+    assert one.rungs[2].reason == "1 of 1 hosts are left; it needs 2"
+    assert one.states() == {"n0": "not tested"} and not one.ready
+    spent = Cluster({}).climb(budget=0.5)
+    assert {rung.reason for rung in spent.rungs} == {"the budget of 0.5 s is spent"}
+
+
+def test_an_interrupted_run_ends_the_acceptance() -> None:
+    climb = Climb(vendor="cpu", nproc=1, hosts=HOSTS, budget_s=60, run=lambda *_: None, examine=lambda names: {})
+    with pytest.raises(EndedError):
+        climb.step("single")
+    assert climb.rungs[0].verdict == "not run" and not climb.ready
+
+
+@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
+def test_the_cases_are_those_of_a_test_conf_and_the_users_own_settings_stay(vendor: str) -> None:
+    cases = stages_of("network", vendor, HOSTS, 8)[1]
+    names: dict[str, object] = {}
+    exec(conf_text('VENDOR = "x"\nCASES = ["MINE"]\nMINE = {}', cases, 60), names)
+    assert (names["VENDOR"], names["CASES"], names["RUN_TIME_LIMIT"]) == ("x", list(cases), 60)
+    assert names["ACCEPT_ALL_REDUCE"] == cases["ACCEPT_ALL_REDUCE"]
+
+
+def test_many_hosts_are_searched_and_few_are_measured_pair_by_pair() -> None:
+    few, many = (stages_of("network", "nvidia", [f"n{n}" for n in range(count)], 8)[0] for count in (16, 17))
+    assert few["ACCEPT_PAIRS"]["config"] == "config_pairs"
+    assert many["ACCEPT_PAIRS"]["config"] == "config_adaptive"

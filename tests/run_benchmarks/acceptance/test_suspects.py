@@ -1,0 +1,72 @@
+"""Who is suspected: devices behind their peers, over hundreds of hosts and many draws, and no healthy one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from run_benchmarks.acceptance.suspects import agreed, slow_devices
+from run_benchmarks.results.records import NodeRecord, RoundRecord
+from tests.run_benchmarks.results.network_rounds import a_round
+from tests.tiers import samples
+
+LIMIT, DEVICES = 7.0, 8
+TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
+
+
+def measured(hosts: int, noise: float, seed: int, bad: dict[int, tuple[str, int | None, float]]) -> RoundRecord:
+    """A round of device tests. bad: by host its test, its device (None: all), and the share of speed that is left."""
+    draw = random.Random(seed)
+    node = a_round([]).nodes[0]
+    nodes: list[NodeRecord] = []
+    for number in range(hosts):
+        ranks = list(range(number * DEVICES, (number + 1) * DEVICES))
+        nodes.append(node.model_copy(update={"host": f"n{number}", "node_rank": number, "ranks": ranks}))
+    steps = []
+    for test, (usual, unit) in TESTS.items():
+        values = [usual * (1 + noise * draw.gauss(0, 1)) for _ in range(hosts * DEVICES)]
+        for host, (of, device, share) in bad.items():
+            for local in range(DEVICES) if device is None else [device]:
+                if of == test:
+                    values[host * DEVICES + local] *= share
+        steps.append({"test": test, "unit": unit, "values_of_ranks": values})
+    return a_round(steps).model_copy(update={"nodes": nodes})
+
+
+@pytest.mark.parametrize("seed", samples(6, 100))
+def test_slow_devices_of_512_hosts_are_all_named_and_no_other(seed: int) -> None:
+    bad = {
+        3: ("matmul_bf16", 5, 0.88),
+        77: ("memory", None, 0.9),
+        300: ("host_to_device", 0, 0.5),
+        511: ("memory", 7, 0.85),
+    }
+    found = dict(slow_devices(measured(512, 0.01, seed, bad), LIMIT))
+    assert set(found) == {f"n{host}" for host in bad}
+    assert found["n300"].startswith("device 0: host_to_device ")
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.03])
+@pytest.mark.parametrize("seed", samples(4, 60))
+def test_healthy_devices_are_not_suspected_however_much_they_scatter(seed: int, noise: float) -> None:
+    assert list(slow_devices(measured(64, noise, 1000 + seed, {}), LIMIT)) == []
+
+
+def test_one_slow_device_of_a_single_host_is_named_and_too_few_devices_are_not_judged() -> None:
+    assert dict(slow_devices(measured(1, 0.005, 1, {0: ("memory", 2, 0.8)}), LIMIT)).keys() == {"n0"}
+    few = measured(1, 0.0, 1, {0: ("memory", 2, 0.1)})
+    few.steps[1]["values_of_ranks"] = few.steps[1]["values_of_ranks"][:3]
+    assert list(slow_devices(few, LIMIT)) == []
+
+
+@pytest.mark.parametrize("values", ["fast", None, [1, "x", 3, 4], [1, 2, 3, float("nan")], [True] * 8, [0] * 8])
+def test_what_a_host_makes_up_suspects_nobody(values: object) -> None:
+    record = a_round([{"test": "memory", "unit": "GB/s", "values_of_ranks": values}])
+    assert list(slow_devices(record, LIMIT)) == []
+
+
+def test_only_what_both_occasions_name_is_confirmed() -> None:
+    both, once = agreed({"n1": ["slow"], "n2": ["late"]}, {"n1": ["slow, too"], "n3": ["other"]})
+    assert both == {"n1": ["slow", "again: slow, too"]}
+    assert once == {"n2": ["late"]}

@@ -1,0 +1,51 @@
+"""`run.py report`: one page of several runs, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from protocol.problems import ConfigError
+from run_benchmarks.commands.cli import app
+from tests.run_benchmarks.report.sample import write_sample
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs of three hosts."""
+    root = tmp_path_factory.mktemp("runs")
+    first = write_sample(root, hosts=3, devices=1, seconds=30)
+    second = root / "run20261124091400"
+    shutil.copytree(first, second)
+    text = (second / "run.json").read_text()
+    (second / "run.json").write_text(text.replace(first.name, second.name).replace("node01", "node77"))
+    return [first, second]
+
+
+def test_two_runs_are_one_page_with_the_hosts_of_both_and_links_to_their_files(runs: list[Path]) -> None:
+    page = runs[0].parent / "both.html"
+    answer = CliRunner().invoke(app, ["report", *map(str, runs), "--output", str(page)])
+    assert answer.exit_code == 0 and "Written:" in answer.output, answer.output
+    text = page.read_text()
+    assert text.count("<section") == 22 and "20 cases" in text and "node77" in text
+    assert f"{runs[1].name} · LLAMA2_70B" in text
+    assert f'href="{runs[1].name}/LLAMA2_70B/round1/node00_noderank0/rank0.out.log"' in text
+
+
+def test_every_mistake_is_said_at_once_and_nothing_is_written(runs: list[Path], tmp_path: Path) -> None:
+    damaged = tmp_path / "run20261124091401"
+    shutil.copytree(runs[0], damaged)
+    (damaged / "run.json").write_text("{}")
+    answer = CliRunner().invoke(app, ["report", str(damaged), "--output", str(tmp_path / "no" / "page.html")])
+    assert isinstance(answer.exception, ConfigError)
+    assert "is no RunRecord" in str(answer.exception) and "a folder that exists" in str(answer.exception)
+
+
+def test_a_sealed_run_is_not_changed(runs: list[Path]) -> None:
+    (runs[0] / "seal.json").write_text("{}")
+    answer = CliRunner().invoke(app, ["report", str(runs[0]), "--output", str(runs[0] / "report.html")])
+    assert isinstance(answer.exception, ConfigError) and "lies in a sealed run" in str(answer.exception)
+    assert not (runs[0] / "report.html").exists()

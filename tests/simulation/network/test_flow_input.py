@@ -1,0 +1,71 @@
+"""Mistakes in the input of the flow level are named, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulation.cli import main
+from tests.simulation.network.recordings import DATA
+from tests.simulation.network.test_network_input import HEADER, ROW, refused
+
+TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
+ONE = ["--op", "AllToAll", "--size", "1M"]
+
+
+@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "3"], ["--trace", "t.json"], ["--fast-forward"]])
+def test_an_option_of_the_packet_level_is_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(["-n", str(TOPOLOGY), "--level", "flow", *ONE, *words], tmp_path, capsys)
+    assert f"{words[0]}: is for --level packet" in error
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ("0 1 0Gbps 0.0005ms 0", "line 3"),
+        ("0 1 100 0.0005ms 0", "line 3"),
+        ("0 1 100Gbps 5 0", "line 3"),
+        ("0 1 100Gbps -1ms 0", "line 3"),
+        ("0 9 100Gbps 0.0005ms 0", "two different ids from 0 to 1"),
+    ],
+)
+def test_a_link_without_capacity_or_units_is_named_with_its_line(
+    link: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = tmp_path / "network"
+    topology.write_text(f"2 2 0 0 1 A100\n\n{link}\n", encoding="utf-8")
+    assert message in refused(["-n", str(topology), "--level", "flow", *ONE], tmp_path, capsys)
+
+
+def test_a_gpu_that_another_does_not_reach_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apart = tmp_path / "apart"
+    apart.write_text("4 2 0 2 2 A100\n2 3\n0 2 100Gbps 0.0005ms 0\n1 3 100Gbps 0.0005ms 0\n", encoding="utf-8")
+    error = refused(["-n", str(apart), "--level", "flow", *ONE], tmp_path, capsys)
+    assert "does not reach GPU" in error and "apart" in error
+
+
+def test_a_workload_for_more_gpus_than_there_are_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workload = tmp_path / "w.txt"
+    workload.write_text(HEADER.replace("all_gpus: 8", "all_gpus: 64") + ROW, encoding="utf-8")
+    error = refused(["-n", str(TOPOLOGY), "--level", "flow", "-w", str(workload)], tmp_path, capsys)
+    assert "w.txt, line 1" in error and "8 GPUs" in error
+
+
+@pytest.mark.parametrize("routing", ["ecmp", "rail", "spread"])
+def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
+    routing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = DATA / "topology" / "specx32_H100_400G_psn4"
+    words = ["-n", str(topology), "--level", "flow", "--routing", routing, "-r", f"{tmp_path}/", "--json"]
+    assert main(["network", *words, "--op", "AllToAll", "--size", "32M"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert len((tmp_path / "fct.txt").read_text().splitlines()) == answer["flows"] == 32 * 31
+    assert (tmp_path / "EndToEnd.csv").read_text().count("\n") == 6
+    shares = [float(line.split(",")[-2]) for line in (tmp_path / "links.csv").read_text().splitlines()[1:]]
+    assert shares == sorted(shares, reverse=True) and 60 < shares[0] <= 100
+    # Hashes put several flows on one uplink; no other routing does, and no queue reaches a threshold.
+    assert answer["marks_expected"] is (routing == "ecmp")

@@ -1,0 +1,1 @@
+"""The execution of calls: operations, their times, and what is checked of them."""
