@@ -32,6 +32,7 @@ SETTINGS: dict[str, Any] = {
     "train_batch_size": 4,
     "max_steps": 300,
     "eval_interval_samples": 160,
+    "warmup_steps": 5,  # on a busy machine the step time may not settle
 }
 TINY: dict[str, Any] = {
     "data": "synthetic",

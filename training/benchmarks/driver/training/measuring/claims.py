@@ -160,6 +160,9 @@ class TrainingClaims:
         rate = finished.get(name)
         if rate is None:
             return
+        if finished.get("warmup_time") is None:
+            yield f"{name} is {rate!r:.40} by FINISHED, which has no warm-up and so no steady state"
+            return
         warmup, steady = _count(finished["warmup_steps"]), _count(finished["steady_steps"])
         yield from outside("steady_steps", steady, 1, self._last - self._resumed - warmup, "its last STEP_END")
         seconds = steady * self._batch / rate
