@@ -53,12 +53,16 @@ def declared(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCase:
-    """A case: its name, the JSON of its settings (secrets masked), and its size in hosts and ranks per host."""
+    """A case: its name, the JSON of its settings (secrets masked), and its size in hosts and ranks per host.
+
+    `baseline`: for its report, the values of the baseline that it was compared with, by what Change names.
+    """
 
     name: str
     config: Mapping[str, Any]
     nnodes: int
     nproc: int
+    baseline: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def masked(cls, name: str, config: Mapping[str, Any], *, nnodes: int, nproc: int) -> MeasuredCase:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from protocol.default_outcome import DefaultOutcome, is_measured
@@ -22,6 +23,7 @@ from protocol.outcome import (
     declared,
 )
 from protocol.problems import in_brief
+from run_benchmarks.results.comparison import BaselineRow
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
 MAX_FINDINGS = 1000
@@ -178,10 +180,11 @@ def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
         return (Paragraph(text=f"{case.name} round {record.round}: {failure(error)}"),)
 
 
-def report_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
+def report_blocks(case: CaseLike, record: RoundLike, baseline: Sequence[BaselineRow] = ()) -> Sequence[Block]:
     """The round's section of the report; a sentence where its measurements cannot be analysed."""
+    measured = replace(measured_case(case), baseline={row.what: row.baseline for row in baseline})
     try:
-        return tuple(outcome_of(case).report(measured_case(case), measured_round(record)))
+        return tuple(outcome_of(case).report(measured, measured_round(record)))
     except Exception as error:  # noqa: BLE001 - the data of one round must not cost the report of all
         return (Paragraph(text=failure(error)),)
 

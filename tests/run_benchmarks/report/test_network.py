@@ -3,7 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from protocol.baseline_file import Baseline
 from run_benchmarks.report.html import write_report
+from run_benchmarks.results.standards import against_baseline, case_baseline
 from tests.pages import charts_of
 from tests.run_benchmarks.report.test_html import Page
 from tests.run_benchmarks.results.network_rounds import a_round, case
@@ -39,3 +43,29 @@ def test_a_sweep_is_drawn_and_its_answer_is_text(tmp_path: Path) -> None:
     assert "<b>fine</b>" in text
     chart, *_ = charts_of(page.file.read_text())
     assert chart["panels"][0]["series"][0]["y"] == [1, 2, 3, 4]
+
+
+def test_the_strip_below_a_sweep_is_of_the_baseline_where_the_case_has_one_else_of_the_link(tmp_path: Path) -> None:
+    def swept(longer: float) -> list[dict[str, Any]]:
+        times = {1 << 20: 100.0 * longer, 1 << 21: 180.0 * longer, 1 << 22: 350.0 * longer}
+        same = {"collective": "all_reduce", "group": "all"}
+        return [
+            same | {"size_bytes": size, "time_us": {"p50": time}, "busbw_GBps": size / time / 1e3}
+            for size, time in times.items()
+        ]
+
+    plain = case(expected_link="ethernet-100g")
+    known = case_baseline("run0", plain, [a_round(swept(1.0))])
+    held = against_baseline(
+        plain, [a_round(swept(1.25))], Path("good.json"), Baseline(saved_ms=1, cases=(known,)), 10.0
+    )
+    assert len(held.rows) == 3
+    axes = []
+    for each in (plain, plain.model_copy(update={"baseline": held})):
+        run = run_record({}).model_copy(update={"cases": [each]})
+        page = write_report(tmp_path, run, [a_round(swept(1.25))]).read_text(encoding="utf-8")
+        (chart,) = (chart for chart in charts_of(page) if chart["title"] == "Bus bandwidth over message size")
+        axes.append(chart["panels"][1]["y"]["name"])
+    assert axes == ["% of the link limit", "% of baseline"]
+    assert chart["panels"][1]["series"][0]["y"] == [80, 80, 80], "a quarter more time is a fifth less bandwidth"
+    assert chart["panels"][0]["series"][1]["y"] == [pytest.approx(step["busbw_GBps"], rel=1e-4) for step in swept(1.0)]

@@ -38,6 +38,7 @@ from training.benchmarks.network.reporting.view import (
     nccl_table,
     network_view,
     sizes_table,
+    sweep_chart,
 )
 from training.benchmarks.network.slow_parts.findings import findings_of
 from training.benchmarks.network.slow_parts.part_findings import missed_link, part_finding
@@ -149,8 +150,8 @@ class NetworkOutcome(DefaultOutcome):
         if view is None:
             return ()
         blocks: list[Block] = [Paragraph(text=sentence) for sentence in view.sentences]
-        if view.plot is not None:
-            blocks.append(Picture(chart=view.plot))
+        if (chart := sweep_chart(case, measured)) is not None:
+            blocks.append(Picture(chart=chart))
         if view.matrix:
             blocks.append(Picture(chart=matrix_chart(view)))
             blocks += [matrix_table(view)] if len(view.hosts) <= MATRIX_HOSTS else []

@@ -12,6 +12,7 @@ from common.charts.sweep import sweep
 from protocol.outcome import MeasuredCase, MeasuredRound, Table, TableCell
 from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.reporting import table
+from training.benchmarks.network.reporting.references import named_references, what_of
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan, shown_with
 from training.benchmarks.network.slow_parts.blame import ONE_WAY
 from training.benchmarks.network.slow_parts.figures import LATE_PERCENT
@@ -34,13 +35,12 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis, a sweep's chart."""
+    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis."""
 
     sentences: tuple[str, ...]
     analysis: Analysis | None
     hosts: tuple[str, ...]
     matrix: tuple[tuple[MatrixCell | None, ...], ...]
-    plot: Curves | None
 
 
 # Views that are kept: sentences, console and report need that of each round.
@@ -78,7 +78,6 @@ def _view(case: MeasuredCase, measured: MeasuredRound) -> NetworkView:
         analysis=found,
         hosts=found.hosts if found else (),
         matrix=_matrix(found) if found is not None and is_matrix else (),
-        plot=_plot(measured.steps, case.config),
     )
 
 
@@ -197,11 +196,28 @@ def _matrix(found: Analysis) -> tuple[tuple[MatrixCell | None, ...], ...]:
     return tuple(tuple(cell(first, second) for second in found.hosts) for first in found.hosts)
 
 
-def _plot(steps: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> Curves | None:
-    """busbw over message size where all ranks swept two sizes or more, and what was advertised; None otherwise."""
-    points = [point for step in steps if (point := _point(step)) is not None]
-    advertised = advertised_gbps(config.get("expected_link"), config.get("expected_links", 1))
-    return sweep("Bus bandwidth over message size", {"busbw": points}, advertised=advertised)
+def sweep_chart(case: MeasuredCase, measured: MeasuredRound) -> Curves | None:
+    """busbw over message size where all ranks swept two sizes or more, what was advertised, the baseline's."""
+    points = {id(step): point for step in measured.steps if (point := _point(step)) is not None}
+    swept = [step for step in measured.steps if id(step) in points]
+    return sweep(
+        "Bus bandwidth over message size",
+        {"busbw": [*points.values()]},
+        advertised=advertised_gbps(case.config.get("expected_link"), case.config.get("expected_links", 1)),
+        reference=_of_the_baseline(swept, measured.hosts, case.baseline),
+    )
+
+
+def _of_the_baseline(
+    swept: Sequence[Mapping[str, Any]], hosts: Mapping[int, str], times: Mapping[str, float]
+) -> dict[int, float]:
+    """busbw in GB/s by size that the baseline's `times`, in microseconds, make: it falls as the time grows."""
+    found: dict[int, float] = {}
+    for each in named_references([(swept, hosts)]).values():
+        size, busbw, then = each.details["size_bytes"], each.details["busbw_GBps"], times.get(what_of(each))
+        if isinstance(size, int) and isinstance(busbw, float) and then:
+            found.setdefault(size, busbw * each.value / then)
+    return found
 
 
 def _point(step: Mapping[str, Any]) -> tuple[int, float] | None:

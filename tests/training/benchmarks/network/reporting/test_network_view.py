@@ -8,7 +8,7 @@ from protocol.outcome import MeasuredCase, MeasuredRound
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 from training.benchmarks.network.reporting import view
-from training.benchmarks.network.reporting.view import NetworkView, network_view
+from training.benchmarks.network.reporting.view import NetworkView, network_view, sweep_chart
 from training.benchmarks.network.slow_parts.readings import scan_of
 
 CASE = MeasuredCase(name="PAIRS", config={"slow_percent": 15.0}, nnodes=4, nproc=2)
@@ -51,10 +51,11 @@ def test_a_plain_sweep_has_a_plot_and_its_answer() -> None:
     sweep = [{"size_bytes": 8 << step, "busbw_GBps": 1.0 * step} for step in range(5)]
     shown = view_of(sweep, answer="it is <fine>")
     assert shown.analysis is None and shown.sentences == ("it is <fine>",)
-    assert shown.plot is not None
-    (line,) = shown.plot.panels[0].series
+    chart = sweep_chart(CASE, a_round(sweep))
+    assert chart is not None
+    (line,) = chart.panels[0].series
     assert (line.x, line.y) == ([16, 32, 64, 128], [1.0, 2.0, 3.0, 4.0])
-    assert view_of(sweep[:2]).plot is None
+    assert sweep_chart(CASE, a_round(sweep[:2])) is None
 
 
 def test_what_is_no_network_round_has_no_view() -> None:
@@ -73,7 +74,7 @@ def test_what_is_no_network_round_has_no_view() -> None:
 )
 def test_nonsense_from_a_host_shows_nothing_and_breaks_nothing(step: dict[str, Any]) -> None:
     shown = view_of([step])
-    assert shown.analysis is None and shown.plot is None
+    assert shown.analysis is None and sweep_chart(CASE, a_round([step])) is None
 
 
 def test_sentences_console_and_report_make_the_view_once(monkeypatch: pytest.MonkeyPatch) -> None:
