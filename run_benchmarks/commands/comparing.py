@@ -8,25 +8,27 @@ from typing import Annotated
 
 import typer
 
-from protocol.baseline_file import load
+from protocol.baseline_file import BaselineError, load
 from protocol.problems import ABSENT, Problem
 from run_benchmarks.commands.options import DEFAULT_TEST, TestConfOption, asked_for
-from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.commands.run_reference import find_baseline, find_run, history_beside
+from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, MetricResult, compare
 from run_benchmarks.compare.rules import Rules, read_rules
-from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.console import print_table, say
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.loading import LoadError, load_run
 from run_benchmarks.results.summary import show
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 
-HISTORY_RUNS = 50
 COLUMNS = ("case", "metric", "verdict", "A", "B", "better by, %", "a change found, %", "remark")
 FirstArgument = Annotated[str, typer.Argument(metavar="A", help="a run, or several separated by commas")]
 SecondArgument = Annotated[str | None, typer.Argument(metavar="B", help="what is compared with A, likewise")]
 BaselineOption = Annotated[
-    Path | None,
-    typer.Option("--baseline", metavar="F", help="compare A with the runs that this baseline was saved of"),
+    str | None,
+    typer.Option(
+        "--baseline", metavar="F", help="compare A with the runs that this baseline was saved of: a file, or its name"
+    ),
 ]
 RulesOption = Annotated[
     Path | None, typer.Option("--rules", metavar="F", help="what is the same and what fails, in TOML", dir_okay=False)
@@ -54,7 +56,7 @@ def compare_runs(
         sides = [[load_run(folder) for folder in side] for side in (earlier, later)]
     except LoadError as error:
         raise ConfigError([Problem("compare", "RUN", ABSENT, str(error))]) from error
-    results = compare(sides[0], sides[1], _history([*earlier, *later]), kept)
+    results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*earlier, *later]), kept)
     _show(results)
     raise typer.Exit(EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS)
 
@@ -63,24 +65,13 @@ def _folders(words: str, test_conf: Path | None) -> list[Path]:
     return [find_run(word, test_conf, DEFAULT_TEST) for word in dict.fromkeys(words.split(",")) if word]
 
 
-def _of_baseline(file: Path, test_conf: Path | None) -> list[Path]:
+def _of_baseline(word: str, test_conf: Path | None) -> list[Path]:
     """The folders of the runs that a baseline was saved of: its medians have no spread to test with."""
-    runs = dict.fromkeys(each.run for each in load(file).cases)
+    try:
+        runs = dict.fromkeys(each.run for each in load(find_baseline(word, test_conf, DEFAULT_TEST)).cases)
+    except BaselineError as error:
+        raise ConfigError([Problem("compare", "--baseline", word, str(error))]) from error
     return [find_run(run, test_conf, DEFAULT_TEST) for run in runs]
-
-
-def _history(compared: Sequence[Path]) -> list[LoadedRun]:
-    """The latest runs beside those compared; one that is damaged is named and left out."""
-    beside = {folder for root in {each.parent for each in compared} for folder in root.glob("run*/run.json")}
-    found = []
-    for file in sorted(beside, reverse=True)[: HISTORY_RUNS + len(compared)]:
-        if file.parent.resolve() in compared:
-            continue
-        try:
-            found.append(load_run(file.parent))
-        except LoadError as error:
-            complain(f"left out of the history: {error}")
-    return found
 
 
 def _show(results: Sequence[CaseResult]) -> None:

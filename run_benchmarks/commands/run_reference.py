@@ -10,7 +10,7 @@ from protocol.config_file import read_config_file
 from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
-from run_benchmarks.history.recording import default_url
+from run_benchmarks.history.recording import default_url, url_of
 from run_benchmarks.session.preparation import checked_settings
 from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
@@ -53,6 +53,23 @@ def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path 
     return next((root / word for root in _roots(test_conf, default_test) if (root / word).is_dir()), None)
 
 
+def find_baseline(word: str, test_conf: Path | None, default_test: Path) -> Path:
+    """The file of a baseline: its path, or its name, with or without .json, in a folder in which runs are searched.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    roots = _roots(test_conf, default_test)
+    places = [Path(word).expanduser()]
+    if os.sep not in word:
+        places += [root / name for root in roots for name in (word, f"{word}.json")]
+    if (found := next((place for place in places if place.is_file()), None)) is not None:
+        return found
+    there = {path.name.removesuffix(".json") for root in roots for path in root.glob("*.json")}
+    allowed = f"expected a baseline's file, or its name in {' or '.join(map(str, roots))}"
+    raise ConfigError([Problem("compare", "--baseline", word, f"{allowed}; {nearest(word, there)}")])
+
+
 def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
     """Folders with runs, in search order; the default file may be invalid, since the run need not belong to it."""
     found = []
@@ -87,6 +104,16 @@ def history_of(test_conf: Path) -> tuple[Path, str]:
     if url == "off":
         raise ConfigError([Problem(str(test_conf), "HISTORY", url, "keeps no history: expected none or a database")])
     return root, url if isinstance(url, str) else default_url(root)
+
+
+def history_beside(folder: Path, test_conf: Path | None) -> str:
+    """The history that the run in `folder` belongs to, as an SQLAlchemy URL; "" if test_conf.py keeps none.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    url = None if test_conf is None else read_config_file(test_conf).get("HISTORY")
+    return url_of(url if isinstance(url, str) else None, folder.parent)
 
 
 def typical_seconds(folder: Path, test_conf: Path | None, cases: Sequence[str]) -> dict[str, float]:

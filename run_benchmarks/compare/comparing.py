@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
@@ -50,6 +50,10 @@ class CaseOfRun:
         return provenance(self.run, self.case)
 
 
+Groups = Mapping[str, Sequence[Sequence[float]]]  # by metric its means in runs of before, in groups made alike
+Before = Callable[[CaseOfRun], Groups]
+
+
 @dataclass(frozen=True, kw_only=True)
 class MetricResult:
     """A metric of B against A. `percent` and `half_width` are of A's mean; positive is better, whatever the direction.
@@ -80,14 +84,23 @@ class CaseResult:
     fails: bool = False
 
 
-def compare(
-    first: Sequence[LoadedRun], second: Sequence[LoadedRun], history: Sequence[LoadedRun], rules: Rules
-) -> list[CaseResult]:
-    """Each case of either set. `history`: other runs, whose spread is that between runs."""
+def compare(first: Sequence[LoadedRun], second: Sequence[LoadedRun], before: Before, rules: Rules) -> list[CaseResult]:
+    """Each case of either set. `before`: what other runs measured, whose spread is that between runs."""
     names = dict.fromkeys(case.name for run in (*first, *second) for case in run.record.cases)
-    return [
-        _case(name, list(_of(name, first)), list(_of(name, second)), list(_of(name, history)), rules) for name in names
-    ]
+    return [_case(name, list(_of(name, first)), list(_of(name, second)), before, rules) for name in names]
+
+
+def of_folders(history: Sequence[LoadedRun]) -> Before:
+    """What these runs measured of a case, those with its device and conditions."""
+
+    def groups(case: CaseOfRun) -> Groups:
+        alike = _alike(list(_of(case.case.name, history)), case.described())
+        return {
+            metric.name: [[fmean(values) for each in group if (values := each.values(metric.name))] for group in alike]
+            for metric in metrics_of(case.case)
+        }
+
+    return groups
 
 
 def _of(name: str, runs: Sequence[LoadedRun]) -> Iterator[CaseOfRun]:
@@ -97,16 +110,14 @@ def _of(name: str, runs: Sequence[LoadedRun]) -> Iterator[CaseOfRun]:
         )
 
 
-def _case(
-    name: str, first: list[CaseOfRun], second: list[CaseOfRun], history: list[CaseOfRun], rules: Rules
-) -> CaseResult:
+def _case(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Before, rules: Rules) -> CaseResult:
     percent, fail_on = rules.of(name)
     if reason := _not_comparable(first, second):
         word: Word = "not comparable"
         return CaseResult(case=name, word=word, reason=reason, fails=word in fail_on)
-    alike = _alike(history, first[0].described())
+    groups = before(first[0])
     declared = [metric for metric in metrics_of(second[0].case) if metric.is_key or metric.is_reference]
-    found = {metric.name: _compared(metric, first, second, alike) for metric in declared}
+    found = {metric.name: _compared(metric, first, second, groups.get(metric.name, ())) for metric in declared}
     adjusted = holm(
         {
             m.name: each.difference.p_value
@@ -167,15 +178,14 @@ class _Compared:
 
 
 def _compared(
-    metric: Metric, first: list[CaseOfRun], second: list[CaseOfRun], alike: list[list[CaseOfRun]]
+    metric: Metric, first: list[CaseOfRun], second: list[CaseOfRun], before: Sequence[Sequence[float]]
 ) -> _Compared | None:
     """The metric of both sides; None where one has no value of it."""
     sides = [[values for each in side if (values := each.values(metric.name))] for side in (first, second)]
     if not all(sides):
         return None
     means = [[fmean(values) for values in side] for side in sides]
-    groups = [[fmean(values) for each in group if (values := each.values(metric.name))] for group in alike]
-    found = between_runs(means[0], means[1], spread_of(groups))
+    found = between_runs(means[0], means[1], spread_of(before))
     units: Literal["runs", "rounds", "batches of steps"] = "runs"
     if found is None:
         units = "rounds"

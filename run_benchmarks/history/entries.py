@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from protocol.baseline_file import CaseBaseline
 from protocol.default_outcome import by_name
 from protocol.outcome import Better, Metric
 from run_benchmarks.results.loading import LoadedRun
@@ -48,15 +49,20 @@ def host_rows(run: LoadedRun) -> list[Row]:
     return [{"host": host.name, "state": host.state, "reason": host.state_reason} for host in run.record.hosts]
 
 
+def kind_of(described: CaseBaseline) -> str:
+    """A name for what has to be the same for two runs of a case to be one series."""
+    same = [described.model, described.framework, described.device, described.conditions]
+    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
+
+
 def case_entries(run: LoadedRun) -> Iterator[CaseEntry]:
     """The rows of each case; one that measured nothing has a verdict alone."""
     for case in run.record.cases:
         rounds = run.passed(case)
         described = case_baseline(run.record.run_id, case, rounds)
-        same = [described.model, described.framework, described.device, described.conditions]
         row = {
             "name": case.name,
-            "kind": hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest(),
+            "kind": kind_of(described),
             "device": described.device,
             "verdict": case.verdict.value,
             "seconds": sum(each.finished_ms - each.started_ms for each in run.rounds[case.name]) / 1000,

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from run_benchmarks.console.command_line import ROOT, own_command
@@ -24,6 +24,11 @@ FILE = "history.sqlite"
 def default_url(root: Path) -> str:
     """The history beside the runs of a result folder."""
     return f"sqlite:///{root.absolute() / FILE}"
+
+
+def url_of(history: str | None, root: Path) -> str:
+    """The history that a setting HISTORY names for the runs of a result folder; "" if it is off."""
+    return "" if history == "off" else history or default_url(root)
 
 
 def fallback_url() -> str:
@@ -49,9 +54,14 @@ def record(folder: Path, owner: str, url: str, seconds: float = TIME_LIMIT_S) ->
 
 def _in_a_child(folder: Path, owner: str, url: str, seconds: float) -> str:
     """As `record`, without a second place."""
-    asked = json.dumps({"folder": str(folder.absolute()), "owner": owner, "url": url})  # a URL may hold a password
+    done, said = ask_a_child(__name__, {"folder": str(folder.absolute()), "owner": owner, "url": url}, seconds)
+    return "" if done else said
+
+
+def ask_a_child(module: str, asked: Mapping[str, object], seconds: float) -> tuple[bool, str]:
+    """Whether a process of this module did what it was asked on stdin, and the last line that it printed."""
     child = subprocess.Popen(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-m", module],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -60,13 +70,11 @@ def _in_a_child(folder: Path, owner: str, url: str, seconds: float) -> str:
         start_new_session=True,  # a Ctrl-C at the end of the run leaves it alone
     )
     try:
-        said, _ = child.communicate(asked, timeout=seconds)
+        said, _ = child.communicate(json.dumps(asked), timeout=seconds)  # no argument: a URL may hold a password
     except subprocess.TimeoutExpired:
         child.kill()  # and no wait: a process in a system call that hangs does not end
-        return f"its database did not answer within {seconds:g} s"
-    if child.returncode == 0:
-        return ""
-    return (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+        return False, f"its database did not answer within {seconds:g} s"
+    return child.returncode == 0, (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
 
 
 def rebuild(root: Path, owner: str, url: str) -> Iterator[tuple[str, str]]:

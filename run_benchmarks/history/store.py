@@ -165,6 +165,33 @@ def _is_key(row: object) -> bool:
     return bool(getattr(row, "is_key", False))
 
 
+def means_of_runs(database: Database, case: str, kind: str, left_out: Sequence[str]) -> dict[str, list[list[float]]]:
+    """By metric its means in the latest MOST_RUNS runs of a case of this kind, grouped by their provenance.
+
+    `left_out`: names of runs that do not count.
+
+    Raises:
+        HistoryError: the history cannot be read.
+    """
+    latest = (
+        select(CASES.c.id)
+        .join(RUNS, CASES.c.run_id == RUNS.c.id)
+        .where(CASES.c.name == case, CASES.c.kind == kind, RUNS.c.run_id.not_in(left_out))
+        .order_by(RUNS.c.started_ms.desc())
+        .limit(MOST_RUNS)
+    )
+    with database.reading() as connection:
+        rows = connection.execute(
+            select(METRICS.c.name, METRICS.c.value, CASES.c.provenance)
+            .join(CASES, METRICS.c.case_id == CASES.c.id)
+            .where(CASES.c.id.in_(latest))
+        ).all()
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        found.setdefault(row.name, {}).setdefault(row.provenance, []).append(row.value)
+    return {name: list(groups.values()) for name, groups in found.items()}
+
+
 def seconds_of_a_round(database: Database, cases: Sequence[str]) -> dict[str, float]:
     """The median seconds of a round of each case over its latest TYPICAL_RUNS runs; without those that never passed.
 

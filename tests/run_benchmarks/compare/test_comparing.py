@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
+from protocol.baseline_file import save
 from run_benchmarks.commands.cli import app
-from run_benchmarks.compare.comparing import CaseResult, compare
+from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
 from run_benchmarks.compare.rules import Rules, read_rules
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.history.recording import FILE, default_url, rebuild
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.standards import case_baseline
 from tests.run_benchmarks.results.recorded_runs import OTHERS, a_run, on_disk
 from tests.tiers import most, samples
 
@@ -36,7 +41,7 @@ class Cluster:
 
 
 def the_case(first: LoadedRun, second: LoadedRun, history: Sequence[LoadedRun] = ()) -> CaseResult:
-    (result,) = compare([first], [second], history, Rules())
+    (result,) = compare([first], [second], of_folders(history), Rules())
     return result
 
 
@@ -145,7 +150,7 @@ def test_every_word_follows_from_what_was_measured() -> None:
     lower = compare(
         [a_run("runA", [1.0] * 3, [[1, t] for t in (2.0, 2.01, 1.99)])],
         [a_run("runB", [1.0] * 3, [[1, t] for t in (1.0, 1.01, 0.99)])],
-        [],
+        of_folders([]),
         Rules(),
     )[0]
     (times,) = (each for each in lower.metrics if each.metric.name == "step_time_p50")
@@ -187,6 +192,48 @@ def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path
     rules.write_text('[cases."PAIR*"]\nfail_on = []\n')
     assert CliRunner().invoke(app, ["compare", str(first), str(worse), "--rules", str(rules)]).exit_code == 0
     assert CliRunner().invoke(app, ["compare", str(first), str(same)]).exit_code == 0
+
+
+def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gone(tmp_path: Path) -> None:
+    def compared(before: Sequence[float]) -> tuple[str, Path]:
+        root = tmp_path / str(len(before))
+        folders = [on_disk(root, a_run(f"run2026110100000{at}", [value] * 3)) for at, value in enumerate(before)]
+        pair = [on_disk(root, a_run(f"run2026110200000{at}", [value] * 3)) for at, value in enumerate((100, 101.5))]
+        assert [problem for _, problem in rebuild(root, "0" * 8, default_url(root))] == [""] * (len(before) + 2)
+        for folder in folders:
+            shutil.rmtree(folder)
+        return CliRunner().invoke(app, ["compare", *map(str, pair)]).output, root
+
+    said, root = compared((90.0, 100.0, 110.0))
+    assert "PAIRS: cannot tell" in said and "is not known" not in said, "runs differ by more than that"
+    said, _ = compared((90.0,))
+    assert "PAIRS: better" in said and "is not known" in said, "the runs that are compared are none of before"
+    pair = [str(folder) for folder in sorted(root.glob("run*"))]
+    (root / FILE).write_text("no database")
+    said = CliRunner().invoke(app, ["compare", *pair]).output
+    assert "PAIRS: better" in said and "that of the run folders alone" in " ".join(said.split())
+    (root / FILE).unlink()
+    said = CliRunner().invoke(app, ["compare", *pair]).output
+    assert "PAIRS: better" in said and "alone" not in said and not (root / FILE).exists(), "it makes none"
+
+
+def test_a_baseline_is_a_file_or_its_name_in_the_results_folder(tmp_path: Path) -> None:
+    root, file = tmp_path / "result", tmp_path / "test_conf.py"
+    file.write_text(f"FLAGPERF_LOG_PATH_HOST = {str(root)!r}\n")
+    good, now = a_run("run20261101000000", [100.0, 100.1, 99.9]), a_run("run20261102000000", [90.0, 90.1, 89.9])
+    on_disk(root, good), on_disk(root, now)
+    (case,) = good.record.cases
+    save([case_baseline(good.record.run_id, case, good.rounds["PAIRS"])], root / "good.json")
+    (root / "bad.json").write_text("{}")
+
+    def call(word: str) -> Result:
+        return CliRunner().invoke(app, ["--test-conf", str(file), "compare", now.record.run_id, "--baseline", word])
+
+    for word in ("good", "good.json", str(root / "good.json")):
+        assert call(word).exit_code == 1 and "PAIRS: worse" in call(word).output, word
+    for word, expected in (("god", "did you mean 'good'"), ("bad", "is no baseline")):
+        failed = call(word).exception
+        assert isinstance(failed, ConfigError) and expected in str(failed), word
 
 
 def test_every_mistake_of_the_rules_is_named_at_once(tmp_path: Path) -> None:
