@@ -9,7 +9,7 @@ import typer
 
 from protocol.problems import Problem
 from run_benchmarks.commands.options import DEFAULT_TEST, TestConfOption, asked_for
-from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.commands.run_reference import find_run, history_beside
 from run_benchmarks.console.console import say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.report.html import write_page
@@ -40,5 +40,5 @@ def report(context: typer.Context, runs: RunsArgument, output: OutputOption, tes
         problems.append(Problem("report", "--output", str(output), "lies in a sealed run; expected a file outside"))
     if problems:
         raise ConfigError(problems)
-    write_page(found, place)
+    write_page(found, place, history_beside(folders[0], conf))
     say(f"Written: {place}")

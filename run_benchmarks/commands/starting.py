@@ -24,8 +24,8 @@ from run_benchmarks.console.console import (
     stop_logging,
 )
 from run_benchmarks.errors import InterruptedRunError
-from run_benchmarks.history.recording import default_url
 from run_benchmarks.history.recording import record as record_run
+from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
@@ -261,8 +261,8 @@ def _control(
 
 def _keep(folder: Path, settings: Settings) -> None:
     """Put the run into the history; a problem with it is told and changes nothing."""
-    url = settings.test.HISTORY
-    if url != "off" and (problem := record_run(folder, owner_of(folder.parent), url or default_url(folder.parent))):
+    url = url_of(settings.test.HISTORY, folder.parent)
+    if url and (problem := record_run(folder, owner_of(folder.parent), url)):
         LOG.warning("%s", problem)
 
 

@@ -21,6 +21,8 @@ from common.charts.page import document, figure
 from common.printable import printable
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
+from run_benchmarks.console.language import Words
+from run_benchmarks.history.recent import drawn
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
 from run_benchmarks.report.host_charts import monitors_chart
@@ -38,37 +40,56 @@ MOST_NODES = 32  # of a round, in a table; the others are in the charts and in r
 UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
 
 
-def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord]) -> Path:
-    """Write the page of a run into its folder and return its path."""
+def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord], history: str = "") -> Path:
+    """Write the page of a run into its folder and return its path; `history` as for write_page."""
     by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
     path = result_dir / "report.html"
-    write_page([LoadedRun(folder=result_dir, record=run, rounds=by_case)], path)
+    write_page([LoadedRun(folder=result_dir, record=run, rounds=by_case)], path, history)
     return path
 
 
-def write_page(runs: Sequence[LoadedRun], path: Path) -> None:
+def write_page(runs: Sequence[LoadedRun], path: Path, history: str = "", words: Words | None = None) -> None:
     """Write one page of these runs, whose links lead to their folders.
+
+    `history`: the database of earlier runs as an SQLAlchemy URL, "" for none; a page without it is written, too.
 
     Raises:
         OSError: the file cannot be written.
     """
+    words = words or Words()
+    histories = _histories(runs, history, words)
     try:
-        page = _page(runs, path.parent)
+        page = _page(runs, path.parent, histories, words)
         page.encode("utf-8")
     except Exception as error:  # noqa: BLE001 - a page without what hosts sent is better than none
         LOG.warning(
             "The report is without the measurements, which cannot be shown: %s: %s", type(error).__name__, error
         )
-        page = _page([_bare(run) for run in runs], path.parent, with_curves=False)
+        page = _page([_bare(run) for run in runs], path.parent, histories, words, with_curves=False)
     write_text(path, page)
 
 
-def _page(runs: Sequence[LoadedRun], folder: Path, *, with_curves: bool = True) -> str:
+def _histories(runs: Sequence[LoadedRun], url: str, words: Words) -> Mapping[str, str]:
+    """The element of each case that has a history."""
+    if not url:
+        return {}
+    names = dict.fromkeys(case.name for run in runs for case in run.record.cases)
+    found, problem = drawn(runs[0].folder.parent, url, [*names], words.language)
+    if problem:
+        LOG.warning("The report is without the history: %s", problem)
+    return found
+
+
+def _page(
+    runs: Sequence[LoadedRun], folder: Path, histories: Mapping[str, str], words: Words, *, with_curves: bool = True
+) -> str:
     view = overview(runs)
-    body = _template().render(view=view, pages=_Pages(view, folder, with_curves), runs=runs)
+    body = _template().render(
+        view=view, pages=_Pages(view, folder, with_curves), runs=runs, histories=histories, words=words
+    )
     title = " ".join(run.record.run_id for run in runs[:3])
     style = (Path(__file__).parent / STYLE).read_text(encoding="utf-8")
-    return document(f"ClusterDyno {title}", body, style=style)
+    return document(f"ClusterDyno {title}", body, lang=words.language, style=style)
 
 
 class _Pages:
@@ -151,6 +172,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "element": Markup,
         "drawn": _drawn,
         "show": show,
         "show_spread": show_spread,

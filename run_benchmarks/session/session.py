@@ -10,6 +10,7 @@ from pathlib import Path
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
+from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.outages import Patience, across_outages
@@ -287,7 +288,8 @@ class Session:
         for case in record.cases:
             log_standards(case)
         write_record(self._result_dir / "run.json", record)
-        write_report(self._result_dir, record, [r for rounds in self._state.rounds.values() for r in rounds])
+        history = url_of(self._prepared.settings.test.HISTORY, self._result_dir.parent)
+        write_report(self._result_dir, record, [r for rounds in self._state.rounds.values() for r in rounds], history)
 
     def exit_code(self, record: RunRecord) -> int:
         """The exit code of the command: the run's, or EXIT_FAIL if its baseline was not saved."""
