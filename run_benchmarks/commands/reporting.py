@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from protocol.problems import Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, TestConfOption, asked_for
+from run_benchmarks.commands.options import DEFAULT_TEST, LanguageOption, TestConfOption, asked_for
 from run_benchmarks.commands.run_reference import find_run, history_beside
 from run_benchmarks.console.console import say
+from run_benchmarks.console.language import Words
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.report.html import write_page
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
@@ -22,7 +23,13 @@ RunsArgument = Annotated[
 OutputOption = Annotated[Path, typer.Option("--output", metavar="F", help="the page, outside of the runs' folders")]
 
 
-def report(context: typer.Context, runs: RunsArgument, output: OutputOption, test_conf: TestConfOption = None) -> None:
+def report(
+    context: typer.Context,
+    runs: RunsArgument,
+    output: OutputOption,
+    test_conf: TestConfOption = None,
+    lang: LanguageOption = "en",
+) -> None:
     """Write a page of a run, or of several together, as report.html is one; no log is read."""
     conf = asked_for(context, None, test_conf).test_conf
     folders = [find_run(word, conf, DEFAULT_TEST) for word in dict.fromkeys(runs)]
@@ -40,5 +47,5 @@ def report(context: typer.Context, runs: RunsArgument, output: OutputOption, tes
         problems.append(Problem("report", "--output", str(output), "lies in a sealed run; expected a file outside"))
     if problems:
         raise ConfigError(problems)
-    write_page(found, place, history_beside(folders[0], conf))
+    write_page(found, place, history_beside(folders[0], conf), Words(lang))
     say(f"Written: {place}")

@@ -32,3 +32,6 @@ class Words:
 def catalogue() -> Mapping[str, str]:
     """Chinese by English text."""
     return tomllib.loads(CATALOGUE.read_text(encoding="utf-8"))
+
+
+ENGLISH = Words()

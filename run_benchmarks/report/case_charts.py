@@ -9,6 +9,7 @@ from typing import Any
 from common.charts.chart import Area, Axis, Bar, Bars, Chart, Curves, Line, Panel, Series, thinned
 from common.units import parse_sizes
 from protocol.default_outcome import is_measured
+from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.records import CaseRecord, RoundRecord
 from run_benchmarks.results.step_curves import STEPS_UNIT, StepCurves
 
@@ -16,25 +17,27 @@ MOST_ROWS = 40
 AT_SIZE = re.compile(r"(?P<what>.+) at (?P<size>[0-9.]+[KMGT]?)$")
 
 
-def round_charts(case: CaseRecord, record: RoundRecord, steps: StepCurves | None) -> Iterator[Chart]:
+def round_charts(record: RoundRecord, steps: StepCurves | None, words: Words = ENGLISH) -> Iterator[Chart]:
     """The charts that every benchmark's round may have; each only where it was measured."""
     host_of = {rank: node.host for node in record.nodes for rank in node.ranks}
-    yield from _by_step(case, record, steps, host_of)
+    yield from _by_step(record, steps, host_of, words)
     if steps is not None and len(steps.late_ms) > 1:
-        yield _skew(steps, host_of)
-    yield _phases(record)
+        yield _skew(steps, host_of, words)
+    yield _phases(record, words)
 
 
 def _by_step(
-    case: CaseRecord, record: RoundRecord, steps: StepCurves | None, host_of: Mapping[int, str]
+    record: RoundRecord, steps: StepCurves | None, host_of: Mapping[int, str], words: Words
 ) -> Iterator[Curves]:
     panels, sentence = [], ""
     if steps is not None and steps.unit != STEPS_UNIT:
-        sentence = f"The slowest of {len(steps.late_ms)} ranks is {_rank(steps.slowest, host_of)}."
-        series = [Series(name="median rank", x=steps.steps, y=steps.middle)]
+        sentence = words(
+            "The slowest of {n} ranks is {rank}.", n=len(steps.late_ms), rank=_rank(steps.slowest, host_of, words)
+        )
+        series = [Series(name=words("median rank"), x=steps.steps, y=steps.middle)]
         if len(steps.late_ms) > 1:
-            series.append(Series(name="5 to 95 %", x=steps.steps, style="band", low=steps.low, high=steps.high))
-            name = f"slowest: rank {steps.slowest}"
+            series.append(Series(name=words("5 to 95 %"), x=steps.steps, style="band", low=steps.low, high=steps.high))
+            name = words("slowest: rank {n}", n=steps.slowest)
             series.append(Series(name=name, x=steps.steps, y=steps.slowest_rate, tone="bad"))
         panels.append(Panel(y=Axis(name=steps.unit), series=series))
     numbered = [(step["step"], step["loss"]) for step in record.steps if is_step(step, "loss")]
@@ -45,9 +48,14 @@ def _by_step(
         return
     warm_up = record.metrics.get("warmup_steps")
     first = min(float(x) for panel in panels for x in panel.series[0].x or () if x is not None)
-    areas = [Area(name="warm-up", start=first, end=float(warm_up))] if is_measured(warm_up) and warm_up > first else []
-    title = "Throughput and loss by step" if len(panels) > 1 else f"{panels[0].y.name} by step"
-    yield Curves(title=title, sentence=sentence, x=Axis(name="step"), panels=panels, areas=areas)
+    areas = (
+        [Area(name=words("warm-up"), start=first, end=float(warm_up))]
+        if is_measured(warm_up) and warm_up > first
+        else []
+    )
+    one = words("{what} by step", what=panels[0].y.name)
+    title = words("Throughput and loss by step") if len(panels) > 1 else one
+    yield Curves(title=title, sentence=sentence, x=Axis(name=words("step")), panels=panels, areas=areas)
 
 
 def is_step(step: Mapping[str, Any], name: str) -> bool:
@@ -55,43 +63,55 @@ def is_step(step: Mapping[str, Any], name: str) -> bool:
     return is_measured(step.get("step")) and is_measured(step.get(name))
 
 
-def _rank(rank: int, host_of: Mapping[int, str]) -> str:
-    return f"rank {rank} on {host_of[rank]}" if rank in host_of else f"rank {rank}"
+def _rank(rank: int, host_of: Mapping[int, str], words: Words) -> str:
+    if rank not in host_of:
+        return words("rank {n}", n=rank)
+    return words("rank {n} on {host}", n=rank, host=host_of[rank])
 
 
-def _skew(steps: StepCurves, host_of: Mapping[int, str]) -> Curves:
+def _skew(steps: StepCurves, host_of: Mapping[int, str], words: Words) -> Curves:
     latest = max(steps.late_ms, key=lambda rank: steps.late_ms[rank])
     shown = dict(sorted(steps.late_ms.items(), key=lambda item: -abs(item[1]))[:1000])
     ranks = sorted(shown)
     return Curves(
-        title="Rank skew: how much later than the median rank a step ends",
-        sentence=f"The latest is {_rank(latest, host_of)}: {steps.late_ms[latest]:.3g} ms, by the hosts' clocks.",
-        x=Axis(name="rank"),
+        title=words("Rank skew: how much later than the median rank a step ends"),
+        sentence=words(
+            "The latest is {rank}: {ms} ms, by the hosts' clocks.",
+            rank=_rank(latest, host_of, words),
+            ms=f"{steps.late_ms[latest]:.3g}",
+        ),
+        x=Axis(name=words("rank")),
         xs=ranks,
         panels=[
             Panel(
-                y=Axis(name="ms behind the median"),
+                y=Axis(name=words("ms behind the median")),
                 series=[
                     Series(name="", style="points", y=[shown[rank] for rank in ranks]),
-                    Series(name=f"rank {latest}", style="points", x=[latest], y=[steps.late_ms[latest]], tone="bad"),
+                    Series(
+                        name=words("rank {n}", n=latest),
+                        style="points",
+                        x=[latest],
+                        y=[steps.late_ms[latest]],
+                        tone="bad",
+                    ),
                 ],
-                lines=[Line(name="median rank", value=0.0)],
+                lines=[Line(name=words("median rank"), value=0.0)],
             )
         ],
     )
 
 
-def _phases(record: RoundRecord) -> Bars:
+def _phases(record: RoundRecord, words: Words) -> Bars:
     seconds = record.phase_seconds
     bars = [Bar(name=name, value=value, text=f"{value:.4g} s") for name, value in seconds.items()]
-    return Bars(title="Phases of the round", unit="s", bars=bars, one_hue=True, format="seconds")
+    return Bars(title=words("Phases of the round"), unit="s", bars=bars, one_hue=True, format="seconds")
 
 
-def baseline_chart(case: CaseRecord) -> Chart | None:
+def baseline_chart(case: CaseRecord, words: Words = ENGLISH) -> Chart | None:
     """How good each measurement is in percent of the baseline: over sizes where they have some, else as bars."""
     if case.baseline is None or not case.baseline.rows:
         return None
-    title = f"Percent of the baseline {case.baseline.file}"
+    title = words("Percent of the baseline {file}", file=case.baseline.file)
     by_size: dict[str, list[tuple[int, float]]] = {}
     for row in case.baseline.rows:
         if (found := AT_SIZE.match(row.what)) is not None and (size := _size(found["size"])):
@@ -100,9 +120,9 @@ def baseline_chart(case: CaseRecord) -> Chart | None:
     if sweeps:
         worst = sorted(sweeps, key=lambda what: min(value for _, value in sweeps[what]))[:6]
         series = [_points(what, sweeps[what]) for what in worst]
-        lines = [Line(name="baseline", value=100.0), *_tolerance(case.baseline.percent)]
-        panel = Panel(y=Axis(name="% of the baseline"), series=series, lines=lines)
-        sentence = "A linear scale: what two log axes hide. Above 100 is better."
+        lines = [Line(name=words("baseline"), value=100.0), *_tolerance(case.baseline.percent)]
+        panel = Panel(y=Axis(name=words("% of the baseline")), series=series, lines=lines)
+        sentence = words("A linear scale: what two log axes hide. Above 100 is better.")
         return Curves(title=title, sentence=sentence, x=Axis(name="bytes", kind="log", format="bytes"), panels=[panel])
     rows = sorted(case.baseline.rows, key=lambda row: row.ratio)[:MOST_ROWS]
     bars = [
@@ -114,8 +134,10 @@ def baseline_chart(case: CaseRecord) -> Chart | None:
         )
         for row in rows
     ]
-    more = f" The worst {len(bars)} of {len(case.baseline.rows)}." if len(case.baseline.rows) > len(bars) else ""
-    return Bars(title=title, sentence=f"Above 100 is better.{more}", unit="% of the baseline", bars=bars)
+    sentence, count = words("Above 100 is better."), len(case.baseline.rows)
+    if count > len(bars):
+        sentence = f"{sentence} {words('The worst {n} of {total}.', n=len(bars), total=count)}"
+    return Bars(title=title, sentence=sentence, unit=words("% of the baseline"), bars=bars)
 
 
 def _tolerance(percent: float) -> list[Line]:

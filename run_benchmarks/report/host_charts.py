@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from common.charts.chart import Area, Axis, Curves, Number, Panel, Series
+from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.curves import NodeCurves, RoundCurves
 
 # Metric (monitors.timeline), its axis, and what a value is divided by.
@@ -37,7 +38,9 @@ class _Member:
     values: list[Number]
 
 
-def monitors_chart(found: RoundCurves, started_ms: int, suspects: Collection[str]) -> Curves | None:
+def monitors_chart(
+    found: RoundCurves, started_ms: int, suspects: Collection[str], words: Words = ENGLISH
+) -> Curves | None:
     """All metrics over one time axis, in seconds since the round began; None without samples.
 
     `suspects`: the hosts that are drawn as lines of their own whatever they did.
@@ -55,16 +58,16 @@ def monitors_chart(found: RoundCurves, started_ms: int, suspects: Collection[str
             each.values.extend([None] * (count - len(each.values)))
     begin = (first - started_ms) / 1000
     return Curves(
-        title="Monitors of the hosts",
-        sentence=_sentence(len(found.nodes), width),
-        x=Axis(name="since the round began", format="seconds"),
+        title=words("Monitors of the hosts"),
+        sentence=_sentence(len(found.nodes), width, words),
+        x=Axis(name=words("since the round began"), format="seconds"),
         xs=[begin + (at + 0.5) * width / 1000 for at in range(count)],
         panels=[
-            Panel(y=_axis(name), series=_drawn(shapes[metric]))
+            Panel(y=_axis(name, words), series=_drawn(shapes[metric], words))
             for metric, name, _ in PANELS
             if _is_seen(shapes[metric])
         ],
-        areas=_areas(found.nodes, started_ms),
+        areas=_areas(found.nodes, started_ms, words),
     )
 
 
@@ -73,25 +76,25 @@ def _is_seen(members: Sequence[_Member]) -> bool:
     return any(value is not None and value >= 1 for each in members for value in each.values)
 
 
-def _axis(name: str) -> Axis:
+def _axis(name: str, words: Words) -> Axis:
     """The axis of a metric; shares and rates begin at 0."""
     starts = name.endswith((PERCENT, "/s", "W"))
-    return Axis(name=name, start=0.0 if starts else None, end=100.0 if name.endswith(PERCENT) else None)
+    return Axis(name=words(name), start=0.0 if starts else None, end=100.0 if name.endswith(PERCENT) else None)
 
 
-def _sentence(hosts: int, width_ms: int) -> str:
-    each = f"{width_ms / 1000:g} s a point"
-    return (
-        f"{hosts} hosts, {each}; the shaded time is the measured work." if hosts > 1 else f"{each}; shaded: the work."
-    )
+def _sentence(hosts: int, width_ms: int, words: Words) -> str:
+    seconds = f"{width_ms / 1000:g}"
+    if hosts > 1:
+        return words("{n} hosts, {s} s a point; the shaded time is the measured work.", n=hosts, s=seconds)
+    return words("{s} s a point; shaded: the work.", s=seconds)
 
 
-def _areas(nodes: Sequence[NodeCurves], started_ms: int) -> list[Area]:
+def _areas(nodes: Sequence[NodeCurves], started_ms: int, words: Words) -> list[Area]:
     works = [node.work_ms for node in nodes if node.work_ms is not None]
     if not works:
         return []
     begin, end = min(work[0] for work in works), max(work[1] for work in works)
-    return [Area(name="measured work", start=(begin - started_ms) / 1000, end=(end - started_ms) / 1000)]
+    return [Area(name=words("measured work"), start=(begin - started_ms) / 1000, end=(end - started_ms) / 1000)]
 
 
 def _members(
@@ -117,7 +120,7 @@ def _members(
     return members
 
 
-def _drawn(members: Sequence[_Member]) -> list[Series]:
+def _drawn(members: Sequence[_Member], words: Words) -> list[Series]:
     """Lines of a few; of many the median, the band of 90 % and those that are suspect or farthest from the median."""
     if len(members) <= MOST_LINES:
         return [Series(name=each.name, y=each.values, tone="bad" if each.is_bad else "") for each in members]
@@ -132,8 +135,8 @@ def _drawn(members: Sequence[_Member]) -> list[Series]:
         high.append(there[round(last * HIGH)] if there else None)
     chosen = _outliers(members, middle)[:MOST_OUTLIERS]
     return [
-        Series(name="median", y=middle),
-        Series(name="5 to 95 %", style="band", low=low, high=high),
+        Series(name=words("median"), y=middle),
+        Series(name=words("5 to 95 %"), style="band", low=low, high=high),
         *(Series(name=each.name, y=each.values, tone="bad") for each in chosen),
     ]
 

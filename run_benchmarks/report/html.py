@@ -21,7 +21,7 @@ from common.charts.page import document, figure
 from common.printable import printable
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
-from run_benchmarks.console.language import Words
+from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.history.recent import drawn
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
@@ -48,7 +48,7 @@ def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord]
     return path
 
 
-def write_page(runs: Sequence[LoadedRun], path: Path, history: str = "", words: Words | None = None) -> None:
+def write_page(runs: Sequence[LoadedRun], path: Path, history: str = "", words: Words = ENGLISH) -> None:
     """Write one page of these runs, whose links lead to their folders.
 
     `history`: the database of earlier runs as an SQLAlchemy URL, "" for none; a page without it is written, too.
@@ -56,7 +56,6 @@ def write_page(runs: Sequence[LoadedRun], path: Path, history: str = "", words: 
     Raises:
         OSError: the file cannot be written.
     """
-    words = words or Words()
     histories = _histories(runs, history, words)
     try:
         page = _page(runs, path.parent, histories, words)
@@ -83,9 +82,13 @@ def _histories(runs: Sequence[LoadedRun], url: str, words: Words) -> Mapping[str
 def _page(
     runs: Sequence[LoadedRun], folder: Path, histories: Mapping[str, str], words: Words, *, with_curves: bool = True
 ) -> str:
-    view = overview(runs)
+    view = overview(runs, words)
     body = _template().render(
-        view=view, pages=_Pages(view, folder, with_curves), runs=runs, histories=histories, words=words
+        view=view,
+        pages=_Pages(view, folder, words, with_curves=with_curves),
+        runs=runs,
+        histories=histories,
+        words=words,
     )
     title = " ".join(run.record.run_id for run in runs[:3])
     style = (Path(__file__).parent / STYLE).read_text(encoding="utf-8")
@@ -95,8 +98,8 @@ def _page(
 class _Pages:
     """What the template asks for while it is filled; the curves of one round are in memory at a time."""
 
-    def __init__(self, view: Overview, folder: Path, with_curves: bool) -> None:
-        self._folder, self._with_curves = folder, with_curves
+    def __init__(self, view: Overview, folder: Path, words: Words, *, with_curves: bool) -> None:
+        self._folder, self._words, self._with_curves = folder, words, with_curves
         self._read: tuple[Path | None, RoundCurves] = None, RoundCurves()
         self._suspects = {each.host for each in view.drained} | {
             name for name, state, _ in view.hosts if state != "healthy"
@@ -114,11 +117,11 @@ class _Pages:
     def charts(self, line: CaseLine, record: RoundRecord) -> Iterator[Chart]:
         """The charts of a round that need no benchmark."""
         curves = self._curves(line, record)
-        yield from round_charts(line.case, record, curves.steps)
+        yield from round_charts(record, curves.steps, self._words)
 
     def monitors(self, line: CaseLine, record: RoundRecord) -> Chart | None:
         """The monitors of a round over time."""
-        return monitors_chart(self._curves(line, record), record.started_ms, self._suspects)
+        return monitors_chart(self._curves(line, record), record.started_ms, self._suspects, self._words)
 
     def _curves(self, line: CaseLine, record: RoundRecord) -> RoundCurves:
         if not self._with_curves:

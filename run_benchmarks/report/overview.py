@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
 
@@ -87,12 +88,12 @@ class Overview:
         return BADGES[self.verdict]
 
 
-def overview(runs: Sequence[LoadedRun]) -> Overview:
+def overview(runs: Sequence[LoadedRun], words: Words = ENGLISH) -> Overview:
     """The first screen of these runs together."""
     hosts = _hosts(runs)
-    drained = tuple(_drained(runs, hosts))
+    drained = tuple(_drained(runs, hosts, words))
     lines = [
-        _line(run, case, f"run{at}-case{number}")
+        _line(run, case, f"run{at}-case{number}", words)
         for at, run in enumerate(runs, 1)
         for number, case in enumerate(run.record.cases, 1)
     ]
@@ -101,13 +102,13 @@ def overview(runs: Sequence[LoadedRun]) -> Overview:
     verdict = worst(run.record.verdict for run in runs)
     return Overview(
         verdict=verdict,
-        headline=_headline(verdict, lines, drained, len(hosts)),
-        about=_about(runs, len(hosts)),
+        headline=_headline(verdict, lines, (len(drained), len(hosts)), words),
+        about=_about(runs, len(hosts), words),
         hosts=tuple((name, *state) for name, state in hosts.items()),
         drained=drained,
         lines=tuple(lines),
         notes=tuple(_notes(runs)),
-        unmeasured=tuple(_unmeasured(runs)),
+        unmeasured=tuple(_unmeasured(runs, words)),
     )
 
 
@@ -123,7 +124,7 @@ def _hosts(runs: Sequence[LoadedRun]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]]) -> Iterator[Drained]:
+def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]], words: Words) -> Iterator[Drained]:
     """The drain lists of the runs, then the lost hosts that none of them names."""
     seen = set()
     for run in runs:
@@ -141,55 +142,66 @@ def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]]) ->
             )
     for name, (state, reason) in hosts.items():
         if state == "lost" and name not in seen:
-            action = "keep it out until it passes `run.py check`"
-            yield Drained(host=name, state=state, part="host", evidence=reason, action=action)
+            action = words("keep it out until it passes `run.py check`")
+            yield Drained(host=name, state=state, part=words("host"), evidence=reason, action=action)
 
 
-def _headline(verdict: Verdict, lines: Sequence[CaseLine], drained: Sequence[Drained], hosts: int) -> str:
-    """The verdict as a sentence that begins with what to do."""
-    count = len(lines)
+def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, int], words: Words) -> str:
+    """The verdict as a sentence that begins with what to do; `out_of`: hosts to drain, and all hosts."""
+    count, (drained, hosts) = len(lines), out_of
     failed = [line for line in lines if not line.case.verdict.is_measured]
     degraded = [line for line in lines if line.case.verdict is Verdict.DEGRADED]
-    parts = [
-        f"{len(failed)} of {_cases(count)} failed" if failed else "",
-        f"{len(degraded)} of {_cases(count)} met a bad part of the cluster" if degraded else "",
-    ]
+    cases = words("{n} case", n=1) if count == 1 else words("{n} cases", n=count)
     passed = count - len(failed) - len(degraded)
-    rest = "all cases passed" if passed == count else f"{passed} of {count} passed"
-    told = ", ".join([part for part in parts if part] + [rest])
-    if drained:
-        what = f"Take {len(drained)} of {hosts} host{'s' * (hosts > 1)} out of service"
+    parts = [
+        words("{n} of {cases} failed", n=len(failed), cases=cases) if failed else "",
+        words("{n} of {cases} met a bad part of the cluster", n=len(degraded), cases=cases) if degraded else "",
+        words("all cases passed") if passed == count else words("{n} of {total} passed", n=passed, total=count),
+    ]
+    if drained and hosts == 1:
+        what = words("Take {n} of {total} host out of service", n=drained, total=hosts)
+    elif drained:
+        what = words("Take {n} of {total} hosts out of service", n=drained, total=hosts)
+    elif len(failed) > 1:
+        what = words("Look into {case} and {n} more", case=failed[0].case.name, n=len(failed) - 1)
     elif failed:
-        what = f"Look into {failed[0].case.name}" + (f" and {len(failed) - 1} more" if len(failed) > 1 else "")
+        what = words("Look into {case}", case=failed[0].case.name)
     elif degraded:
-        what = f"Look at {degraded[0].case.name}: no host is to blame alone"
+        what = words("Look at {case}: no host is to blame alone", case=degraded[0].case.name)
     elif verdict is not Verdict.PASS:
-        what = "Run it again, it was not finished"
+        what = words("Run it again, it was not finished")
     else:
-        return f"Nothing to do: {rest}." if count else "Nothing was run."
-    return f"{what}: {told}."
+        return words("Nothing to do: {rest}.", rest=parts[-1]) if count else words("Nothing was run.")
+    return words("{what}: {rest}.", what=what, rest=", ".join(filter(None, parts)))
 
 
-def _cases(count: int) -> str:
-    return f"{count} case{'s' * (count > 1)}"
-
-
-def _about(runs: Sequence[LoadedRun], hosts: int) -> str:
+def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
     from_ms, to_ms = min(run.record.started_ms for run in runs), max(run.record.finished_ms for run in runs)
     devices = sum(len(host.devices) for host in runs[0].record.hosts)
     rounds = sum(len(case.rounds) for run in runs for case in run.record.cases)
     cases = sum(len(run.record.cases) for run in runs)
-    names = ", ".join(run.record.run_id for run in runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    parts = [
+        words("{n} host", n=1) if hosts == 1 else words("{n} hosts", n=hosts),
+        words("{n} devices", n=devices) if devices else "",
+        words("{n} case", n=1) if cases == 1 else words("{n} cases", n=cases),
+        words("{n} round", n=1) if rounds == 1 else words("{n} rounds", n=rounds),
+    ]
     return " · ".join(
         [
-            names,
+            _few([run.record.run_id for run in runs], words),
             time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(from_ms / 1000)),
-            f"{hosts} host{'s' * (hosts != 1)}" + f", {devices} devices" * bool(devices),
-            f"{cases} case{'s' * (cases != 1)}, {rounds} round{'s' * (rounds != 1)}",
+            ", ".join(filter(None, parts[:2])),
+            ", ".join(parts[2:]),
             duration((to_ms - from_ms) / 1000),
-            f"vendor {', '.join(sorted({run.record.vendor for run in runs}))}",
+            words("vendor {names}", names=", ".join(sorted({run.record.vendor for run in runs}))),
         ]
     )
+
+
+def _few(names: Sequence[str], words: Words) -> str:
+    """The first three names, and how many more."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" {words('and {n} more', n=more)}" if more > 0 else "")
 
 
 def duration(seconds: float) -> str:
@@ -217,7 +229,7 @@ def energy_of(case: CaseRecord) -> tuple[float, str] | None:
     return (sum(case.joules.values()), " + ".join(case.joules)) if case.joules else None
 
 
-def _line(run: LoadedRun, case: CaseRecord, anchor: str) -> CaseLine:
+def _line(run: LoadedRun, case: CaseRecord, anchor: str, words: Words) -> CaseLine:
     energy = energy_of(case)
     percent = None if case.key is None else case.key.percent_of_expected
     is_below = any(not each.met for each in case.expectations) or (case.baseline is not None and case.baseline.is_below)
@@ -226,11 +238,13 @@ def _line(run: LoadedRun, case: CaseRecord, anchor: str) -> CaseLine:
         run=run,
         case=case,
         reason="" if case.verdict is Verdict.PASS else _cut(case.reason),
-        spread=_spread([] if case.key is None else case.key.of_rounds),
+        spread=_spread([] if case.key is None else case.key.of_rounds, words),
         percent=percent,
         tone="bad" if is_below else "warn" if case.verdict is not Verdict.PASS else "good",
         energy="–" if energy is None else joules_text(energy[0]),
-        energy_of="no power meter of all hosts" if energy is None else f"a round, by {energy[1]}",
+        energy_of=words("no power meter of all hosts")
+        if energy is None
+        else words("a round, by {meters}", meters=energy[1]),
     )
 
 
@@ -238,11 +252,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= REASON_CHARACTERS else f"{text[:REASON_CHARACTERS]}..."
 
 
-def _spread(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float], words: Words) -> str:
     """Half the range of the rounds in percent of their median."""
     middle = median(values) if values else 0.0
     if len(values) < 2 or not middle:
-        return "1 round" if values else ""
+        return words("{n} round", n=1) if values else ""
     return f"± {50 * (max(values) - min(values)) / abs(middle):.2g} %"
 
 
@@ -252,24 +266,23 @@ def _notes(runs: Sequence[LoadedRun]) -> Iterator[str]:
             yield from (f"{case.name}: {text}" for text in (*case.warnings, *case.remarks))
 
 
-def _unmeasured(runs: Sequence[LoadedRun]) -> Iterator[str]:
+def _unmeasured(runs: Sequence[LoadedRun], words: Words) -> Iterator[str]:
     """What could not be observed or measured, each once with the hosts that lack it."""
     found: dict[str, set[str]] = {}
     for record in (each for run in runs for rounds in run.rounds.values() for each in rounds):
-        for words in record.integrity.unwatched if record.integrity else ():
-            found.setdefault(words, set())
-        for host, text in _lacking(record):
+        for text in record.integrity.unwatched if record.integrity else ():
+            found.setdefault(text, set())
+        for host, text in _lacking(record, words):
             found.setdefault(text, set()).add(host)
     for text, hosts in found.items():
-        few = ", ".join(sorted(hosts)[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
-        yield f"{text} ({few})" if hosts else text
+        yield f"{text} ({_few(sorted(hosts), words)})" if hosts else text
 
 
-def _lacking(record: RoundRecord) -> Iterator[tuple[str, str]]:
+def _lacking(record: RoundRecord, words: Words) -> Iterator[tuple[str, str]]:
     for node in record.nodes:
         lacks = node.monitor.get("unavailable") if node.monitor else None
         if node.monitor is None:
-            yield node.host, "no monitor record"
+            yield node.host, words("no monitor record")
         for source, why in lacks.items() if isinstance(lacks, dict) else ():
             yield node.host, f"{source}: {why}"
 

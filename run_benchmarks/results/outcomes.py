@@ -182,8 +182,8 @@ def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
 
 def report_blocks(case: CaseLike, record: RoundLike, baseline: Sequence[BaselineRow] = ()) -> Sequence[Block]:
     """The round's section of the report; a sentence where its measurements cannot be analysed."""
-    measured = replace(measured_case(case), baseline={row.what: row.baseline for row in baseline})
     try:
+        measured = replace(measured_case(case), baseline={row.what: row.baseline for row in baseline})
         return tuple(outcome_of(case).report(measured, measured_round(record)))
     except Exception as error:  # noqa: BLE001 - the data of one round must not cost the report of all
         return (Paragraph(text=failure(error)),)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,10 @@ from typer.testing import CliRunner
 
 from protocol.problems import ConfigError
 from run_benchmarks.commands.cli import app
+from tests.pages import charts_of
 from tests.run_benchmarks.report.sample import write_sample
+
+HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +38,44 @@ def test_two_runs_are_one_page_with_the_hosts_of_both_and_links_to_their_files(r
     assert text.count("<section") == 22 and "20 cases" in text and "node77" in text
     assert f"{runs[1].name} · LLAMA2_70B" in text
     assert f'href="{runs[1].name}/LLAMA2_70B/round1/node00_noderank0/rank0.out.log"' in text
+
+
+class Headings(HTMLParser):
+    """The texts of headings, columns and folds outside of what a benchmark itself shows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open.append("pair" if dict(attrs).get("class") == "pair" else tag)
+        if tag in ("h1", "h3", "th", "summary", "caption") and "pair" not in self._open:
+            self.found.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() not in (tag, "pair" * (tag == "div")):
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if {"h1", "h3", "th", "summary", "caption"} & {*self._open} and "pair" not in self._open:
+            self.found[-1] += data
+
+
+def test_headings_sentences_and_charts_are_chinese_where_that_is_asked_for(runs: list[Path], tmp_path: Path) -> None:
+    page, english = tmp_path / "zh.html", tmp_path / "en.html"
+    for words in ((str(page), "--lang", "zh"), (str(english),)):
+        asked = ["report", str(runs[0]), "--output", *words]
+        assert CliRunner().invoke(app, asked).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert '<html lang="zh">' in text
+    found, before = Headings(text).found, Headings(english.read_text(encoding="utf-8")).found
+    assert len(found) == len(before) > 100
+    assert {each.strip() for each in found if not HAN.search(each)} == {"Docker", ""}
+    assert not any(HAN.search(each) for each in before)
+    titles = {chart["title"] for chart in charts_of(text)}
+    assert {"各步的吞吐量与损失", "主机监控", "该轮的各阶段"} <= titles
 
 
 def test_every_mistake_is_said_at_once_and_nothing_is_written(runs: list[Path], tmp_path: Path) -> None:
