@@ -18,16 +18,29 @@ LEAST_FILLED = 0.2
 Span = tuple[int, float, float]
 
 
+def kinds_of(seen: Timeline) -> tuple[Numbers, list[str]]:
+    """The kind (type and group) of each record, shape (records,), and the names of the kinds."""
+    names: dict[str, int] = {}
+    of_class = [names.setdefault(f"{each.comm_type} {each.group}".strip(), len(names)) for each in seen.classes]
+    return np.array(of_class, dtype=np.int64)[seen.op_class], list(names)
+
+
 def spans(
-    seen: Timeline, kinds: Numbers, kind_count: int, start_ns: float, end_ns: float, unit_ns: float
+    seen: Timeline,
+    kinds: Numbers,
+    kind_count: int,
+    start_ns: float,
+    end_ns: float,
+    unit_ns: float,
+    most: int = MOST_RUNS,
 ) -> tuple[list[int], list[list[Span]]]:
     """The first MOST_RANKS ranks, and for each kind its spans between two times in ns: row, begin and end.
 
     kinds: the kind of each record, shape (records,). Begin and end are counted from `start_ns` on, in units of
-    `unit_ns`. A bin belongs to the kind that fills most of it.
+    `unit_ns`. A bin belongs to the kind that fills most of it; `most`: bins of all ranks together.
     """
     ranks = np.unique(seen.rank)[:MOST_RANKS].tolist()
-    bins = max(50, min(MOST_BINS, MOST_RUNS // max(1, len(ranks))))
+    bins = max(50, min(MOST_BINS, most // max(1, len(ranks))))
     edges = np.linspace(start_ns, max(end_ns, start_ns + 1), bins + 1)
     found: list[list[Span]] = [[] for _ in range(kind_count)]
     for row, rank in enumerate(ranks):

@@ -22,7 +22,7 @@ _SIZES = Axis(name="bytes", kind="log", format="bytes")
 
 def html(seen: Timeline) -> str:
     """The whole page, under 5 MB for any input of up to MOST_RECORDS operations."""
-    kinds, names = _kinds(seen)
+    kinds, names = binned.kinds_of(seen)
     title = f"AICB {'run' if seen.timed else 'workload'}: {seen.title}"
     notes = [*seen.notes, *_left_out(seen), *_in_words(seen)]
     charts = [
@@ -40,13 +40,6 @@ def html(seen: Timeline) -> str:
         *_first_rows(seen),
     ]
     return document(title, "\n".join(parts))
-
-
-def _kinds(seen: Timeline) -> tuple[Numbers, list[str]]:
-    """The kind (type and group) of each record, and the names of the kinds."""
-    names: dict[str, int] = {}
-    of_class = [names.setdefault(f"{each.comm_type} {each.group}".strip(), len(names)) for each in seen.classes]
-    return np.array(of_class, dtype=np.int64)[seen.op_class], list(names)
 
 
 def _heading(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from common.charts.chart import Axis, Bar, Bars, Curves, Panel, Series, thinned
+from common.charts.chart import Axis, Bar, Bars, Curves, Panel, Series, Spans, thinned
 from common.units import format_size
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Picture, Table, TableCell
@@ -46,6 +46,7 @@ class AicbOutcome(DefaultOutcome):
         blocks += [Picture(chart=_breakdown(table)) for table in tables]
         blocks += tables
         blocks += _critical_path(measured.metrics.get("critical_path"))
+        blocks += _slowest(measured.metrics.get("slowest_iteration"))
         blocks += _iterations(measured.steps)
         return blocks
 
@@ -81,6 +82,35 @@ def _critical_path(found: object) -> list[Block]:
         Bar(name=str(what.value), value=float(ms.value), text=f"{percent.value:.3g} %") for what, ms, percent in rows
     ]
     return [Picture(chart=Bars(title=title, unit="ms", bars=bars, one_hue=True))] if rows else []
+
+
+def _slowest(found: object) -> list[Block]:
+    """What each rank does in the slowest iteration; nothing for a value of another form."""
+    if not isinstance(found, dict) or not is_measured(found.get("ms")):
+        return []
+    ranks, kinds = found.get("ranks"), found.get("spans")
+    if not isinstance(ranks, list) or not isinstance(kinds, dict):
+        return []
+    spans = {
+        str(name)[:80]: [each for each in of if _is_span(each, len(ranks))]
+        for name, of in kinds.items()
+        if isinstance(of, list)
+    }
+    chart = Spans(
+        title=f"Slowest iteration: {found.get('iteration')!s:.20}",
+        x=Axis(name="ms", end=found["ms"]),
+        rows=[f"rank {rank!s:.20}" for rank in ranks],
+        kinds=[*spans],
+        spans=[[(row, begin, end) for row, begin, end in of] for of in spans.values()],
+    )
+    return [Picture(chart=chart)] if any(spans.values()) else []
+
+
+def _is_span(found: object, rows: int) -> bool:
+    """Whether it is a row, a begin and an end."""
+    if not isinstance(found, list) or len(found) != 3 or not all(map(is_measured, found)):
+        return False
+    return found[0] in range(rows)
 
 
 def _breakdown(table: Table) -> Bars:

@@ -10,6 +10,7 @@ import torch
 from protocol.perflog import Event, write_line
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.reporting.path_report import gathered_path
+from training.benchmarks.aicb.pytorch.reporting.slowest import gathered_slowest
 from training.benchmarks.aicb.pytorch.reporting.summary import summary
 from training.benchmarks.aicb.pytorch.running import clocks
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled, assemble
@@ -54,6 +55,7 @@ def main() -> None:
         everyone = run.group.gathered({"times": times, "wrong": wrong, "error_ns": offset.error_ns})
         found = summary(log, run.config, [each["times"] for each in everyone], assembled.places.bytes)
         found |= gathered_path(log, assembled, [each["times"] for each in everyone], run.group)
+        found |= gathered_slowest(log, [each["times"] for each in everyone], run.group)
         mistakes = _mistakes([each["wrong"] for each in everyone])
         found |= {
             "correct": "not_checked" if wrong is None else "fail" if mistakes else "pass",

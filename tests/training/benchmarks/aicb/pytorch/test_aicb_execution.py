@@ -242,6 +242,17 @@ def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
         kinds = [item.comm_type for item in each.workload]
         assert [kinds[op] for op in each.op[-1:]] == [CommType.epoch_end]
     assert (tmp_path / "workload_log.csv").is_file()
+    slowest: Any = value["slowest_iteration"]
+    assert slowest["ranks"] == [0, 1] and slowest["ms"] >= 0.9 * float(str(value["iteration_max_ms"]))
+    of = [(each, each.iteration == slowest["iteration"]) for each in found]
+    begin = min(int(each.on_rank_0(each.issue_ns)[chosen].min()) for each, chosen in of)
+    spans = [span for each in slowest["spans"].values() for span in each]
+    assert all(0 <= start < stop <= slowest["ms"] + 1e-3 for _, start, stop in spans)
+    for rank, (each, chosen) in enumerate(of):
+        kept = np.flatnonzero(chosen & (each.op != each.op[chosen][-1]))  # without the row that ends it
+        longest = kept[np.argmax(each.duration_ns[kept])]
+        issue, done = (float(each.on_rank_0(column)[longest] - begin) / 1e6 for column in (each.issue_ns, each.done_ns))
+        assert any(row == rank and start <= (issue + done) / 2 <= stop for row, start, stop in spans), rank
 
 
 class Waiting:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.charts.chart import Bars, Curves
+from common.charts.chart import Bars, Curves, Spans
 from protocol.case_config import load_case_config
 from protocol.outcome import MeasuredCase, MeasuredRound, Picture, Table
 from training.benchmarks.aicb.pytorch.config import Config
@@ -201,6 +201,10 @@ def test_the_report_shows_classes_iterations_and_the_scale() -> None:
     metrics = {
         **{"scale": "1/64", "timing": "stream", "exposed_ms": 1.0, "hidden_ms": 2.0},
         "classes": [row | {"p50_ms": 0.5, "p99_ms": 0.6, "busbw_GBps": 0.1}, {"type": "hostile"}, 7],
+        "slowest_iteration": {
+            **{"iteration": 3, "ms": 4.0, "ranks": [0, 7]},
+            "spans": {"all_reduce tp": [[0, 0.5, 1.0], [1, 2.0, 4.0], [2, 0.0, 1.0], ["x", 0, 1]], "evil": 7},
+        },
         "critical_path": {"iteration": 1, "parts": [{"what": "program", "ms": 1.0, "percent": 100.0}, {"ms": "x"}]},
     }
     steps: list[dict[str, object]] = [{"step": 1, "iteration_ms": 4.0}, {"step": "x"}]
@@ -213,6 +217,9 @@ def test_the_report_shows_classes_iterations_and_the_scale() -> None:
         [("all_reduce tp_group, 64", 1.5)], [("program", 1.0)]
     ]  # fmt: skip
     assert not any(isinstance(block, Picture) and isinstance(block.chart, Curves) for block in blocks)
+    (drawn,) = [block.chart for block in blocks if isinstance(block, Picture) and isinstance(block.chart, Spans)]
+    assert (drawn.rows, drawn.kinds) == (["rank 0", "rank 7"], ["all_reduce tp"])
+    assert drawn.spans == [[(0, 0.5, 1.0), (1, 2.0, 4.0)]]
     several = replace(measured, steps=[*steps, {"step": 2, "iteration_ms": 5.0}])
     (curves,) = [
         block.chart for block in OUTCOME.report(case, several)
