@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 LIBRARY, DRAW, STYLE = HERE / "vendored" / "echarts.js", HERE / "draw.js", HERE / "page.css"
 
 
-def figure(chart: Chart) -> str:
-    """The chart as an element of a page: its title and sentence, its place, its table, its data.
+def figure(chart: Chart, numbers: str = "Numbers") -> str:
+    """The chart as an element of a page: its title and sentence, its place, its table under `numbers`, its data.
 
     Raises:
         ValueError: as for `chart_json`.
@@ -29,7 +29,7 @@ def figure(chart: Chart) -> str:
         f'<figure class="chart"><figcaption><b>{title}</b>{sentence}</figcaption>'
         f'<div class="plot" role="img" tabindex="0" aria-label="{title}. {sentence}"></div>'
         f'<span class="live" aria-live="polite"></span>'
-        f'<details><summary>Numbers</summary><div class="numbers" tabindex="0"></div></details>'
+        f'<details><summary>{safe(numbers)}</summary><div class="numbers" tabindex="0"></div></details>'
         f'<script type="application/json">{chart_json(chart)}</script></figure>'
     )
 

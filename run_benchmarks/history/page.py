@@ -64,7 +64,11 @@ def write_page(path: Path, found: Sequence[CaseHistory], words: Words) -> None:
     """
     body = [f"<h1>{safe(words('History'))}</h1>"]
     for each in found:
-        body += [f"<h2>{safe(each.series.case)}</h2>", figure(history_chart(each, words)), *_changes(each, words)]
+        body += [
+            f"<h2>{safe(each.series.case)}</h2>",
+            figure(history_chart(each, words), words("Numbers")),
+            *_changes(each, words),
+        ]
         body += _runs(each, words)
     write_text(path, document(words("History"), "\n".join(body), lang=words.language))
 

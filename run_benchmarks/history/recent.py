@@ -24,8 +24,11 @@ def drawn(
     """
     if not cases or (url == default_url(root) and not (root / FILE).exists()):
         return {}, ""
-    done, said = ask_a_child(__name__, {"url": url, "cases": list(cases), "language": language}, seconds)
-    return (json.loads(said), "") if done else ({}, said)
+    try:
+        done, said = ask_a_child(__name__, {"url": url, "cases": list(cases), "language": language}, seconds)
+        return (json.loads(said), "") if done else ({}, said)
+    except (OSError, ValueError) as error:
+        return {}, f"its process failed: {error}"
 
 
 def _elements(url: str, cases: Sequence[str], words: Words) -> Iterator[tuple[str, str]]:
@@ -35,7 +38,7 @@ def _elements(url: str, cases: Sequence[str], words: Words) -> Iterator[tuple[st
     for case in cases:
         found = case_history(url, case, words=words)
         if len(found.series.values) >= LEAST_RUNS:
-            yield case, figure(history_chart(found, words))
+            yield case, figure(history_chart(found, words), words("Numbers"))
 
 
 def main() -> None:

@@ -158,9 +158,10 @@ def _harmless(value: object) -> object:
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
-def _drawn(chart: Chart) -> Markup:
+@jinja2.pass_context
+def _drawn(context: jinja2.runtime.Context, chart: Chart) -> Markup:
     """A chart, whose texts may be a host's, as an element of the page."""
-    return Markup(figure(chart))
+    return Markup(figure(chart, context["words"]("Numbers")))
 
 
 @functools.cache
