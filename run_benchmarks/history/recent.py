@@ -11,41 +11,53 @@ from common.charts.page import figure
 from run_benchmarks.console.language import Language, Words
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.history.recording import FILE, TIME_LIMIT_S, ask_a_child, default_url
+from run_benchmarks.results.loading import LoadedRun, load_run
 
 LEAST_RUNS = 5
+Drawn = dict[str, dict[str, str]]
 
 
-def drawn(
-    root: Path, url: str, cases: Sequence[str], language: Language, seconds: float = TIME_LIMIT_S
-) -> tuple[dict[str, str], str]:
-    """The history at an SQLAlchemy URL of each case with LEAST_RUNS runs or more, as elements of a page by case.
+def drawn(folders: Sequence[Path], url: str, language: Language, seconds: float = TIME_LIMIT_S) -> tuple[Drawn, str]:
+    """By run folder and case its history at an SQLAlchemy URL as an element of a page; and why none can be read, or "".
 
-    And why it cannot be read, "" where it can. A result folder `root` without a history of its own has none to read.
+    Cases with LEAST_RUNS runs of their kind have one. A result folder without a history of its own has none.
     """
-    if not cases or (url == default_url(root) and not (root / FILE).exists()):
+    root = folders[0].parent
+    if url == default_url(root) and not (root / FILE).exists():
         return {}, ""
     try:
-        done, said = ask_a_child(__name__, {"url": url, "cases": list(cases), "language": language}, seconds)
-        return (json.loads(said), "") if done else ({}, said)
+        asked = {"url": url, "folders": [str(each.absolute()) for each in folders], "language": language}
+        done, said = ask_a_child(__name__, asked, seconds)
+        return (dict(zip(map(str, folders), json.loads(said), strict=True)), "") if done else ({}, said)
     except (OSError, ValueError) as error:
         return {}, f"its process failed: {error}"
 
 
-def _elements(url: str, cases: Sequence[str], words: Words) -> Iterator[tuple[str, str]]:
+def _elements(url: str, run: LoadedRun, words: Words) -> Iterator[tuple[str, str]]:
+    from run_benchmarks.history.database import Database
+    from run_benchmarks.history.entries import kind_of
     from run_benchmarks.history.page import history_chart
-    from run_benchmarks.history.view import case_history
+    from run_benchmarks.history.store import series
+    from run_benchmarks.history.view import told
+    from run_benchmarks.results.standards import case_baseline
 
-    for case in cases:
-        found = case_history(url, case, words=words)
+    database = Database(url)
+    for case in run.record.cases:
+        passed = run.passed(case)
+        kind = kind_of(case_baseline(run.record.run_id, case, passed)) if passed else ""
+        found = told(series(database, case.name, kind=kind), words)
         if len(found.series.values) >= LEAST_RUNS:
-            yield case, figure(history_chart(found, words), words("Numbers"))
+            yield case.name, figure(history_chart(found, words), words("Numbers"))
+    database.close()
 
 
 def main() -> None:
     """The child: reads its task from stdin; its last line is the elements as JSON, or says what went wrong."""
     asked = json.loads(sys.stdin.read())
+    words = Words(asked["language"])
     try:
-        print(json.dumps(dict(_elements(asked["url"], asked["cases"], Words(asked["language"])))))
+        folders: list[str] = asked["folders"]
+        print(json.dumps([dict(_elements(asked["url"], load_run(folder), words)) for folder in folders]))
     except ClusterDynoError as error:
         print(error)
         sys.exit(1)

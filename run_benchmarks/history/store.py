@@ -108,8 +108,8 @@ def case_names(database: Database) -> list[str]:
         return list(connection.scalars(select(CASES.c.name).distinct().order_by(CASES.c.name)))
 
 
-def series(database: Database, case: str, metric: str = "", host: str = "", limit: int = MOST_RUNS) -> Series:
-    """A metric of a case over the latest `limit` runs of the kind of the last one; "": its key figure.
+def series(database: Database, case: str, metric: str = "", host: str = "", kind: str = "") -> Series:
+    """A metric of a case over the latest MOST_RUNS runs of this kind ("": of the last one's); "": its key figure.
 
     With `host` a figure that the case measures of each host; "": the first one.
 
@@ -123,12 +123,12 @@ def series(database: Database, case: str, metric: str = "", host: str = "", limi
             .join(RUNS, CASES.c.run_id == RUNS.c.id)
             .where(CASES.c.name == case)
             .order_by(RUNS.c.started_ms.desc(), RUNS.c.id.desc())
-            .limit(limit)
+            .limit(MOST_RUNS)
         ).all()
         measured = [row for row in runs if row.verdict in MEASURED]
         if not measured:
             return Series(case=case, metric=metric, unit="", better="", host=host)
-        same = [row for row in reversed(runs) if row.kind == measured[0].kind]
+        same = [row for row in reversed(runs) if row.kind == (kind or measured[0].kind)]
         keys = [row.id for row in same]
         found = select(table, name.label("figure")).where(table.c.case_id.in_(keys))
         if host:

@@ -22,7 +22,7 @@ from common.printable import printable
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.language import ENGLISH, Words
-from run_benchmarks.history.recent import drawn
+from run_benchmarks.history.recent import Drawn, drawn
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
 from run_benchmarks.report.host_charts import monitors_chart
@@ -68,20 +68,17 @@ def write_page(runs: Sequence[LoadedRun], path: Path, history: str = "", words: 
     write_text(path, page)
 
 
-def _histories(runs: Sequence[LoadedRun], url: str, words: Words) -> Mapping[str, str]:
-    """The element of each case that has a history."""
+def _histories(runs: Sequence[LoadedRun], url: str, words: Words) -> Drawn:
+    """The element of each case that has a history, by the folder of its run."""
     if not url:
         return {}
-    names = dict.fromkeys(case.name for run in runs for case in run.record.cases)
-    found, problem = drawn(runs[0].folder.parent, url, [*names], words.language)
+    found, problem = drawn([run.folder for run in runs], url, words.language)
     if problem:
         LOG.warning("The report is without the history: %s", problem)
     return found
 
 
-def _page(
-    runs: Sequence[LoadedRun], folder: Path, histories: Mapping[str, str], words: Words, *, with_curves: bool = True
-) -> str:
+def _page(runs: Sequence[LoadedRun], folder: Path, histories: Drawn, words: Words, *, with_curves: bool = True) -> str:
     view = overview(runs, words)
     body = _template().render(
         view=view,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ from typer.testing import CliRunner
 
 from run_benchmarks.commands.cli import app
 from run_benchmarks.console.console import LOG
+from run_benchmarks.history.recent import drawn
 from run_benchmarks.history.recording import FILE, default_url, rebuild
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.loading import load_run
 from tests.pages import charts_of
 from tests.run_benchmarks.history.test_history import OWNER, run_of
-from tests.run_benchmarks.results.recorded_runs import KEY, on_disk
+from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
 LEVELS = [100.0, 101.0, 99.5, 100.5, 98.0]
 
@@ -50,6 +52,22 @@ def test_the_page_of_a_run_that_ends_has_the_runs_before_it(tmp_path: Path) -> N
     run = load_run(on_disk(tmp_path, run_of(9, 70.0)))
     page = write_report(run.folder, run.record, run.rounds["PAIRS"], default_url(tmp_path))
     assert drawn_of(page) == [pytest.approx(LEVELS)]
+
+
+def test_runs_of_other_settings_are_no_history_of_a_run(tmp_path: Path) -> None:
+    kept(tmp_path, LEVELS)
+    other = a_run("run20261201000000", [70.0] * 3, train_steps=7)
+    page = tmp_path / "page.html"
+    asked = ["report", str(on_disk(tmp_path, other)), "--output", str(page)]
+    assert CliRunner().invoke(app, asked).exit_code == 0 and drawn_of(page) == []
+
+
+def test_a_database_that_hangs_hangs_no_report(tmp_path: Path) -> None:
+    folders = kept(tmp_path, LEVELS)
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        found = drawn(folders, default_url(tmp_path), "en", seconds=1.0)
+    assert found == ({}, "its database did not answer within 1 s")
 
 
 def test_a_history_that_cannot_be_read_costs_no_report_and_is_said(
