@@ -25,7 +25,8 @@ LISTS = {
     "ep": "expert parallel sizes", "mbs": "samples of a micro-batch", "recompute": "none, selective, full",
     "fsdp": "0, 1",
 }  # fmt: skip
-TARGET = re.compile(r"(?P<tokens>[0-9]+(?:\.[0-9]+)?(?:e[0-9]{1,3})?)\s*tokens\s+in\s+(?P<days>[0-9]+(?:\.[0-9]+)?)\s*days?")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(?P<days>{_NUMBER})\s*days?")
 SECONDS_A_DAY = 86400
 
 
