@@ -67,12 +67,28 @@ class Climb:
             if len(hosts) < FEWEST[record.rung]:
                 break
             loaded, found = self._occasion(record, stage, hosts)
-            if found:
+            if loaded.record.verdict.is_failure:
+                self._without(record, stage, hosts, loaded, found)
+            elif found:
                 self._confirm(record, stage, hosts, found)
-            if loaded.record.verdict.is_failure and not found:
-                said = (f"{case.name}: {case.reason}" for case in loaded.record.cases if case.reason)
-                record.reason = "; ".join(said)[:500]
         record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _without(
+        self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, found: Suspects
+    ) -> None:
+        """Run again without the suspects: only if that passes was the failure theirs, and not the workload's."""
+        said = (f"{case.name}: {case.reason}" for case in loaded.record.cases if case.reason)
+        reason = "; ".join(said)[:500] or "it failed"
+        rest = [host for host in hosts if host not in found]
+        if not found or len(rest) < FEWEST[record.rung]:
+            record.reason = reason
+            return
+        again, others = self._occasion(record, stage, rest)
+        if again.record.verdict.is_failure:
+            record.reason = f"{reason}; also without {', '.join(found)}"
+            return
+        record.out |= {host: [*words, "again: it passes without this host"] for host, words in found.items()}
+        record.unsteady |= others
 
     def _confirm(self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects) -> None:
         """Test the suspects again beside good hosts; without good ones the first occasion decides."""

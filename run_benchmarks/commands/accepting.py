@@ -60,7 +60,7 @@ class Acceptance:
 
     def __init__(self, asked: Request, settings: Settings, folder: Path) -> None:
         self._asked, self._settings, self.folder = asked, settings, folder
-        self._cluster = asked.cluster_conf or DEFAULT_CLUSTER
+        self._cluster, self._changes = asked.cluster_conf or DEFAULT_CLUSTER, asked.changes
         self._own = (asked.test_conf or DEFAULT_TEST).read_text(encoding="utf-8")
         self.interrupted = False
 
@@ -82,7 +82,8 @@ class Acceptance:
         """What the check says against each host."""
         say(f"-- health: {len(hosts)} hosts --")
         selection = HostSelection(hosts=",".join(hosts))
-        settings = checked_settings(self._cluster, self._asked.test_conf or DEFAULT_TEST, selection=selection)
+        own = self._asked.test_conf or DEFAULT_TEST
+        settings = checked_settings(self._cluster, own, self._changes, selection)
         planned = prepare(settings, new_run_id())
         with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
             resolved, plan = prepared.resolved, prepared.plan
@@ -92,7 +93,7 @@ class Acceptance:
     def _conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         path = self.folder / f"{name}_conf.py"
         path.write_text(conf_text(self._own, cases, seconds), encoding="utf-8")
-        return checked_settings(self._cluster, path, selection=HostSelection(hosts=",".join(hosts)))
+        return checked_settings(self._cluster, path, self._changes, HostSelection(hosts=",".join(hosts)))
 
 
 def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
@@ -101,6 +102,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
     Raises:
         ConfigError: the settings are wrong; nothing was run then.
     """
+    _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
     settings = asked.settings()
     prepare(settings, new_run_id())
@@ -128,6 +130,15 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
     if acceptance.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
+
+
+def _refuse_cases(asked: Request) -> None:
+    given = [("--case", word) for word in asked.changes.cases]
+    if asked.changes.repeat is not None:
+        given.append(("--repeat", str(asked.changes.repeat)))
+    if given:
+        allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
+        raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
 
 
 def _record(climb: Climb, name: str, settings: Settings, began: float) -> AcceptRecord:

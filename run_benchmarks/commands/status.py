@@ -41,15 +41,14 @@ def _word(folder: Path, state: JournalState) -> str:
     if is_controlled(folder):
         return f"running (process {state.started.pid})"
     if state.run_ended is not None:
-        return f"ended: {state.run_ended.verdict}{_owed(state)}"
-    return KILLED
+        opened = f", {state.open.case} round {state.open.round} is open" if state.open is not None else ""
+        return f"ended: {state.run_ended.verdict}{opened or _owed(state)}"
+    return f"{KILLED}{_owed(state)}"
 
 
 def _owed(state: JournalState) -> str:
     """What is still on hosts alone, if anything."""
     hosts = sorted({host for owed in state.owed.values() for host in owed.hosts})
-    if state.open is not None:
-        return f", {state.open.case} round {state.open.round} is open"
     return f", collection owed by {', '.join(hosts)}" if hosts else ""
 
 
@@ -63,13 +62,10 @@ def ways_on(folders: Iterable[Path]) -> list[str]:
             continue
         word = _word(folder, state)
         collect, resume, clean = (own_command(word, run_word(folder)) for word in ("collect", "resume", "clean"))
-        if word == KILLED:
-            lines += [
-                f"{folder.name} was killed. Go on with it:",
-                f"  {resume}",
-                "or remove what it left:",
-                f"  {clean}",
-            ]
+        if word.startswith(KILLED):
+            lines += [f"{folder.name} was killed. Go on with it:", f"  {resume}"]
+            lines += ["or only collect what its hosts still have:", f"  {collect}"] if state.owed else []
+            lines += ["or remove what it left:", f"  {clean}"]
         elif state.run_ended is not None and state.open is not None:
             lines += [f"{folder.name} has an open round. Go on with it:", f"  {resume}"]
         elif state.run_ended is not None and state.owed:

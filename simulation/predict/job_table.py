@@ -161,6 +161,17 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
     for key in _NEEDED:
         if not (row.get(key) or "").strip():
             mistakes.add(f"{where}: {key}", None, "is missing")
+    gpu, precision = _device(row, where, mistakes)
+    _check_words(row, where, mistakes)
+    mistakes.check()
+    job = _assembled(row, {key: value for key, value in numbers.items() if value is not None}, gpu, precision)
+    _check_layout(job, numbers.get("gbs"), where, mistakes)
+    mistakes.check()
+    return job
+
+
+def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[str, str]:
+    """The GPU's name here, and the precision; what cannot be predicted is a mistake."""
     machine = machine_of(row.get("gpu") or "")
     if row.get("gpu") and machine is None:
         mistakes.add(f"{where}: gpu", row["gpu"], f"is none of {', '.join(machines())}")
@@ -168,19 +179,14 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
     if machine and precision and (PRODUCT, machine.gpu, precision) not in grids():
         known = sorted(dtype for kernel, gpu, dtype in grids() if kernel == PRODUCT and gpu == machine.gpu)
         mistakes.add(f"{where}: precision", row.get("precision"), f"{machine.gpu} was measured in {', '.join(known)}")
-    recompute = (row.get("recompute") or "none").strip()
-    if recompute.startswith("see"):
-        recompute = "none"
-    words = {"recompute": (recompute, RECOMPUTE), "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS)}
+    return machine.gpu if machine else "", precision or BF16
+
+
+def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> None:
+    words = {"recompute": (_recompute(row), RECOMPUTE), "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS)}
     for key, (word, allowed) in words.items():
         if not word.startswith(allowed):
             mistakes.add(f"{where}: {key}", word, f"is none of {', '.join(allowed)}")
-    mistakes.check()
-    assert machine is not None and precision is not None
-    job = _assembled(row, {key: value for key, value in numbers.items() if value is not None}, machine.gpu, precision)
-    _check_layout(job, numbers.get("gbs"), where, mistakes)
-    mistakes.check()
-    return job
 
 
 def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList) -> int | None:

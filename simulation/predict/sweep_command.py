@@ -25,7 +25,8 @@ LISTS = {
     "ep": "expert parallel sizes", "mbs": "samples of a micro-batch", "recompute": "none, selective, full",
     "fsdp": "0, 1",
 }  # fmt: skip
-TARGET = re.compile(r"(?P<tokens>[0-9.]+(?:e[0-9]+)?)\s*tokens\s+in\s+(?P<days>[0-9.]+)\s*days?")
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(?P<days>{_NUMBER})\s*days?")
 SECONDS_A_DAY = 86400
 
 
@@ -92,13 +93,28 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
     machine = machine_of(arguments.gpu)
     if machine is None:
         mistakes.add("--gpu", arguments.gpu, f"is none of {', '.join(machines())}")
-    needed = 0.0
-    if arguments.target:
-        match = TARGET.fullmatch(arguments.target.strip())
-        if match is None or not float(match["days"]) or not float(match["tokens"]):
-            mistakes.add("--target", arguments.target, 'must be such as "1e12 tokens in 14 days"')
-        else:
-            needed = float(match["tokens"]) / float(match["days"]) / SECONDS_A_DAY
+    needed = _target(arguments.target, mistakes) if arguments.target else 0.0
+    _check_numbers(arguments, mistakes)
+    mistakes.check()
+    assert machine is not None
+    row = preset(arguments.model) if arguments.model else read_job(arguments.job)
+    for key in ("dp", "micro_batches", *LISTS):
+        row.pop(key, None)
+    row |= {"gpu": machine.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
+    row |= {key: value for key in ("seq", "precision") if (value := getattr(arguments, key))}
+    return row, calibrated_machines(arguments.calibrate)[machine.gpu], needed
+
+
+def _target(text: str, mistakes: MistakeList) -> float:
+    """Tokens a second of `1e12 tokens in 14 days`."""
+    match = TARGET.fullmatch(text.strip())
+    if match is None or not float(match["days"]) or not float(match["tokens"]):
+        mistakes.add("--target", text, 'must be such as "1e12 tokens in 14 days"')
+        return 0.0
+    return float(match["tokens"]) / float(match["days"]) / SECONDS_A_DAY
+
+
+def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
     for flag, value in (("--gpus", arguments.gpus), ("--gbs", arguments.gbs)):
         if value is not None and not (value.isascii() and value.isdigit() and 0 < int(value) < 1 << 24):
             mistakes.add(flag, value, f"must be a whole number from 1 to {(1 << 24) - 1}")
@@ -108,14 +124,6 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
         mistakes.add("--top", arguments.top, "must be at least 1")
     if arguments.price is not None and not 0 < arguments.price < 1e6:
         mistakes.add("--price", arguments.price, "must be above 0")
-    mistakes.check()
-    assert machine is not None
-    row = preset(arguments.model) if arguments.model else read_job(arguments.job)
-    for key in ("dp", "micro_batches", *LISTS):
-        row.pop(key, None)
-    row |= {"gpu": machine.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
-    row |= {key: value for key in ("seq", "precision") if (value := getattr(arguments, key))}
-    return row, calibrated_machines(arguments.calibrate)[machine.gpu], needed
 
 
 def _ranked(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine") -> "Ranking":

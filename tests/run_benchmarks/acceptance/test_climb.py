@@ -23,14 +23,16 @@ class Cluster:
     def __init__(self, bad: dict[str, list[set[str]]], sick: Suspects | None = None) -> None:
         self.bad, self.sick = bad, sick or {}
         self.asked: list[tuple[str, list[str], list[str]]] = []
-        self.fails: str | None = None
+        self.fails: set[str] = set()
+        self.guilty: str | None = None
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         self.asked.append((name, list(cases), list(hosts)))
         rung, occasion = name.rstrip("0123456789"), int(name[-1]) - 1
         named = self.bad.get(rung, [])
         drained = sorted((named[occasion] if occasion < len(named) else set()) & set(hosts))
-        verdict = Verdict.FAIL if self.fails == name else Verdict.DEGRADED if drained else Verdict.PASS
+        failed = name in self.fails and (self.guilty is None or self.guilty in hosts)
+        verdict = Verdict.FAIL if failed else Verdict.DEGRADED if drained else Verdict.PASS
         drain = [DrainRecord(host=host, reasons=[f"{name}: slow"]) for host in drained]
         record = RunRecord(
             run_id="run1", verdict=verdict, exit_code=0, started_ms=0, finished_ms=1, command=[], runtime="process",
@@ -91,10 +93,27 @@ def test_the_network_is_loaded_as_a_whole_by_the_hosts_that_the_pairs_left() -> 
 
 def test_a_rung_that_fails_without_a_suspect_says_why() -> None:
     cluster = Cluster({})
-    cluster.fails = "whole1"
+    cluster.fails = {"whole1"}
     found = cluster.climb()
     assert (found.rungs[3].verdict, found.rungs[3].reason) == ("fail", "PAIRS: rank 0 failed")
     assert not found.ready
+
+
+def test_a_failure_that_goes_with_a_host_takes_it_out_and_the_others_are_tested() -> None:
+    cluster = Cluster({"whole": [{"n3"}]})
+    cluster.fails, cluster.guilty = {"whole1"}, "n3"
+    found = cluster.climb()
+    assert found.rungs[3].out == {"n3": ["whole1: slow", "again: it passes without this host"]}
+    assert {name: hosts for name, _, hosts in cluster.asked}["whole2"] == ["n0", "n1", "n2", "n4", "n5"]
+
+
+def test_a_failure_that_stays_without_its_suspect_is_the_workloads_and_nobody_is_taken_out() -> None:
+    cluster = Cluster({"whole": [{"n0"}, {"n1"}]})
+    cluster.fails = {"whole1", "whole2"}
+    found = cluster.climb()
+    assert found.rungs[3].out == {} and found.rungs[3].unsteady == {}
+    assert found.rungs[3].reason == "PAIRS: rank 0 failed; also without n0"
+    assert "out" not in found.states().values() and not found.ready
 
 
 def test_too_few_hosts_and_a_spent_budget_are_told() -> None:

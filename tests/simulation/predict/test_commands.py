@@ -144,3 +144,4 @@ def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str
     for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0"):
         assert told in said
     assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")
+    assert "--target 1.2.3 tokens" in refused(capsys, *SWEEP, "--target", "1.2.3 tokens in 1 day")
