@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from protocol.baseline_file import save
 from run_benchmarks.commands.cli import app
