@@ -166,7 +166,7 @@ def _is_key(row: object) -> bool:
 
 
 def means_of_runs(database: Database, case: str, kind: str, left_out: Sequence[str]) -> dict[str, list[list[float]]]:
-    """By metric its means in the latest MOST_RUNS runs of a case of this kind, grouped by their provenance.
+    """By metric its means, in its unit, in the latest MOST_RUNS runs of a case of this kind, grouped by provenance.
 
     `left_out`: names of runs that do not count.
 
