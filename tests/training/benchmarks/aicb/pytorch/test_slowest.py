@@ -1,8 +1,9 @@
 """The slowest iteration of two ranks whose op logs are made by hand, with clocks of their own."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -25,10 +26,7 @@ class Together:
         self._barrier = threading.Barrier(ranks, timeout=30)
 
     def member(self, rank: int) -> ProcessGroup:
-        class Member:
-            gathered: Callable[[Any], list[Any]] = lambda _, value: self._gathered(rank, value)
-
-        return cast("ProcessGroup", Member())
+        return cast("ProcessGroup", SimpleNamespace(gathered=partial(self._gathered, rank)))
 
     def _gathered(self, rank: int, value: Any) -> list[Any]:
         self._values[rank] = value
