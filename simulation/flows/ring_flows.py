@@ -6,7 +6,7 @@ from typing import NamedTuple
 from simulation.flows.groups import RankGroup
 from simulation.flows.pieces import cut_twice
 from simulation.flows.rings import RingHop, all_rings, ring_hops, ring_order
-from simulation.flows.train import RING, FlowSchedule, FlowTrain, by_source, empty_schedule
+from simulation.flows.train import RING, FlowSchedule, FlowTrain, TurningSizes, by_source, empty_schedule
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "AllReduce", "AllGather", "ReduceScatter"
 RING_OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
@@ -99,16 +99,16 @@ class _Ring:
 
     @property
     def byte_count(self) -> int:
-        """Bytes of all flows."""
+        """Bytes of all flows: in each step every block is on its way, and once more to a proxy."""
         if isinstance(self.sizes, int):
             return self.sizes * self.flow_count
-        return sum(map(sum, map(self._slot_sizes, self.slots)))
+        to_proxies = sum(sum(self._slot_sizes(slot)) for slot in self.slots if slot.leads)
+        return self.steps * sum(self.sizes) + to_proxies
 
-    def _slot_sizes(self, slot: _Slot) -> list[int]:
+    def _slot_sizes(self, slot: _Slot) -> TurningSizes:
         """Bytes that a slot carries in each step: at step s, the block that began s places before its owner."""
         assert not isinstance(self.sizes, int)
-        backwards = self.sizes[slot.owner :: -1] + self.sizes[: slot.owner : -1]
-        return (backwards * (self.steps // len(backwards) + 1))[: self.steps]
+        return TurningSizes(self.sizes, slot.owner, self.steps)
 
     def trains(self, source: int) -> list[FlowTrain]:
         """The flows that leave a source, slot by slot."""

@@ -1,7 +1,8 @@
 """Describes flows compactly: trains of evenly numbered flows, and the schedule of a whole collective."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import cycle, islice
+from typing import NamedTuple, Optional, overload
 
 
 class Flow(NamedTuple):
@@ -58,6 +59,29 @@ class FlowTrain(NamedTuple):
             )
 
 
+class TurningSizes(Sequence[int]):
+    """The bytes of `steps` blocks of a ring, from number `begin` on backwards, round and round; blocks are shared."""
+
+    def __init__(self, blocks: list[int], begin: int, steps: int) -> None:
+        self.blocks, self._begin, self._steps = blocks, begin, steps
+
+    def __len__(self) -> int:
+        return self._steps
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[int]: ...
+    def __getitem__(self, place: int | slice) -> int | list[int]:
+        if isinstance(place, slice):
+            return list(self)[place]
+        return self.blocks[(self._begin - range(self._steps)[place]) % len(self.blocks)]
+
+    def __iter__(self) -> Iterator[int]:
+        backwards = self.blocks[self._begin :: -1] + self.blocks[: self._begin : -1]
+        return islice(cycle(backwards), self._steps)
+
+
 def _entry(column: int | Sequence[int], place: int) -> int:
     return column if isinstance(column, int) else column[place]
 
@@ -66,6 +90,7 @@ class FlowSchedule(NamedTuple):
     """All flows of one collective: `trains` gives those that leave a source, channel by channel.
 
     `algorithm` is NCCL's number (0 tree, 1 ring, 4 NVLS, 5 NVLS tree, 6 PAT). Ids run from `first_id` without a gap.
+    `like` is the schedule of which this one is a copy on other nodes.
     """
 
     algorithm: int
@@ -74,12 +99,20 @@ class FlowSchedule(NamedTuple):
     byte_count: int
     sources: Sequence[int]
     trains: Callable[[int], list[FlowTrain]]
+    like: Optional["ScheduleCopy"] = None
 
     def flows(self) -> Iterator[Flow]:
         """Its flows one by one, source by source."""
         for source in self.sources:
             for train in self.trains(source):
                 yield from train.flows()
+
+
+class ScheduleCopy(NamedTuple):
+    """The schedule that was copied, and for each of its nodes the one that stands for it in the copy."""
+
+    original: FlowSchedule
+    nodes: Mapping[int, int]
 
 
 TREE, RING, NVLS, NVLS_TREE, PAT = 0, 1, 4, 5, 6

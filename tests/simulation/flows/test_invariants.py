@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import OPS, FlowWish, MadeFlows, make, make_original
+from simulation.flows.copies import in_copies
 from simulation.flows.groups import RankGroup
 from simulation.flows.pieces import cut_twice, unit_bytes
 from simulation.flows.ring_flows import RING_OPS
@@ -127,6 +128,20 @@ def _renamed(group: RankGroup, members: list[int], switches: list[int]) -> RankG
     name = dict(zip((*group.members, *group.switches), (*members, *switches), strict=True))
     servers = [[name[rank] for rank in ranks] for ranks in group.servers]
     return group_of(servers, [list(slots) for slots in group.slots], [name[switch] for switch in group.switches])
+
+
+@UNTIMED
+@given(cases(), st.integers(1, 1000))
+def test_a_copy_on_other_ranks_has_the_flows_that_are_made_for_these(case: Case, stride: int) -> None:
+    count, switches = len(case.group.members), len(case.group.switches)
+    ranks = [range(0, each * count, each) for each in (1, stride)]
+    first, second = (_renamed(case.group, [*each], [*range(10_000, 10_000 + switches)]) for each in ranks)
+    schedules = in_copies(lambda op, group, size: make(op, group, size, 0, case.wish).schedule)
+    schedules(case.op, first, case.size)
+    copy, made = schedules(case.op, second, case.size), make(case.op, second, case.size, 0, case.wish).schedule
+    assert copy.like is not None
+    assert list(copy.sources) == list(made.sources)
+    assert list(copy.flows()) == list(made.flows())
 
 
 @UNTIMED
