@@ -1,12 +1,13 @@
 """Reads what a job computes and sends: the rows of a SimAI workload in the order of an iteration, or one collective."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.errors import MistakeList
 from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
 from simulation.flows.collective import SEND_RECEIVE
+from simulation.flows.copies import Schedules
 from simulation.flows.groups import EVERY_KIND, ORIGINAL_KINDS, RankGroup
 from simulation.flows.train import FlowSchedule
 from simulation.flows.workload import MOST_MISTAKES, OP_OF_CELL
@@ -31,8 +32,6 @@ from workloads.formats.simai_text import NONE, LayerPhase, Row, row_cells, row_o
 
 SMALLEST_BYTES = 4096  # SimAI sends no less in a collective
 DEFAULT_END_GAP_NS = 100
-
-Schedules = Callable[[str, RankGroup, int], FlowSchedule]
 
 
 class JobGroups(NamedTuple):

@@ -1,5 +1,6 @@
 """Puts the groups of a job on the GPUs of a network: servers, slots and NVSwitches are those of the topology."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulation.flows.groups import EVERY_KIND, ParallelSizes, RankGroup, megatron_groups, original_groups
@@ -37,12 +38,15 @@ def homes_of(fabric: Fabric) -> Homes:
 
 
 def groups_by_kind(
-    sizes: ParallelSizes, fabric: Fabric, first: int = 0, *, original: bool
+    sizes: ParallelSizes, fabric: Fabric, first: int = 0, *, original: bool, kinds: Sequence[str] = EVERY_KIND
 ) -> dict[str, list[RankGroup]]:
-    """All groups of more than one rank, each once; the job's first rank is on GPU `first`."""
+    """All groups of more than one rank, each once; the job's first rank is on GPU `first`.
+
+    Ours are those of `kinds`, the original's of all kinds.
+    """
     found: dict[str, dict[tuple[int, ...], RankGroup]] = {}
     homes = homes_of(fabric)
-    for group in original_groups(sizes) if original else megatron_groups(sizes, EVERY_KIND):
+    for group in original_groups(sizes) if original else megatron_groups(sizes, kinds):
         placed = group if original else _placed(group, first, homes)
         found.setdefault(group.kind, {}).setdefault(group.members, placed)
     return {kind: list(groups.values()) for kind, groups in found.items()}

@@ -15,11 +15,12 @@ from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
 from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import AUTO, FlowWish, make, make_original
+from simulation.flows.copies import Schedules, in_copies
 from simulation.flows.groups import ParallelSizes, RankGroup
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job
-from simulation.network.making import JobGroups, Schedules, job_of_collective, job_of_workload, together
+from simulation.network.making import JobGroups, job_of_collective, job_of_workload, together
 from simulation.network.outages import Outage, parse
 from simulation.network.placing import groups_by_kind
 from simulation.topology import whatif
@@ -178,7 +179,7 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
     tp = arguments.tp or (gpus if arguments.group == "TP" else 1)
     sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=arguments.ep)
     sizes.mistakes().check()
-    groups = groups_by_kind(sizes, fabric, original=original)
+    groups = groups_by_kind(sizes, fabric, original=original, kinds=(arguments.group,))
     if not groups.get(arguments.group):
         raise input_problem("--group", arguments.group, f"its groups have one rank with --tp {tp} --ep {arguments.ep}")
     return job_of_collective(arguments.op, arguments.group, size, JobGroups(0, gpus, groups, schedules))
@@ -210,19 +211,23 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
 def _schedules(arguments: argparse.Namespace, fabric: Fabric, *, original: bool) -> Schedules:
     """Makes the flows of a collective in the dialect of the command line."""
     nvls, pxn = arguments.algorithm == "nvls", arguments.pxn
-    if original:
-        return lambda op, group, size: _checked(
-            make_original(op, group, size, 0, nvls=nvls, pxn=pxn, gpu_type=fabric.gpu_type).schedule, fabric
-        )
-    nvlink, nic = _speeds(fabric)
-    part = GPUS.get(fabric.gpu_type)
-    machine = LinkSpeeds(nvlink, nic, part.nvls_at(nvlink) if part else None, fabric.gpu_type)
+    wish = None if original else FlowWish(AUTO, pxn, AUTO, _machine(fabric))
 
     def schedules(op: str, group: RankGroup, size: int) -> FlowSchedule:
+        if wish is None:
+            return make_original(op, group, size, 0, nvls=nvls, pxn=pxn, gpu_type=fabric.gpu_type).schedule
         algorithm = arguments.algorithm if op == "AllReduce" else AUTO
-        return _checked(make(op, group, size, 0, FlowWish(algorithm, pxn, AUTO, machine)).schedule, fabric)
+        return make(op, group, size, 0, wish._replace(algorithm=algorithm)).schedule
 
-    return schedules
+    shared = in_copies(schedules)
+    return lambda op, group, size: _checked(shared(op, group, size), fabric)
+
+
+def _machine(fabric: Fabric) -> LinkSpeeds:
+    """The speeds of a network's links, and how fast its NVSwitches add."""
+    nvlink, nic = _speeds(fabric)
+    part = GPUS.get(fabric.gpu_type)
+    return LinkSpeeds(nvlink, nic, part.nvls_at(nvlink) if part else None, fabric.gpu_type)
 
 
 def _speeds(fabric: Fabric) -> tuple[float, float]:
@@ -233,7 +238,8 @@ def _speeds(fabric: Fabric) -> tuple[float, float]:
 
 def _checked(schedule: FlowSchedule, fabric: Fabric) -> FlowSchedule:
     """The schedule, if its NVSwitches are where it takes them to be."""
+    gpus = fabric.gpus
     for source in schedule.sources:
-        if source >= fabric.gpus and (source >= len(fabric.roles) or fabric.roles[source] != NVSWITCH):
+        if source >= gpus and (source >= len(fabric.roles) or fabric.roles[source] != NVSWITCH):
             raise input_problem("--algorithm", "nvls", f"node {source} of the topology is no NVSwitch")
     return schedule

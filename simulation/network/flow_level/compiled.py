@@ -1,6 +1,7 @@
 """Compiles `fluid.py`: a second copy of the module whose functions numba has compiled, for states that hold arrays."""
 
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
@@ -40,6 +41,11 @@ def filled(value: object, count: int) -> NDArray[np.number[Any]]:
     """A column of one value, of shape (count,); memory is taken only where zeros are overwritten."""
     kind = np.float64 if isinstance(value, float) else np.int64
     return np.full(count, value, kind) if value else np.zeros(count, kind)
+
+
+def whole(values: Sequence[int]) -> NDArray[np.int64]:
+    """Whole numbers as compiled code takes them, shape (values,)."""
+    return np.asarray(values, np.int64)
 
 
 def in_arrays(state: Fluid) -> Fluid:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from functools import cache
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from common.whole_files import write_whole
 from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
-from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, Ways
+from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, Link, Ways
 from simulation.network.tables import address_text
 
 LINKS_HEADER = "link,from,to,bandwidth_bps,bytes,busy_percent,busiest_percent\n"
@@ -20,11 +21,12 @@ def write_flows(path: Path, run: FlowRun, ways: Ways, payload: int) -> None:
     """Write all flows in order of their ends, in the form of ns-3's fct.txt."""
     lines: list[tuple[float, str]] = []
     known: dict[tuple[int, int], list[tuple[float, str]]] = {}
+    text_of = cache(address_text)
     for group in run.groups():
         where = group.number, group.kind
         if where not in known:
             known[where] = _tails(run, group, _ideal(ways, group, payload))
-        ends = f"{address_text(group.source)} {address_text(group.target)}"
+        ends = f"{text_of(group.source)} {text_of(group.target)}"
         sports = itertools.count(group.sport, group.stride)
         lines += [(end, f"{ends} {sport} {tail}") for sport, (end, tail) in zip(sports, known[where], strict=False)]
     lines.sort(key=itemgetter(0))
@@ -42,12 +44,17 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
 
 def round_trip(ways: Ways, source: int, target: int, payload: int) -> tuple[int, int]:
     """The shortest round trip between two nodes (ns) and the slowest link (bit/s); see routing.round_trip."""
-    links = []
+    kinds = []
     node = source
     while node != target:
         port = ways.next_ports(node, target)[0]
-        links.append(ways.link(port))
+        kinds.append(ways.kind_of[port])
         node = ways.peer[port]
+    return _trip(tuple([ways.kinds[kind] for kind in kinds]), payload)
+
+
+@cache
+def _trip(links: tuple[Link, ...], payload: int) -> tuple[int, int]:
     return sum(2 * link.delay_ns + payload * BITS // link.bps for link in links), min(link.bps for link in links)
 
 
@@ -66,6 +73,12 @@ class LinkLoads:
     def __init__(self, run: FlowRun, ways: Ways, begin: float, end: float) -> None:
         self.ways, self.begin, self.slice_ns = ways, begin, max(end - begin, 1.0) / SLICES
         self.loads: dict[int, list[float]] = {}
+        built = run.work.built
+        if run.collide and not built.free and not isinstance(built.state.end, list):
+            from simulation.network.flow_level.many_lanes import loads_of_lanes  # needs numpy
+
+            self.loads = loads_of_lanes(built.state, built.ports, begin, self.slice_ns, SLICES)
+            return
         known: dict[tuple[int, int], list[list[float]]] = {}
         totals: dict[tuple[int, int], list[float]] = {}
         for group in run.groups():

@@ -17,6 +17,7 @@ from simulation.network.flow_level.fluid_state import (
     STAMP,
     STARTED,
     Fluid,
+    Whole,
 )
 
 TOGETHER_NS = 0.5  # events that are no further apart are one event
@@ -211,10 +212,14 @@ def settle(state: Fluid, flow: int, gap: float) -> None:
         plan(state, state.clock[NOW] + max(gap + late, 0.0), STARTED, flow)
 
 
-def issue(state: Fluid, hop: int, gap: float) -> None:
-    """A sender begins its part of a collective: in `gap` ns all flows of a hop may start that wait for nothing else."""
-    for flow in range(state.hop_begin[hop], state.hop_begin[hop] + state.hop_steps[hop]):
-        settle(state, flow, gap)
+def issue(state: Fluid, hops: Whole, gap: float) -> None:
+    """A sender begins its part of a collective: in `gap` ns all flows of its hops may start that wait for nothing else.
+
+    `hops` is a list, for compiled code an array.
+    """
+    for hop in hops:
+        for flow in range(state.hop_begin[hop], state.hop_begin[hop] + state.hop_steps[hop]):
+            settle(state, flow, gap)
 
 
 def count_down(state: Fluid, part: int, number: int) -> None:

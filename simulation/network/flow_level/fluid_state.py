@@ -1,6 +1,7 @@
 """Holds what flows of a network are at one moment: in lists for few of them, in arrays for code that numba compiles."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 Whole: TypeAlias = Any  # a list of whole numbers, or an array of them
@@ -115,15 +116,18 @@ def begin(
         begins.append(total)
         total += steps
     children: list[list[tuple[int, int]]] = [[] for _hop in begins]
-    waiting, flow_hop = filled(0, total), filled(0, total)
-    for hop, parents in enumerate(hops.parents):
-        first, steps = begins[hop], hops.steps[hop]
-        waiting[first : first + steps] = filled(hops.issued[hop], steps)
-        flow_hop[first : first + steps] = filled(hop, steps)
+    waiting: list[int] = []
+    flow_hop: list[int] = []
+    for hop, (steps, parents) in enumerate(zip(hops.steps, hops.parents, strict=True)):
+        flow_hop += [hop] * steps
+        with_parent = []  # the steps that wait for each parent
         for parent, shift in parents:
             children[parent].append((hop, shift))
-            part = slice(first + max(shift, 0), first + min(steps, hops.steps[parent] + shift))
-            waiting[part] = [number + 1 for number in waiting[part]]
+            with_parent.append(range(max(shift, 0), min(steps, hops.steps[parent] + shift)))
+        edges = sorted({0, steps, *(edge for part in with_parent for edge in (part.start, part.stop) if part)})
+        for begun, ended in pairwise(edges):
+            number = hops.issued[hop] + sum(begun in part for part in with_parent)
+            waiting += [number] * (ended - begun)
     child_begin = [0]
     for each in children:
         child_begin.append(child_begin[-1] + len(each))

@@ -1,11 +1,11 @@
 """Gathers the flows of a collective into hops: all that one rank sends another on a channel, step by step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from simulation.flows.ring_flows import REDUCE_SCATTER
-from simulation.flows.train import NVLS, NVLS_TREE, TREE, FlowSchedule, FlowTrain
+from simulation.flows.train import NVLS, NVLS_TREE, TREE, FlowSchedule, FlowTrain, TurningSizes
 from simulation.network.job import GroupCollective
 
 PROCESSING_NS, REDUCING_NS = 10, 40  # that a rank takes for a receipt, and for one of a ReduceScatter
@@ -30,25 +30,53 @@ class Hop(NamedTuple):
 
 
 class HopSet(NamedTuple):
-    """The hops of a collective; `apart` is the most by which flows of a hop that were taken as equal differ (bytes)."""
+    """The hops of a collective, group by group; `apart` is the most by which flows taken as equal differ (bytes).
+
+    `groups` are the hops of each group, with the number of the first group of which it is a copy, hop by hop.
+    """
 
     hops: list[Hop]
     apart: int
+    groups: list[tuple[int, range]]
 
 
-def hops_of(collective: GroupCollective, latency_ns: int, ranks: int) -> HopSet:
-    """The hops of all groups. `latency_ns` is the time before each send; nodes from `ranks` on are NVSwitches."""
+def hops_of(collective: GroupCollective, latency_ns: int, ranks: int, first: int = 0) -> HopSet:
+    """The hops of all groups, numbered from `first`.
+
+    `latency_ns` is the time before each send; nodes from `ranks` on are NVSwitches.
+    """
     release_gap = REDUCING_NS if collective.op == REDUCE_SCATTER else PROCESSING_NS
     found: list[Hop] = []
-    apart = 0
-    for schedule in collective.schedules:
-        book = _Book(len(found))
-        for source in schedule.sources:
-            for train in schedule.trains(source):
-                book.add(train)
-        apart = max(apart, book.apart)
-        found += book.hops(_rules(schedule, latency_ns, release_gap, ranks))
-    return HopSet(found, apart)
+    apart, groups = 0, list[tuple[int, range]]()
+    made: dict[int, tuple[int, list[Hop]]] = {}
+    for number, schedule in enumerate(collective.schedules):
+        original = schedule.like.original if schedule.like else schedule
+        if id(original) not in made:
+            book = _Book()
+            for source in original.sources:
+                for train in original.trains(source):
+                    book.add(train)
+            apart = max(apart, book.apart)
+            made[id(original)] = number, book.hops(_rules(original, latency_ns, release_gap, ranks))
+        like, hops = made[id(original)]
+        begin = first + len(found)
+        found += _copies(hops, schedule.like.nodes if schedule.like else None, begin)
+        groups.append((like, range(begin, first + len(found))))
+    return HopSet(found, apart, groups)
+
+
+def _copies(hops: list[Hop], nodes: Mapping[int, int] | None, begin: int) -> list[Hop]:
+    """The same hops, numbered from `begin`, between other nodes, if any."""
+    if nodes is None:
+        return [hop._replace(parents=_later(hop.parents, begin)) for hop in hops] if begin else hops
+    return [
+        Hop(nodes[source], nodes[target], steps, size, _later(parents, begin), gap, release_gap)
+        for source, target, steps, size, parents, gap, release_gap in hops
+    ]
+
+
+def _later(parents: tuple[tuple[int, int], ...], begin: int) -> tuple[tuple[int, int], ...]:
+    return tuple([(parent + begin, shift) for parent, shift in parents])
 
 
 class _Rules(NamedTuple):
@@ -79,13 +107,14 @@ class _Part(NamedTuple):
 
 
 class _Book:
-    """Collects the trains of one schedule; `first` is the number of its first hop."""
+    """Collects the trains of one schedule."""
 
-    def __init__(self, first: int) -> None:
-        self.first, self.apart = first, 0
+    def __init__(self) -> None:
+        self.apart = 0
         self._parts: list[_Part] = []
         self._begins: dict[int, int] = {}
         self._every: dict[int, tuple[int, int]] | None = None
+        self._bounds: dict[int, tuple[Sequence[int], int, int]] = {}
 
     def add(self, train: FlowTrain) -> None:
         """Take a train apart where its flows differ in target or size."""
@@ -100,12 +129,16 @@ class _Book:
         sizes = [train.sizes] * count if isinstance(train.sizes, int) else train.sizes
         ends = [0] + [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
         for begin, end in pairwise([*ends, count]):
-            parents = tuple(each[max(begin - count + len(each), 0) : end - count + len(each)] for each in train.parents)
+            behind = count - begin, count - end  # how many are left at both ends of the part
+            parents = tuple([each[max(len(each) - behind[0], 0) : len(each) - behind[1]] for each in train.parents])
             self._append(_Part(train.source, targets[begin], train.ids[begin:end], sizes[begin], parents))
 
     def _alike(self, sizes: Sequence[int]) -> int:
         """One size for all, where they differ by a few bytes; else 0."""
-        least, most = min(sizes), max(sizes)
+        blocks = sizes.blocks if isinstance(sizes, TurningSizes) else sizes
+        if id(blocks) not in self._bounds:
+            self._bounds[id(blocks)] = blocks, min(blocks), max(blocks)
+        _blocks, least, most = self._bounds[id(blocks)]
         if most - least > ALIKE_BYTES or least < 64 * ALIKE_BYTES:
             return 0
         self.apart = max(self.apart, most - least)
@@ -127,20 +160,20 @@ class _Book:
         if window == 1:
             parents, gap = [], rules.chunk_gap
             if ends in former:  # a chunk of its own
-                parents = [(self.first + former[ends], 0)]
+                parents = [(former[ends], 0)]
             former[ends] = number
         if window and count > window:
-            parents.append((self.first + number, window))
+            parents.append((number, window))
         return Hop(*ends, count, part.size, tuple(parents), gap, rules.release_gap)
 
     def _parent(self, ids: Sequence[int], missing: int) -> tuple[int, int]:
         """The hop to which ids belong, and by how many steps it is ahead; the first `missing` steps have no parent."""
         place = self._begins.get(ids[0])
         if place is not None:
-            return self.first + place, missing
+            return place, missing
         if self._every is None:
             self._every = {
                 flow: (number, step) for number, part in enumerate(self._parts) for step, flow in enumerate(part.ids)
             }
         number, step = self._every[ids[0]]
-        return self.first + number, missing - step
+        return number, missing - step

@@ -81,9 +81,13 @@ def way_of_flow(ways: Ways, source: int, target: int, number: int) -> Way:
 
 
 class LaneBook:
-    """Numbers lanes and lists them as columns; links are numbered in order of appearance."""
+    """Numbers lanes and lists them as columns; links are numbered in order of appearance.
+
+    `free` says whether a lane has links that it takes no time of, which its columns leave out.
+    """
 
     def __init__(self) -> None:
+        self.free = False
         self.lanes = Lanes([0], [], [], [], [], [0], [], [], [], 0)
         self.numbers: dict[int, int] = {}
 
@@ -105,6 +109,8 @@ class LaneBook:
                 lanes.load_link.append(number(link))
                 lanes.load_cost.append(cost)
                 lanes.load_burst.append(burst)
+            else:
+                self.free = True
         lanes.data_end.append(len(lanes.load_link))
         for link, cost in acks:
             if cost > 0:

@@ -1,16 +1,17 @@
-"""Lays the hops of a job over the links of a network, and finds out which of them are alike."""
+"""Lays the hops of a job over the links of a network."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from common.errors import input_problem
 from simulation.network.flow_level.hops import Hop, hops_of
 from simulation.network.flow_level.lanes import CostModel, Costs, Way, way_of_flow
-from simulation.network.flow_level.refine import Likeness, Net, refine
+from simulation.network.flow_level.refine import Likeness
 from simulation.network.flow_level.ways import RAIL, SPREAD, Ways
 from simulation.network.job import Job
 
 WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
+NOWHERE = -1  # instead of the port that all of a pair's ways begin or end with
 SLACK = 1.0001  # a link that may be asked for no more than this much of its capacity never slows a flow down
 
 
@@ -26,7 +27,8 @@ class HopNet:
     """All hops of a job: those of equal collectives are there once.
 
     `first_hop[k]` is the first hop of the k-th different collective, `key_of[c]` which of these collective c is.
-    Parents are numbered over all hops. `apart` is the most by which flows that are taken as equal differ (bytes).
+    `groups_of_key[k]` are the groups of its HopSet; parents are numbered over all hops. `apart` is the most by which
+    flows that are taken as equal differ (bytes).
     """
 
     def __init__(self, job: Job, latency_ns: int) -> None:
@@ -34,15 +36,16 @@ class HopNet:
         self.hops: list[Hop] = []
         self.first_hop = [0]
         self.key_of: list[int] = []
+        self.groups_of_key: list[list[tuple[int, range]]] = []
         known: dict[tuple[int, int], int] = {}
         for collective in job.collectives:
             key = id(collective.schedules), 0
             if key not in known:
                 known[key] = len(known)
-                found = hops_of(collective, latency_ns, job.ranks)
-                first = len(self.hops)
-                self.hops += [_shifted(hop, first) for hop in found.hops]
+                found = hops_of(collective, latency_ns, job.ranks, len(self.hops))
+                self.hops += found.hops
                 self.first_hop.append(len(self.hops))
+                self.groups_of_key.append(found.groups)
                 self.apart = max(self.apart, found.apart)
             self.key_of.append(known[key])
 
@@ -58,10 +61,6 @@ class HopNet:
     def key_of_hop(self) -> list[int]:
         """The different collective of each hop."""
         return [key for key in self.keys for _hop in self.of_key(key)]
-
-
-def _shifted(hop: Hop, first: int) -> Hop:
-    return hop._replace(parents=tuple((parent + first, shift) for parent, shift in hop.parents)) if first else hop
 
 
 def check_ways(net: HopNet, ways: Ways, place: str) -> None:
@@ -81,21 +80,26 @@ def laid_out(net: HopNet, ways: Ways, model: CostModel) -> list[Laid] | None:
     By ECMP each flow takes a way of its own. That does not matter where none of the links to choose from can be full.
     """
     fixed: dict[tuple[int, int], Way | None] = {}
+    slack = _Slack(ways)
     for hop in net.hops:
         pair = hop.source, hop.target
         if pair not in fixed:
             fixed[pair] = _fixed(ways, *pair)
-    chosen = [pair for pair, way in fixed.items() if way is None]
-    slack = _Slack(ways)
-    if not all(slack.takes(*pair) for pair in chosen):
-        return None
+            if fixed[pair] is None and not slack.takes(*pair):
+                return None
+    known: dict[tuple[int, int, int], Laid] = {}
     laid = []
     for hop in net.hops:
-        way = fixed[hop.source, hop.target]
-        if way is not None:
-            laid.append(Laid(way.forward, way.back, model.costs(way, hop.size)))
-        else:
-            laid.append(_without_choice(ways, hop, model))
+        key = hop.source, hop.target, hop.size
+        its = known.get(key)
+        if its is None:
+            way = fixed[hop.source, hop.target]
+            if way is not None:
+                its = Laid(way.forward, way.back, model.costs(way, hop.size))
+            else:
+                its = _without_choice(ways, hop, model)
+            known[key] = its
+        laid.append(its)
     return laid
 
 
@@ -135,46 +139,37 @@ class _Slack:
 
     def __init__(self, ways: Ways) -> None:
         self.ways = ways
-        self._asked: dict[tuple[int, bool], dict[int, int]] = {}
+        self._ends: tuple[dict[int, int | set[int]], ...] = {}, {}  # of a port: one alone, or several
+        self._sums: dict[tuple[int, int], int] = {}
 
     def takes(self, source: int, target: int) -> bool:
         """Whether every link that flows of a pair may choose carries all that may come to it, these flows included."""
         ways = self.ways
         shares = ways.shares(source, target)
         fixed = [port for port, share in shares.items() if share > WHOLE]
-        for port, share in shares.items():
-            if share > WHOLE:
-                continue
-            asked = []
-            for by_sender, end in ((True, fixed[0] if fixed else -1), (False, fixed[-1] if fixed else -1)):
-                sums = self._asked.setdefault((port, by_sender), {})
-                sums[end] = ways.link(end).bps if end >= 0 else 1 << 62
-                asked.append(sum(sums.values()))
-            if min(asked) > SLACK * ways.link(port).bps:
-                return False
-        return True
-
-
-def alike(net: HopNet, laid: Sequence[Laid], ways: Ways, rank_kind: Sequence[Hashable]) -> Likeness:
-    """Which hops, links and ranks do the same at the same time; `rank_kind` is what already tells ranks apart."""
-    numbers: dict[Costs, int] = {}
-    keys = net.key_of_hop()
-    kinds = [
-        (key, hop.steps, hop.size, hop.gap, numbers.setdefault(each.costs, len(numbers)))
-        for key, hop, each in zip(keys, net.hops, laid, strict=True)
-    ]
-    return refine(
-        Net(
-            kinds,
-            [each.forward for each in laid],
-            [each.back for each in laid],
-            [hop.parents for hop in net.hops],
-            [hop.source for hop in net.hops],
-            [hop.target for hop in net.hops],
-            rank_kind,
-            lambda port: ways.kind_of[port],
+        ends = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
+        return all(
+            share > WHOLE
+            or min(self._asked(port, side, end) for side, end in enumerate(ends)) <= SLACK * ways.link(port).bps
+            for port, share in shares.items()
         )
-    )
+
+    def _asked(self, port: int, side: int, end: int) -> int:
+        """What a port may be asked for by its senders (side 0) or receivers (1), of which `end` is one."""
+        known = self._ends[side].setdefault(port, end)
+        if known == end:
+            return self._bps(end)
+        ends = known
+        if isinstance(ends, int):
+            self._sums[port, side] = self._bps(ends)
+            ends = self._ends[side][port] = {ends}
+        if end not in ends:
+            ends.add(end)
+            self._sums[port, side] += self._bps(end)
+        return self._sums[port, side]
+
+    def _bps(self, end: int) -> int:
+        return self.ways.link(end).bps if end != NOWHERE else 1 << 62
 
 
 def all_different(net: HopNet, ranks: int, laid: Sequence[Laid]) -> Likeness:

@@ -1,6 +1,8 @@
 """Makes the state of a simulation: one hop for all that are alike, for each time that a collective takes place."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from simulation.network.flow_level.fluid_state import Fluid, HopColumns, Whole, begin
@@ -54,14 +56,15 @@ class Classes:
 class Built(NamedTuple):
     """A state, the hops and parts in it by the number of their collective and their kind, and the port of each link.
 
-    `issued` are the hops that a rank of a kind begins.
+    `issued` are the hops that a rank of a kind begins; `free`: see LaneBook.
     """
 
     state: Fluid
     hops: dict[tuple[int, int], int]
     parts: dict[tuple[int, int], int]
-    issued: dict[tuple[int, int], list[int]]
+    issued: dict[tuple[int, int], Whole]
     ports: list[int]
+    free: bool
 
 
 Filled = Callable[[object, int], Whole]
@@ -81,7 +84,7 @@ class Builder:
 
     def add(self, number: int, lane_of: Callable[[int], int], colours: Sequence[int]) -> None:
         """The hops of collective `number` that have one of these kinds; `lane_of` gives the lane of a kind."""
-        columns, classes = self.columns, self.classes
+        columns, classes, of_hop = self.columns, self.classes, self.classes.likeness.hops
         first = len(columns.steps)
         for place, colour in enumerate(colours):
             self.hops[number, colour] = first + place
@@ -98,8 +101,8 @@ class Builder:
             columns.out_count.append(counts[0])
             columns.in_part.append(self._part(number, receiver, hop.steps * counts[1]))
             columns.in_count.append(counts[1])
-            parents = {(classes.likeness.hops[parent], shift) for parent, shift in hop.parents}
-            columns.parents.append([(self.hops[number, parent], shift) for parent, shift in sorted(parents)])
+            parents = sorted({(of_hop[parent], shift) for parent, shift in hop.parents}) if hop.parents else ()
+            columns.parents.append([(self.hops[number, parent], shift) for parent, shift in parents])
             columns.issued.append(int(sender != NOBODY))
             if sender != NOBODY:
                 self.issued.setdefault((number, sender), []).append(place)
@@ -116,47 +119,50 @@ class Builder:
     def built(self, filled: Filled) -> Built:
         """The state before the first event."""
         state = begin(self.columns, self.book.columns(), self.pending, self.flow_lane, filled)
-        return Built(state, self.hops, self.parts, self.issued, list(self.book.numbers))
+        return Built(state, self.hops, self.parts, dict(self.issued), list(self.book.numbers), self.book.free)
 
 
-def alike_lanes(builder: Builder, laid: Sequence[Laid], window: int) -> Callable[[int], int]:
-    """The lane of each kind of hops: on each link as many flows as hops of this kind use one link of its kind."""
-    classes, book = builder.classes, builder.book
-    of_hop, of_link = classes.likeness.hops, classes.likeness.links
-    first_port: dict[int, int] = {}
-    for number in classes.first_hop.values():
-        for port in (*laid[number].forward, *laid[number].back):
-            first_port.setdefault(of_link[port], port)
-    ports = set(first_port.values())
-    data: dict[int, dict[int, tuple[float, int]]] = {}
-    acks: dict[int, dict[int, float]] = {}
-    for colour, each in zip(of_hop, laid, strict=True):
-        for port, cost in zip(each.forward, each.costs.forward, strict=True):
-            if port in ports:
-                link = of_link[port]
-                took, count = data.setdefault(colour, {}).get(link, (0.0, 0))
-                data[colour][link] = took + cost, count + 1
-        for port, cost in zip(each.back, each.costs.back, strict=True):
-            if port in ports:
-                its = acks.setdefault(colour, {})
-                its[of_link[port]] = its.get(of_link[port], 0.0) + cost
-    known: dict[int, int] = {}
+class AlikeLanes:
+    """The lanes of kinds of hops: on each link as many flows as hops of this kind use one link of its kind."""
 
-    def lane_of(colour: int) -> int:
-        if colour not in known:
-            own = laid[classes.first_hop[colour]]
-            halves = [(first_port[of_link[port]], half) for port, half in zip(own.back, own.costs.halves, strict=True)]
-            links = dict.fromkeys(of_link[port] for port in own.forward)
-            burst = min(classes.hop(colour).size, window)
-            known[colour] = book.add(
-                [(first_port[link], data[colour][link][0], burst * data[colour][link][1]) for link in links],
-                [(first_port[link], cost) for link, cost in acks.get(colour, {}).items()],
-                halves,
-                own.costs.delay,
-            )
-        return known[colour]
+    def __init__(self, classes: Classes, laid: Sequence[Laid], window: int) -> None:
+        self.classes, self._laid, self._window = classes, laid, window
+        of_hop, of_link = classes.likeness.hops, classes.likeness.links
+        self._first_port: dict[int, int] = {}
+        for number in classes.first_hop.values():
+            for port in (*laid[number].forward, *laid[number].back):
+                self._first_port.setdefault(of_link[port], port)
+        ports = set(self._first_port.values())
+        self._data: dict[int, dict[int, tuple[float, int]]] = {}
+        self._acks: dict[int, dict[int, float]] = {}
+        for colour, each in zip(of_hop, laid, strict=True):
+            if not ports.isdisjoint(each.forward):
+                data = self._data.setdefault(colour, {})
+                for port, cost in zip(each.forward, each.costs.forward, strict=True):
+                    if port in ports:
+                        took, count = data.get(of_link[port], (0.0, 0))
+                        data[of_link[port]] = took + cost, count + 1
+            if not ports.isdisjoint(each.back):
+                acks = self._acks.setdefault(colour, {})
+                for port, cost in zip(each.back, each.costs.back, strict=True):
+                    if port in ports:
+                        acks[of_link[port]] = acks.get(of_link[port], 0.0) + cost
 
-    return lane_of
+    def of(self, builder: Builder) -> Callable[[int], int]:
+        """Gives the lane of a kind in a builder's book."""
+        return cache(lambda colour: self._lane(builder.book, colour))
+
+    def _lane(self, book: LaneBook, colour: int) -> int:
+        of_link, first_port = self.classes.likeness.links, self._first_port
+        own = self._laid[self.classes.first_hop[colour]]
+        burst = min(self.classes.hop(colour).size, self._window)
+        data, links = self._data.get(colour, {}), dict.fromkeys([of_link[port] for port in own.forward])
+        return book.add(
+            [(first_port[link], data[link][0], burst * data[link][1]) for link in links],
+            [(first_port[link], cost) for link, cost in self._acks.get(colour, {}).items()],
+            [(first_port[of_link[port]], half) for port, half in zip(own.back, own.costs.halves, strict=True)],
+            own.costs.delay,
+        )
 
 
 class FlowLanes:
@@ -165,35 +171,43 @@ class FlowLanes:
     def __init__(self, builder: Builder, model: CostModel) -> None:
         self._builder, self._model = builder, model
         self._sent: dict[tuple[int, int], int] = {}
-        self._known: dict[tuple[Way, int], int] = {}
+        self._flows: list[tuple[int, int, int, int, int, int]] = []
 
     def add(self, colours: Iterable[int]) -> None:
-        """Lanes for the flows of one more collective, in the order of its hops."""
+        """The flows of one more collective, in the order of its hops."""
         hops = [self._builder.classes.hop(colour) for colour in colours]
-        together: dict[tuple[int, int], int] = {}
-        for hop in hops:
-            pair = hop.source, hop.target
-            together[pair] = together.get(pair, 0) + 1
+        together = Counter((hop.source, hop.target) for hop in hops)
         before: dict[tuple[int, int], int] = {}
         for hop in hops:
             pair = hop.source, hop.target
-            first, stride = self._sent.get(pair, 0) + before.get(pair, 0), together[pair]
+            first = self._sent.get(pair, 0) + before.get(pair, 0)
             before[pair] = before.get(pair, 0) + 1
-            for step in range(hop.steps):
-                self._builder.flow_lane.append(self._lane(pair, first + stride * step, hop.size))
+            self._flows.append((*pair, first, together[pair], hop.steps, hop.size))
         for hop in hops:
             pair = hop.source, hop.target
             self._sent[pair] = self._sent.get(pair, 0) + hop.steps
 
-    def _lane(self, pair: tuple[int, int], number: int, size: int) -> int:
-        way = way_of_flow(self._model.ways, *pair, number)
-        key = way, size
-        if key not in self._known:
-            costs, burst = self._model.costs(way, size), min(size, self._model.window)
-            self._known[key] = self._builder.book.add(
-                [(port, cost, burst) for port, cost in zip(way.forward, costs.forward, strict=True)],
-                list(zip(way.back, costs.back, strict=True)),
-                list(zip(way.back, costs.halves, strict=True)),
-                costs.delay,
-            )
-        return self._known[key]
+    def finish(self, *, at_once: bool) -> None:
+        """Put the lanes of all flows into the book, with numpy (`at_once`) or one by one."""
+        builder, model = self._builder, self._model
+        if at_once:
+            from simulation.network.flow_level.many_lanes import Sent, add_lanes
+
+            builder.flow_lane += add_lanes(builder.book, model, list(map(Sent._make, self._flows)))
+            return
+        known: dict[tuple[Way, int], int] = {}
+        for source, target, first, stride, steps, size in self._flows:
+            for step in range(steps):
+                key = way_of_flow(model.ways, source, target, first + stride * step), size
+                if key not in known:
+                    known[key] = self._lane(*key)
+                builder.flow_lane.append(known[key])
+
+    def _lane(self, way: Way, size: int) -> int:
+        costs, burst = self._model.costs(way, size), min(size, self._model.window)
+        return self._builder.book.add(
+            [(port, cost, burst) for port, cost in zip(way.forward, costs.forward, strict=True)],
+            list(zip(way.back, costs.back, strict=True)),
+            list(zip(way.back, costs.halves, strict=True)),
+            costs.delay,
+        )

@@ -76,9 +76,11 @@ def refine(net: Net) -> Likeness:
                 at_rank[node].append((number, place))
         for parent, _shift in net.parents[number]:
             children[parent].append(number)
-    of_hops = _Colours(dict(enumerate(net.hop_kind)))
     of_links = _Colours({port: net.link_kind(port) for port in users})
     of_ranks = _Colours(dict(enumerate(net.rank_kind)))
+    kinds = zip(net.hop_kind, net.source, net.target, strict=True)
+    kind_of = of_ranks.of.get  # ranks of other kinds tell their hops apart, at the latest in the first round
+    of_hops = _Colours({each: (kind, kind_of(one), kind_of(two)) for each, (kind, one, two) in enumerate(kinds)})
     hop, link, rank = of_hops.of, of_links.of, of_ranks.of
 
     def hop_sign(each: int) -> Hashable:

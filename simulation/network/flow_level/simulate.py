@@ -3,6 +3,8 @@
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib.util import find_spec
 from random import Random
 from types import ModuleType
 from typing import NamedTuple
@@ -11,9 +13,10 @@ from common.progress import StepProgress
 from simulation.network.flow_level import fluid
 from simulation.network.flow_level.fluid_state import PLANNED
 from simulation.network.flow_level.lanes import CostModel
-from simulation.network.flow_level.net import HopNet, Laid, alike, all_different, check_ways, laid_out
-from simulation.network.flow_level.quotient import Builder, Built, Classes, FlowLanes, alike_lanes
+from simulation.network.flow_level.net import HopNet, all_different, check_ways, laid_out
+from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
 from simulation.network.flow_level.steady import undisturbed
+from simulation.network.flow_level.twins import alike
 from simulation.network.flow_level.ways import FIRST_SPORT, Ways
 from simulation.network.flow_level.work import Span, Work
 from simulation.network.job import Job
@@ -57,7 +60,7 @@ class FlowRun:
         """Whether every rank came to its end."""
         return min(self.finished, default=0) >= 0
 
-    @property
+    @cached_property
     def flows(self) -> int:
         """The number of flows of all collectives."""
         net = self.classes.net
@@ -76,13 +79,14 @@ class FlowRun:
         sent: dict[tuple[int, int], int] = {}
         strides = [Counter((net.hops[hop].source, net.hops[hop].target) for hop in net.of_key(key)) for key in net.keys]
         for number, key in enumerate(net.key_of):
-            before = Counter[tuple[int, int]]()
+            before: dict[tuple[int, int], int] = {}
             stride = strides[key]
             for place in net.of_key(key):
                 hop = net.hops[place]
                 pair = hop.source, hop.target
-                sport = FIRST_SPORT + sent.get(pair, 0) + before[pair]
-                before[pair] += 1
+                earlier = before.get(pair, 0)
+                before[pair] = earlier + 1
+                sport = FIRST_SPORT + sent.get(pair, 0) + earlier
                 yield FlowGroup(number, of_hop[place], *pair, hop.size, sport, stride[pair])
             for place in net.of_key(key):
                 hop = net.hops[place]
@@ -101,6 +105,8 @@ class FlowRun:
         first, steps = built.state.hop_begin[place], built.state.hop_steps[place]
         part = slice(int(first), int(first) + int(steps))
         starts, ends = built.state.start[part], built.state.end[part]
+        if not isinstance(starts, list):
+            starts, ends = starts.tolist(), ends.tolist()
         return (starts, ends) if not shift else ([each + shift for each in starts], [each + shift for each in ends])
 
     def of_rank(self, rank: int) -> RankTimes:
@@ -169,13 +175,15 @@ def simulate(ways: Ways, job: Job, wishes: FlowWishes, place: str = "") -> FlowR
     check_ways(net, ways, place)
     model = CostModel(ways, wishes.payload, wishes.window)
     laid = laid_out(net, ways, model)
-    known: dict[tuple[int, int], Built] = {}
     if laid is None or wishes.apart:
         classes = Classes(net, all_different(net, job.ranks, laid or ()))
     else:
         classes = Classes(net, alike(net, laid, ways, _rank_kinds(job, wishes.slowness)))
-        known = {where: _alone(classes, laid, *where, wishes) for where in undisturbed(classes, laid)}
-    built, module = _built(classes, laid, model, known, wishes)
+    lanes = None if laid is None else AlikeLanes(classes, laid, wishes.window)
+    known: dict[tuple[int, int], Built] = {}
+    if lanes and laid and not wishes.apart:
+        known = {where: _alone(lanes, *where, wishes) for where in undisturbed(classes, laid)}
+    built, module = _built(classes, lanes, model, known, wishes)
     durations = _durations(classes, known)
     work = Work(built, module, job.collectives, wishes.latency_ns, durations)
     for kind, rank in classes.first_rank.items():
@@ -204,23 +212,25 @@ def _go(work: Work, built: Built) -> bool:
 
 def _built(
     classes: Classes,
-    laid: Sequence[Laid] | None,
+    alike_lanes: AlikeLanes | None,
     model: CostModel,
     known: Mapping[tuple[int, int], Built],
     wishes: FlowWishes,
 ) -> tuple[Built, ModuleType]:
     """The state of all that is not known, and the code that moves it."""
     net, builder = classes.net, Builder(classes)
-    lanes = FlowLanes(builder, model) if laid is None else None
-    lane_of = alike_lanes(builder, laid, wishes.window) if laid is not None else _no_lane
-    keyed = {key for key, _kind in known}
+    lanes = FlowLanes(builder, model) if alike_lanes is None else None
+    lane_of = alike_lanes.of(builder) if alike_lanes is not None else _no_lane
+    colours_of_key = [
+        [each for each in colours if not known or (key, min(classes.kinds_at(each), default=NOBODY)) not in known]
+        for key, colours in enumerate(classes.hops_of_key)
+    ]
     for number, key in enumerate(net.key_of):
-        colours = classes.hops_of_key[key]
-        if key in keyed:
-            colours = [each for each in colours if (key, min(classes.kinds_at(each))) not in known]
-        builder.add(number, lane_of, colours)
+        builder.add(number, lane_of, colours_of_key[key])
         if lanes:
-            lanes.add(colours)
+            lanes.add(colours_of_key[key])
+    if lanes:
+        lanes.finish(at_once=sum(builder.columns.steps) > MOST_ALONE_IN_LISTS and find_spec("numpy") is not None)
     built, module = _ready(builder, MOST_IN_LISTS if lanes is None else MOST_ALONE_IN_LISTS)
     if wishes.jitter_ns:
         random, count = Random(wishes.seed), len(built.state.flow_hop)
@@ -237,24 +247,23 @@ def _ready(builder: Builder, most: int) -> tuple[Built, ModuleType]:
     """The state before the first event: in lists for plain Python, for many flows in arrays for compiled code."""
     if sum(builder.columns.steps) > most:
         try:
-            from simulation.network.flow_level.compiled import compiled, filled, in_arrays
+            from simulation.network.flow_level.compiled import compiled, filled, in_arrays, whole
         except ImportError as error:
             if error.name not in ("numba", "llvmlite", "numpy"):
                 raise
         else:
             built = builder.built(filled)
-            return built._replace(state=in_arrays(built.state)), compiled()
+            issued = {where: whole(hops) for where, hops in built.issued.items()}
+            return built._replace(state=in_arrays(built.state), issued=issued), compiled()
     return builder.built(lambda value, count: [value] * count), fluid
 
 
-def _alone(classes: Classes, laid: Sequence[Laid], key: int, kind: int, wishes: FlowWishes) -> Built:
+def _alone(lanes: AlikeLanes, key: int, kind: int, wishes: FlowWishes) -> Built:
     """One collective on its own, from the moment at which its ranks come to it."""
+    classes = lanes.classes
     builder = Builder(classes)
-    builder.add(
-        0,
-        alike_lanes(builder, laid, wishes.window),
-        [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)],
-    )
+    colours = [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)]
+    builder.add(0, lanes.of(builder), colours)
     built, module = _ready(builder, MOST_IN_LISTS)
     work = Work(built, module, [], wishes.latency_ns, {})
     work.issue(0, kind, 0.0)

@@ -23,12 +23,14 @@ from simulation.network.flow_level.ways import Ways
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
 from simulation.topology.fabric import Fabric, names, tiers
+from workloads.rows.folding import without_collection
 
 MOST_LINES = 1 << 20  # flows that are written one by one
 BUSIEST_SHOWN = 3
 PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "what_if", "engine", "simulator", "trace")
 
 
+@without_collection()
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)

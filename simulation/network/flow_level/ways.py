@@ -5,10 +5,19 @@ next hops stand in descending order of node id.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.units import bandwidth_bps, time_seconds
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray  # for which few flows need not wait
+
+    Word = TypeVar("Word", int, NDArray[Any])  # of whole numbers
+else:
+    Word = TypeVar("Word")
 
 ECMP, RAIL, SPREAD = "ecmp", "rail", "spread"
 ROUTINGS = (ECMP, RAIL, SPREAD)
@@ -24,14 +33,6 @@ class Link(NamedTuple):
 
     bps: int
     delay_ns: int
-
-
-class _Layers:
-    """The switches around the last ones before a target: `levels[k]` are those k links away from these."""
-
-    def __init__(self, first: frozenset[int]) -> None:
-        self.levels = [set(first)]
-        self.seen = set(first)
 
 
 class Ways:
@@ -51,7 +52,10 @@ class Ways:
             self._leaving[second].append(2 * link + 1)
         self._peers: dict[int, frozenset[int]] = {}
         self._neighbours: dict[int, dict[int, list[int]]] = {}
-        self._layers: dict[frozenset[int], _Layers] = {}
+        self._levels: dict[frozenset[int], list[frozenset[int]]] = {}
+        self._entries_of: dict[int, frozenset[int]] = {}
+        self._same_entries: dict[frozenset[int], frozenset[int]] = {}
+        self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
         self._next: dict[tuple[int, int], Sequence[int]] = {}
         self._places: dict[int, int] = {}
 
@@ -71,14 +75,33 @@ class Ways:
             found = self._next[key] = self._found(node, target)
         return found
 
-    def _found(self, node: int, target: int) -> list[int]:
-        roles, ports_to = self.roles, self._ports_to(node)
+    def _found(self, node: int, target: int) -> Sequence[int]:
+        ports_to = self._ports_to(node)
         if target in ports_to:
             return sorted(ports_to[target])
-        nearer = sorted(self._nearer(node, target), reverse=True)
-        if roles[node] == GPU:
-            nearer = [each for each in nearer if roles[each] == NVSWITCH] or nearer
+        common = self.switches_of(node) & self.switches_of(target)
+        if common:
+            return self._ports_by(node, common)
+        key = node, self._entries(target)
+        found = self._far.get(key)
+        if found is None:
+            found = self._far[key] = self._ports_by(node, self._nearer(*key))
+        return found
+
+    def _ports_by(self, node: int, following: frozenset[int]) -> list[int]:
+        """The ports of a node to neighbours of equal worth; inside a server those to NVSwitches alone."""
+        nearer, ports_to = sorted(following, reverse=True), self._ports_to(node)
+        if self.roles[node] == GPU:
+            nearer = [each for each in nearer if self.roles[each] == NVSWITCH] or nearer
         return [port for each in nearer for port in ports_to[each]]
+
+    def _entries(self, target: int) -> frozenset[int]:
+        """The neighbours of a target that forward to it from other switches; one object for targets that share them."""
+        found = self._entries_of.get(target)
+        if found is None:
+            found = frozenset([each for each in self.switches_of(target) if self.switches_of(each)])
+            found = self._entries_of[target] = self._same_entries.setdefault(found, found)
+        return found
 
     def _ports_to(self, node: int) -> dict[int, list[int]]:
         """The ports of a node by the neighbour to which they lead."""
@@ -89,23 +112,23 @@ class Ways:
                 found.setdefault(self.peer[port], []).append(port)
         return found
 
-    def _nearer(self, node: int, target: int) -> frozenset[int]:
-        """The neighbours of a node that are nearer to a target than all others."""
-        ends = self.switches_of(target)
-        layers = self._layers.get(ends)
-        if layers is None:
-            layers = self._layers[ends] = _Layers(ends)
-        around, level = self.switches_of(node), 0
+    def _nearer(self, node: int, entries: frozenset[int]) -> frozenset[int]:
+        """The neighbours of a node, none of which is among a target's entries, that are nearest to these.
+
+        Those k links away are next to some that are k - 1 links away.
+        """
+        around = self.switches_of(node)
+        levels = self._levels.setdefault(entries, [entries])
+        level = 0
         while True:
-            while level >= len(layers.levels):
-                grown = set[int]().union(*(self.switches_of(each) for each in layers.levels[-1])) - layers.seen
-                if not grown:
-                    return frozenset()
-                layers.levels.append(grown)
-                layers.seen |= grown
-            nearer = around & layers.levels[level]
+            if level == len(levels):
+                grown = frozenset[int]().union(*map(self.switches_of, levels[-1]))
+                levels.append(grown.difference(*levels))
+            if not levels[level]:
+                return frozenset()
+            nearer = [each for each in around if not levels[level].isdisjoint(self.switches_of(each))]
             if nearer:
-                return nearer
+                return frozenset(nearer)
             level += 1
 
     def switches_of(self, node: int) -> frozenset[int]:
@@ -168,24 +191,25 @@ class Ways:
         return found
 
 
-def address(node: int) -> int:
+def address(node: Word) -> Word:
     """11.0.0.1 plus the id, of which the lower byte is the third one."""
-    return 0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100
+    found: Word = 0x0B000001 + (node // 256) * 0x10000 + (node % 256) * 0x100
+    return found
 
 
-def hashed(first: int, second: int, third: int, seed: int) -> int:
-    """MurmurHash3 (32 bits) of three words."""
+def hashed(first: Word, second: Word, third: Word, seed: Word) -> Word:
+    """MurmurHash3 (32 bits) of three words, or of arrays of them."""
     h = seed
     for word in (first, second, third):
         k = (word * 0xCC9E2D51) & _MASK
         k = ((k << 15) | (k >> 17)) & _MASK
         k = (k * 0x1B873593) & _MASK
-        h ^= k
+        h = h ^ k
         h = ((h << 13) | (h >> 19)) & _MASK
         h = (h * 5 + 0xE6546B64) & _MASK
-    h ^= 12
-    h ^= h >> 16
+    h = h ^ 12
+    h = h ^ (h >> 16)
     h = (h * 0x85EBCA6B) & _MASK
-    h ^= h >> 13
+    h = h ^ (h >> 13)
     h = (h * 0xC2B2AE35) & _MASK
     return h ^ (h >> 16)

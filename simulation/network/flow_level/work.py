@@ -105,8 +105,9 @@ class Work:
         """A rank begins its part of a collective at `now` (ns); returns whether it has nothing to wait for."""
         where = number, kind
         self.begins[where] = now
-        for hop in self.built.issued.get(where, ()):
-            self.flows.issue(self.built.state, hop, self.first_gap + now - float(self.built.state.clock[NOW]))
+        if where in self.built.issued:
+            gap = self.first_gap + now - float(self.built.state.clock[NOW])
+            self.flows.issue(self.built.state, self.built.issued[where], gap)
         if where not in self.built.parts:
             self.ends[where] = now
         return where in self.ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.flows.collective import ORIGINAL_OPS
+from simulation.network.flow_level import twins
+from simulation.network.flow_level.files import LinkLoads
+from simulation.network.flow_level.lanes import CostModel
+from simulation.network.flow_level.net import HopNet, all_different, laid_out
+from simulation.network.flow_level.quotient import Builder, Classes, FlowLanes
+from simulation.network.flow_level.refine import Likeness, Net, refine
 from simulation.network.flow_level.simulate import FlowRun, simulate
 from simulation.network.flow_level.verb import flow_wishes
-from simulation.network.flow_level.ways import SPREAD, Ways
+from simulation.network.flow_level.ways import ECMP, SPREAD, Ways
 from simulation.topology import command as topology
 from tests.simulation.network.flow_runs import flow_level
 from tests.simulation.network.recordings import recordings, request
@@ -110,3 +117,103 @@ def test_a_whole_iteration_collapses_without_an_error(tp: int, pp: int, tmp_path
     # Events within half a nanosecond are one event, here of other flows than there.
     assert farthest(collapsed, whole) < 10
     assert collapsed.finished == pytest.approx(whole.finished, abs=10)
+
+
+TP_ROWS = "L -1 7000 ALLREDUCE 4194304 5000 ALLGATHER 2097152 2000 NONE 0 100\n"
+MIXED_ROWS = ROW.format("ALLREDUCE", "ALLGATHER", "REDUCESCATTER_DP_EP")
+PAIR_ROWS = "L -1 7000 ALLTOALL 4000000 5000 ALLTOALL 5000 2000 NONE 0 100\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "looked_at"),
+    [
+        ("", ["--op", "AllReduce", "--group", "DP", "--tp", "8", "--size", "1000000"], 4),  # one of 8 rings
+        (TP_ROWS, [], 8),  # one of 8 parallel rings in one of 4 groups of one of 2 collectives
+        (TP_ROWS, ["--straggler", "11:1.5"], 16),  # and of the straggler's group
+        (MIXED_ROWS, [], 2 * 2 * 32 + 32),  # rings of two sizes, in two collectives that differ in which these are
+        (PAIR_ROWS, [], 2 * 4 * 56),  # pairs of the second one differ in size
+    ],
+)
+def test_copies_that_are_not_refined_get_the_colours_that_they_would_have(
+    rows: str, more: list[str], looked_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["-n", str(network(tmp_path, ["-topo", "Spectrum-X", "-g", "32", "-gt", "H100", "-bw", "400Gbps"])), *more]
+    if rows:
+        (tmp_path / "w.txt").write_text(f"{HEADER.format(tp=8, pp=1, ga=1, gpus=32)}\n1\n{rows}", encoding="utf-8")
+        words += ["-w", str(tmp_path / "w.txt")]
+    asked = request(words, dialect="clusterdyno")
+    ways, net = Ways(asked.fabric, SPREAD), HopNet(asked.job, 3000)
+    laid = laid_out(net, ways, CostModel(ways, 9000, 100_000))
+    assert laid is not None
+    rank_kind = [asked.wishes.slowness.get(rank, 1.0) for rank in range(32)]
+    counts = []
+
+    def counted(some: Net) -> Likeness:
+        counts.append(len(some.hop_kind))
+        return refine(some)
+
+    monkeypatch.setattr(twins, "refine", counted)
+    found = twins.alike(net, laid, ways, rank_kind)
+    assert sum(counts) == looked_at
+    every = range(len(net.hops))
+    wanted = twins.refined(net, laid, ways, rank_kind, twins.hop_kinds(net, laid), every, every)
+    assert found.links.keys() == wanted.links.keys()
+    for ours, theirs in (
+        (found.hops, wanted.hops),
+        (found.ranks, wanted.ranks),
+        ([found.links[port] for port in wanted.links], list(wanted.links.values())),
+    ):
+        assert len(set(zip(ours, theirs, strict=True))) == len(set(ours)) == len(set(theirs))
+
+
+@pytest.mark.parametrize("op", ["AllToAll", "AllReduce"])
+@pytest.mark.parametrize("kind", [["-topo", "Spectrum-X"], ["--ro", "--dt"]])  # with two ports a GPU chooses, too
+def test_ways_that_are_found_at_once_are_those_found_one_by_one(op: str, kind: list[str], tmp_path: Path) -> None:
+    path = network(tmp_path, [*kind, "-g", "32", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"])
+    asked = request(["-n", str(path), "--op", op, "--size", "8M"], dialect="clusterdyno")
+    ways, net = Ways(asked.fabric, ECMP), HopNet(asked.job, 3000)
+    model, lanes = CostModel(ways, 9000, 100_000), []
+    for at_once in (False, True):
+        classes = Classes(net, all_different(net, 32, ()))
+        builder = Builder(classes)
+        own = FlowLanes(builder, model)
+        for number in (0, 1):
+            builder.add(number, lambda _colour: 0, classes.hops_of_key[0])
+            own.add(classes.hops_of_key[0])
+        own.finish(at_once=at_once)
+        lanes.append(list(lane_texts(builder)))
+    assert lanes[0] == lanes[1]
+    assert len(set(lanes[0])) > 32
+
+
+def lane_texts(builder: Builder) -> Iterator[str]:
+    """What the lane of each flow takes of which links."""
+    lanes, ports = builder.book.columns(), list(builder.book.numbers)
+    for lane in builder.flow_lane:
+        begin, end = lanes.load_begin[lane], lanes.load_begin[lane + 1]
+        loads = zip(lanes.load_link[begin:end], lanes.load_cost[begin:end], lanes.load_burst[begin:end], strict=True)
+        wait = slice(lanes.wait_begin[lane], lanes.wait_begin[lane + 1])
+        waits = zip(lanes.wait_link[wait], lanes.wait_half[wait], strict=True)
+        yield str(
+            (
+                lanes.data_end[lane] - begin,
+                [(ports[link], *figures) for link, *figures in loads],
+                [(ports[link], half) for link, half in waits],
+                lanes.delay[lane],
+            )
+        )
+
+
+def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_one(tmp_path: Path) -> None:
+    path = network(tmp_path, ["-topo", "Spectrum-X", "-g", "32", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"])
+    asked = request(["-n", str(path), "--op", "AllToAll", "--size", "8M"], dialect="clusterdyno")
+    ways = Ways(asked.fabric, ECMP)
+    run = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
+    assert run.collide
+    begin, end = run.first_start(), max(run.rank_ends())
+    at_once = LinkLoads(run, ways, begin, end)
+    run.work.built = run.work.built._replace(free=True)
+    one_by_one = LinkLoads(run, ways, begin, end)
+    assert at_once.loads.keys() == one_by_one.loads.keys()
+    for port, loads in at_once.loads.items():
+        assert loads == pytest.approx(one_by_one.loads[port], rel=1e-9, abs=1e-3)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.network.flow_level import fluid
-from simulation.network.flow_level.compiled import compiled, filled, in_arrays
+from simulation.network.flow_level.compiled import compiled, filled, in_arrays, whole
 from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, Fluid, HopColumns, begin
 from simulation.network.flow_level.lanes import LaneBook
 from tests.tiers import samples
@@ -67,8 +67,8 @@ def rates(sharing: Sharing) -> list[float]:
 def ends(sharing: Sharing, module: ModuleType = fluid, *, arrays: bool = False) -> list[float]:
     """When each flow ends (ns)."""
     state = state_of(sharing, arrays=arrays)
-    for flow in range(len(sharing.flows)):
-        module.issue(state, flow, 0.0)
+    flows = [*range(len(sharing.flows))]
+    module.issue(state, whole(flows) if arrays else flows, 0.0)
     module.run(state, fluid.FOREVER, 10_000)
     assert state.counts[ENDED] == 1
     return [float(each) for each in state.end]
