@@ -33,6 +33,8 @@ from container.engine_images import (
 )
 
 T = TypeVar("T")
+# EOFError is what an SSH link raises that ends while a channel is opened: it has no text.
+LOST = (DockerException, requests.RequestException, OSError, EOFError, *UNREADABLE)
 SAVING = ".saving-"
 FILE_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 TAG_DIGITS = 12
@@ -146,8 +148,8 @@ class _Job:
         """
         try:
             there = identity(client, self._tag)
-        except (DockerException, requests.RequestException) as error:
-            raise ImageLoadError(f"the engine does not answer: {error}") from error
+        except LOST as error:
+            raise ImageLoadError(f"the engine does not answer: {error or type(error).__name__}") from error
         return there is not None and there.same(self._image)
 
     @contextlib.contextmanager
@@ -211,7 +213,7 @@ class _Job:
                         if "error" in event:
                             raise ImageLoadError(f"{what} from {self._file}: {event['error']}")
             there = identity(client, self._tag)
-        except (DockerException, requests.RequestException, OSError, *UNREADABLE) as error:
+        except LOST as error:
             raise ImageLoadError(f"{what}: {type(error).__name__}: {error}") from error
         if there is None or not there.same(self._image):
             found = "nothing" if there is None else there.id

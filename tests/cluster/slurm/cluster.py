@@ -189,7 +189,7 @@ class SlurmCluster:
         """The id of a job of OTHER_USER with that name, which waits for both nodes or holds them."""
         job = ["sbatch", "--parsable", f"--job-name={name}", "--nodes=2", "--exclusive", "--output=/dev/null"]
         user = ["setpriv", f"--reuid={OTHER_USER}", "--regid=65534", "--clear-groups", "env", "--chdir=/"]
-        return self.call([*user, *job, "--chdir=/", "--wrap=sleep 600"]).strip()
+        return self.call([*user, *job, "--chdir=/", "--wrap=sleep 600"], timeout=120).strip()
 
     def cancel_all(self) -> None:
         """End all jobs, and wait until the hosts take others."""
