@@ -9,7 +9,8 @@
 # package   the tests of the folders of that name below tests/, such as network, simulation/network or run_benchmarks
 # nightly   the same with many more samples, the tests that take long, coverage, and the mutants of tests/mutants.toml
 #
-# Exit code 0 only if all passed. A failing step does not keep the others from running.
+# Exit code 0 only if all passed. A failing step does not keep the others from running. Tests that failed beside others
+# run once more, alone and in their order: one that waits for hosts on a busy machine may pass then, and is named as such.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 # Else each of the hundreds of processes that tests start compiles the product's modules again.
@@ -17,6 +18,8 @@ unset PYTHONDONTWRITEBYTECODE
 bin=$1/bin
 what=$2
 summary=()
+# More failures than this are no chance.
+MOST_AGAIN=8
 failed=0
 # A step that catches a Ctrl-C and leaves by itself, as mypy and pytest do, would else be followed by the next one.
 trap 'exit 129' HUP
@@ -54,9 +57,24 @@ images_made() { # waits for their making, prints what it wrote and how long it t
 }
 
 tests() { # tests NAME MARKERS OPTIONS...: a file stays on one worker, what its tests share is made once
-    local name=$1 markers=$2
+    local name=$1
+    shift
+    step "$name" tests_and_failed_again "$name" "$@"
+}
+
+tests_and_failed_again() { # tests_and_failed_again NAME MARKERS OPTIONS...
+    local name=$1 markers=$2 failed_tests=.pytest_cache/v/cache/lastfailed count
     shift 2
-    step "$name" "$bin/python" -m pytest --dist loadfile --no-loadscope-reorder --durations 12 -m "$markers" "$@"
+    rm -f "$failed_tests"
+    "$bin/python" -m pytest --dist loadfile --no-loadscope-reorder --durations 12 -m "$markers" "$@" && return
+    [ $? = 1 ] && [ -s "$failed_tests" ] || return 1
+    cp "$failed_tests" "$failed_tests.first"
+    count=$(grep -c '": true' "$failed_tests.first")
+    [ "$count" -le "$MOST_AGAIN" ] || return 1
+    echo
+    echo "== $name: the $count that failed, once more and alone"
+    "$bin/python" -m pytest --last-failed --last-failed-no-failures none -m "$markers" "$@" -n 0 || return 1
+    summary+=("$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/ALONE  \1/p' "$failed_tests.first")")
 }
 
 measured_tests() { # as tests; below fail_under of pyproject.toml it fails. `coverage report -m` shows the lines afterwards

@@ -23,11 +23,13 @@ def samples(usual: int, nightly: int) -> range:
 def load_profile() -> None:
     """Let hypothesis draw EXAMPLES_FACTOR times as many examples in make nightly, unless a test sets its own number.
 
+    make test draws the same examples each time, so that a change is not judged by chance; make nightly draws others.
     A busy machine is no failure: neither a slow example nor a slow draw is one.
     """
-    settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    usual = settings.get_profile("usual")
-    settings.register_profile("nightly", usual, max_examples=EXAMPLES_FACTOR * usual.max_examples)
+    usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
+    settings.register_profile("usual", usual)
+    many = EXAMPLES_FACTOR * usual.max_examples
+    settings.register_profile("nightly", usual, derandomize=False, max_examples=many)
     settings.load_profile("nightly" if NIGHTLY else "usual")
 
 

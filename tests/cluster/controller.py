@@ -157,7 +157,7 @@ def ssh_host(bed: TestBed, host: ClusterHost) -> SshHost:
     )
 
 
-def wait_until(what: str, condition: Callable[[], object], seconds: float = 90.0) -> None:
+def wait_until(what: str, condition: Callable[[], object], seconds: float = 200.0) -> None:
     """Wait for a condition; fail saying what did not come."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -50,7 +50,7 @@ class Faults:
 
         wait_until(f"the ranks of {case}", begun)
 
-    def judged(self, case: str, attempt: str = "round1", seconds: float = 90.0) -> None:
+    def judged(self, case: str, attempt: str = "round1", seconds: float = 200.0) -> None:
         wait_until(f"the verdict of {case}", (self.folder(case, attempt) / "round.json").exists, seconds)
 
     def finish(self) -> Answer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,3 +127,42 @@ def test_one_package(package: str, code: int, tmp_path: Path) -> None:
         assert "no folder below tests/" in result.stderr and " simulation/topology " in result.stderr
     else:
         assert "tests/simulation/topology" in result.stdout and "not nightly" in result.stdout
+
+
+TESTS_OF_A_BUSY_MACHINE = """
+from pathlib import Path
+
+MARK = Path(__file__).with_name("ran_before")
+
+
+def test_that_passes() -> None: ...
+
+
+def test_by_chance() -> None:
+    before = MARK.exists()
+    MARK.touch()
+    assert before
+"""
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_what_failed_runs_once_more_alone_and_is_named(is_broken: bool, tmp_path: Path) -> None:
+    """A test that fails twice fails the whole; more than eight failures are no chance and do not run again."""
+    for folder in ("scripts", "bin", "tests/sample"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(CHECK, tmp_path / "scripts")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    nightly\n")
+    (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    broken = "\n\ndef test_that_is_broken() -> None:\n    raise AssertionError\n"
+    (tmp_path / "tests/sample/test_some.py").write_text(TESTS_OF_A_BUSY_MACHINE + broken * is_broken)
+    command = ["bash", str(tmp_path / "scripts" / "check.sh"), str(tmp_path), "package", "sample"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == is_broken, result.stdout + result.stderr
+    assert f"the {1 + is_broken} that failed, once more and alone" in result.stdout
+    assert ("\nALONE  tests/sample/test_some.py::test_by_chance\n" in result.stdout) is not is_broken
+    assert "test_that_passes" not in result.stdout
+    many = "".join(f"\n\ndef test_{number}() -> None:\n    raise AssertionError\n" for number in range(9))
+    (tmp_path / "tests/sample/test_some.py").write_text(many)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 1 and "once more and alone" not in result.stdout

@@ -135,7 +135,8 @@ def _renamed(group: RankGroup, members: list[int], switches: list[int]) -> RankG
 def test_a_copy_on_other_ranks_has_the_flows_that_are_made_for_these(case: Case, stride: int) -> None:
     count, switches = len(case.group.members), len(case.group.switches)
     ranks = [range(0, each * count, each) for each in (1, stride)]
-    first, second = (_renamed(case.group, [*each], [*range(10_000, 10_000 + switches)]) for each in ranks)
+    behind_all = 1000 * count
+    first, second = (_renamed(case.group, [*each], [*range(behind_all, behind_all + switches)]) for each in ranks)
     schedules = in_copies(lambda op, group, size: make(op, group, size, 0, case.wish).schedule)
     schedules(case.op, first, case.size)
     copy, made = schedules(case.op, second, case.size), make(case.op, second, case.size, 0, case.wish).schedule
