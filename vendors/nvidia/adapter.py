@@ -1,12 +1,25 @@
 """Vendor `nvidia`: GPUs seen through NVML, NCCL between them, images on top of NGC's PyTorch."""
 
+from typing import TYPE_CHECKING
+
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+from vendors.nvidia import pci
+from vendors.nvidia.datasheets import DATASHEETS
+
+if TYPE_CHECKING:
+    from vendors.device import Accelerators
 
 
 def _open_probe() -> AcceleratorProbe:
     from vendors.nvidia.probe import open_nvml_probe  # the head node has no pynvml
 
     return open_nvml_probe()
+
+
+def _open_devices() -> "Accelerators":
+    from vendors.nvidia.device import NvidiaAccelerators  # the head node has no torch
+
+    return NvidiaAccelerators()
 
 
 VENDOR = Vendor(
@@ -36,6 +49,13 @@ VENDOR = Vendor(
         ),
     },
     open_probe=_open_probe,
+    device_type="cuda",
+    open_devices=_open_devices,
+    socket_variables=("NCCL_SOCKET_IFNAME",),
+    pci_devices=pci.devices,
+    datasheets=DATASHEETS,
+    packages=("nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
     device_memory="nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits",

@@ -12,6 +12,7 @@ from protocol.perflog import Event
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
+from training.benchmarks.driver.workload.accelerator import device_name, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -21,7 +22,7 @@ def main() -> None:
     """Entry of every rank. Exits with code 1 if a device is bad, 2 for settings that cannot be judged here."""
     begin = time.perf_counter()
     with open_run("base", "pytorch", Config) as run:
-        sheet = datasheet(torch.cuda.get_device_name(run.group.device)) if run.group.device.type == "cuda" else None
+        sheet = datasheet(device_name(run.group.device)) if is_accelerator(run.group.device) else None
         _refuse_limits_without_datasheet(run.config, sheet)
         run.logger.log(Event.INIT_END)
         results = _measure(run, sheet)
