@@ -3,12 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from vendors.datasheet import Datasheet
-
-if TYPE_CHECKING:
-    from vendors.device import Accelerators
 
 
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
@@ -131,8 +128,8 @@ class Vendor:
     container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
-    device_type: what torch calls the devices. open_devices: how ranks use them (vendors.device.Accelerators); needs
-        torch; None: there are none.
+    device_type: what torch calls the devices; "cpu": there are none. Else vendors/<name>/device.py, which needs torch,
+        has `open_devices`, a function that returns a vendors.device.Accelerators.
     socket_variables: name the network interface to the communication library.
     pci_devices: the devices' UUIDs ("" unknown) by PCI address in the order of the ranks, from the tree at a root.
     open_probe: opens the accelerators of this host, or fails with ProbeUnavailable; called on the hosts only.
@@ -153,7 +150,6 @@ class Vendor:
     images: Mapping[str, ImageParameters]
     open_probe: Callable[[], AcceleratorProbe]
     device_type: str = "cpu"
-    open_devices: "Callable[[], Accelerators] | None" = None
     socket_variables: tuple[str, ...] = ()
     pci_devices: Callable[[Path], Mapping[str, str]] | None = None
     datasheets: tuple[Datasheet, ...] = ()

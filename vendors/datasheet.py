@@ -59,5 +59,5 @@ def row(
 
 
 def matrix_rates(fp64: float, fp32: float, tf32: float, bf16: float, fp8: float) -> Rates:
-    """Rates of devices on which fp16 is as fast as bf16, and int8 as fp8."""
+    """Rates in 1e12 operations/s of devices on which fp16 is as fast as bf16, and int8 as fp8."""
     return {"fp64": fp64, "fp32": fp32, "tf32": tf32, "bf16": bf16, "fp16": bf16, "fp8": fp8, "int8": fp8}

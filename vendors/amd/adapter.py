@@ -1,25 +1,14 @@
 """Vendor `amd`: Instinct accelerators seen through amdsmi, RCCL between them, images on top of ROCm's PyTorch."""
 
-from typing import TYPE_CHECKING
-
 from vendors.amd import pci
 from vendors.amd.datasheets import DATASHEETS
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
-
-if TYPE_CHECKING:
-    from vendors.device import Accelerators
 
 
 def _open_probe() -> AcceleratorProbe:
     from vendors.amd.probe import open_amd_probe  # the head node has no amdsmi
 
     return open_amd_probe()
-
-
-def _open_devices() -> "Accelerators":
-    from vendors.amd.device import AmdAccelerators  # the head node has no torch
-
-    return AmdAccelerators()
 
 
 VENDOR = Vendor(
@@ -39,7 +28,6 @@ VENDOR = Vendor(
     },
     open_probe=_open_probe,
     device_type="cuda",
-    open_devices=_open_devices,
     socket_variables=("NCCL_SOCKET_IFNAME",),
     pci_devices=pci.devices,
     datasheets=DATASHEETS,

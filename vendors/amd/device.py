@@ -45,3 +45,8 @@ class AmdAccelerators(CudaAccelerators):
 
     def _architecture(self, device: torch.device) -> str:
         return str(self.module.get_device_properties(device).gcnArchName)
+
+
+def open_devices() -> AmdAccelerators:
+    """The accelerators that this process sees."""
+    return AmdAccelerators()

@@ -1,7 +1,7 @@
 """Reads AMD's accelerators through amdsmi, the Python module of ROCm's libamd_smi.
 
 Units: amdsmi's reference, "Python API": memory in MiB, temperatures in degrees Celsius, power in watts, clocks in MHz,
-energy in counts of `counter_resolution` microjoules. A value that a device lacks is "N/A" or raises AmdSmiException.
+energy in counts of `counter_resolution` microjoules. A value that a device lacks is "N/A", or an AmdSmiException.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,25 +1,14 @@
 """Vendor `nvidia`: GPUs seen through NVML, NCCL between them, images on top of NGC's PyTorch."""
 
-from typing import TYPE_CHECKING
-
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
 from vendors.nvidia import pci
 from vendors.nvidia.datasheets import DATASHEETS
-
-if TYPE_CHECKING:
-    from vendors.device import Accelerators
 
 
 def _open_probe() -> AcceleratorProbe:
     from vendors.nvidia.probe import open_nvml_probe  # the head node has no pynvml
 
     return open_nvml_probe()
-
-
-def _open_devices() -> "Accelerators":
-    from vendors.nvidia.device import NvidiaAccelerators  # the head node has no torch
-
-    return NvidiaAccelerators()
 
 
 VENDOR = Vendor(
@@ -50,7 +39,6 @@ VENDOR = Vendor(
     },
     open_probe=_open_probe,
     device_type="cuda",
-    open_devices=_open_devices,
     socket_variables=("NCCL_SOCKET_IFNAME",),
     pci_devices=pci.devices,
     datasheets=DATASHEETS,

@@ -48,3 +48,8 @@ class NvidiaAccelerators(CudaAccelerators):
             return None
         wanted, found = (".".join(map(str, each)) for each in (FP8_CAPABILITY, capability))
         return f"{self.name(device)} has compute capability {found}, {wanted} is needed"
+
+
+def open_devices() -> NvidiaAccelerators:
+    """The accelerators that this process sees."""
+    return NvidiaAccelerators()

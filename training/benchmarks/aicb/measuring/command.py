@@ -96,18 +96,21 @@ def add_arguments(parser: VerbParser) -> None:
     own.add_argument("--threads", type=int, metavar="N", help="threads of a CPU (default: torch's own choice)")
 
 
+def _device_problems(device: str) -> list[str]:
+    kinds = sorted({vendor.device_type for vendor in vendors.working()} - {"cpu"})
+    kind, colon, number = device.partition(":")
+    if device in ("auto", "cpu") or (kind in kinds and (number.isdigit() or not colon)):
+        return []
+    return [f"device is {device!r}; allowed: auto, cpu, {', '.join(f'{each}, {each}:N' for each in kinds)}"]
+
+
 def problems(args: WorkloadArgs, own: dict[str, Any]) -> list[str]:
     """Every reason why the parameters describe no layer that can be measured."""
     found = [problem.text for problem in rules.check(args)]
     for name, low in (("iterations", 1), ("warm_up", 0), ("seconds", 0), ("threads", 1)):
         if own[name] is not None and not low <= own[name] < 1e6:
             found.append(f"{name} is {own[name]}; it must be from {low} to 999999")
-    kinds = sorted({vendor.device_type for vendor in vendors.working()})
-    kind, colon, number = own["device"].partition(":")
-    is_device = kind in kinds and kind != "cpu" and (number.isdigit() or not colon)
-    if own["device"] not in ("auto", "cpu") and not is_device:
-        allowed = ", ".join(f"{each}, {each}:N" for each in kinds if each != "cpu")
-        found.append(f"device is {own['device']!r}; allowed: auto, cpu, {allowed}")
+    found += _device_problems(own["device"])
     if own["precision"] is None:
         found.append(f"dtype is {args.dtype!r}; allowed: {', '.join(PRECISIONS.values())}")
     if args.frame == "collective_test":

@@ -1,6 +1,7 @@
 """Finds the vendor whose devices a rank computes on; all that differs between vendors is asked of it."""
 
 import contextlib
+import importlib
 from pathlib import Path
 
 import torch
@@ -43,10 +44,10 @@ def use(vendor: str) -> Accelerators:
         ProcessGroupError: the vendor has none, their plug-in is not installed, or torch is built for another's.
     """
     found = vendors.load(vendor)
-    if found.open_devices is None:
+    if found.device_type == _CPU:
         raise ProcessGroupError(f"vendor {vendor} has no accelerators")
     try:
-        made = found.open_devices()
+        made: Accelerators = importlib.import_module(f"vendors.{vendor}.device").open_devices()
     except (ImportError, RuntimeError) as error:
         raise ProcessGroupError(f"torch {torch.__version__} lacks devices of vendor {vendor}: {error}") from error
     if not made.is_of_this_torch():

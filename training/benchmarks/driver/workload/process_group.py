@@ -81,7 +81,8 @@ def init(
         rank=place.rank,
         world_size=place.world_size,
         timeout=timedelta(seconds=timeout_s),
-        device_id=None if devices is None else target,
+        # With a device torch divides groups by splitting them (init_device_mesh), which not every library can.
+        device_id=target if devices is not None and devices.splits else None,
     )
     group = ProcessGroup(placement=place, device=target, backend=backend)
     try:

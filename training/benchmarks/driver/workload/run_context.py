@@ -53,7 +53,7 @@ def open_run(
         config, case_sha256 = settings_of(arguments, model, framework, config_class)
         vendor = arguments.vendor or accelerator.vendor_here()
         backend = config.backend or vendors.load(vendor).backend
-        if vendors.load(vendor).open_devices is not None and backend == vendors.load(vendor).backend:
+        if vendors.load(vendor).device_type != "cpu" and backend == vendors.load(vendor).backend:
             accelerator.use(vendor)
         device = process_group.device_for(backend, placement.local_rank)
     except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
