@@ -34,7 +34,7 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU: GB/s of its memory, NVLink (L40S: PCIe) and NIC in one direction, GPUs that NVLink joins, GPUs of a server,
+    """A GPU: GB/s of its memory, NVLink (L40S: PCIe) and NIC in one direction, GPUs that NVLink joins, of a server,
     GiB of memory.
     """
 
