@@ -74,8 +74,8 @@ def machines() -> Mapping[str, Machine]:
     for row in _table("machines.csv"):
         gpu = row.pop("gpu")
         rates = {key: float(value) for key, value in row.items()}
-        sizes = {key: int(rates.pop(key)) for key in ("nvlink_domain", "server")}
-        found[gpu] = Machine(gpu=gpu, factors=_sustained(gpu), **sizes, **rates)
+        joined, server = int(rates.pop("nvlink_domain")), int(rates.pop("server"))
+        found[gpu] = Machine(gpu=gpu, nvlink_domain=joined, server=server, factors=_sustained(gpu), **rates)
     return MappingProxyType(found)
 
 
