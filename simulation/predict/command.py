@@ -33,7 +33,7 @@ ROW_OPTIONS = {
     "gbs": ("--gbs", "samples of an iteration (one micro-batch a replica)"),
     "seq": ("--seq", "tokens of a sample (the model's)"),
     "recompute": ("--recompute", "none, selective or full (none)"),
-    "fsdp": ("--fsdp", "1: weights are sharded over the data-parallel ranks (0)"),
+    "fsdp": ("--fsdp", "ranks that hold one copy of the weights (HSDP); 1: all data-parallel ranks (0)"),
     "overlap": ("--overlap", "none: no communication beside compute"),
 }
 

@@ -13,6 +13,7 @@ from simulation.predict.operations import (
     CP,
     EP,
     HEAD,
+    MEMORY,
     PERMUTATION,
     PRODUCTS,
     TP,
@@ -61,7 +62,8 @@ class Stopwatch:
         if self.job.recompute == "full":
             backward.add(forward)
         elif self.job.recompute.startswith("selective"):
-            backward.add({key: us * _AGAIN.get(key, 0.0) for key, us in forward.items()})
+            again = _AGAIN_FSDP if self.job.fsdp else _AGAIN
+            backward.add({key: us * again.get(key, 0.0) for key, us in forward.items()})
         forward.add(backward)
         return forward
 
@@ -141,5 +143,8 @@ class Stopwatch:
         return size / self._bytes_us
 
 
-_AGAIN = {PRODUCTS: 0.5, ATTENTION: 1.0}
-"""What selective recomputation per operator does again: every second product, attention (torchtitan's "op")."""
+_AGAIN = {ATTENTION: 1.0}
+_AGAIN_FSDP = {PRODUCTS: 0.5, MEMORY: 1.0}
+"""What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
+operations between products.
+"""

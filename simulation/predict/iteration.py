@@ -113,12 +113,16 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
         (held.shared, job.dp * job.cp, job.tp),
         (held.experts, job.expert_dp, max(job.ep, job.tp)),
     ):
+        copies, ranks = (ranks // min(job.fsdp, ranks), min(job.fsdp, ranks)) if job.fsdp else (1, ranks)
         size = operations.HALF * weights
         scatter = watch.collective_us(operations.REDUCE_SCATTER, ranks, stride, job.grad_bytes * weights)
         gather = watch.collective_us(operations.ALL_GATHER, ranks, stride, size)
         if job.fsdp:
             # Weights are gathered for the forward and the backward pass of each micro-batch.
-            sent = (2 * gather + scatter) * job.micro_batches
+            between = watch.collective_us(
+                operations.ALL_REDUCE, copies, stride * ranks, job.grad_bytes * weights / ranks
+            )
+            sent = (2 * gather + scatter) * job.micro_batches + between
             hidden = per_batch * job.micro_batches * (1 - 1 / layers)
             total += max(sent / layers, sent - hidden)
         elif job.overlap:
@@ -132,7 +136,7 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     """Microseconds of the update, of clearing the gradients and of their norm."""
     sharded = job.distributed_optimizer or job.fsdp
-    shards = job.dp * job.cp if sharded else 1
+    shards = job.fsdp or (job.dp * job.cp if sharded else 1)
     own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
     touched = own if job.fsdp else held.shared + held.experts
     return watch.moved_us(OPTIMIZER_BYTES * own + 3 * job.grad_bytes * touched)

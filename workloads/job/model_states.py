@@ -24,6 +24,10 @@ class ModelStates(NamedTuple):
     def total(self) -> float:
         return sum(self)
 
+    def plus(self, other: "ModelStates") -> "ModelStates":
+        """Those of two groups of weights."""
+        return ModelStates(*(one + two for one, two in zip(self, other, strict=True)))
+
 
 def mixed_precision(parameters: float, shards: float, grad_bytes: int) -> ModelStates:
     """16-bit weights and whole gradients; the optimizer's float32 copy and two moments over `shards` ranks."""

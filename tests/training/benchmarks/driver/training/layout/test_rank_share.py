@@ -11,9 +11,12 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from simulation.predict.iteration import predict
+from simulation.predict.job_table import job_of, preset
+from simulation.predict.machine import machines
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
-from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, activation_bytes, step_bytes
+from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, _states, activation_bytes, step_bytes
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
@@ -88,3 +91,18 @@ def test_more_tensor_parallel_ranks_need_less_and_the_automatic_layout_knows_it(
     }
     assert (chosen[4].recompute, chosen[4].micro_batch) == ("none", 8)
     assert chosen[1].micro_batch < 8 or chosen[1].recompute != "none"
+
+
+@pytest.mark.parametrize(("strategy", "gpus", "copy"), [("fsdp", 16, 16), ("hsdp", 16, 8)])
+def test_predict_counts_the_weights_gradients_and_moments_that_the_trainer_counts(
+    strategy: str, gpus: int, copy: int
+) -> None:
+    sizes = {
+        "hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "vocab_size": 128256, "ffn_hidden_size": 14336, "seq_length": 8192, "precision": "bf16", "strategy": strategy,
+    }  # fmt: skip
+    ours = _states(benchmark_of("llama"), config_of("llama", **sizes), gpus, 8)
+    row = {**preset("llama3_8b"), "gpu": "H100", "gpus": str(gpus), "fsdp": str(copy)}
+    held = predict(job_of(row, strategy), machines()["H100"]).memory
+    predicted = held.weights + held.gradients + held.optimizer
+    assert ours.total - ours.passing == pytest.approx(predicted * 2**30, rel=1e-4)
