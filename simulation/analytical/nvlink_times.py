@@ -1,7 +1,8 @@
 """The measured times of NCCL's collectives inside one server, interpolated over size and number of GPUs.
 
-data/nvlink_times.csv has half of the tables of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA; systems/data/*/comm/nccl):
-at each size one of the types half and int8, in turn. The other half judges the curves, which are those of half.
+data/nvlink_times.csv has half of the tables of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA;
+systems/data/*/comm/nccl): at each size one of the types half and int8, in turn. The other half judges the curves, which
+are those of half.
 """
 
 from bisect import bisect_left
