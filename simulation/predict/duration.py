@@ -1,6 +1,7 @@
 """Times the operations of a rank on a machine, in microseconds, by class."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
 from simulation.predict import kernels
@@ -47,11 +48,21 @@ class Times(dict[str, float]):
             self[key] = self.get(key, 0.0) + count * us
 
 
+class Links(Protocol):
+    """What times collectives between servers: simulation.predict.network."""
+
+    def machine_on(self, machine: Machine) -> Machine:
+        """The machine with these servers and NICs."""
+
+    def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
+        """A collective of `size` bytes in all its groups; None: its time follows from rates."""
+
+
 class Stopwatch:
     """Times operations of one job on one machine."""
 
-    def __init__(self, job: TrainingJob, machine: Machine) -> None:
-        self.job, self.machine = job, machine
+    def __init__(self, job: TrainingJob, machine: Machine, network: Links | None = None) -> None:
+        self.job, self.machine, self._network = job, machine, network
         self.precision = job.precision
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
@@ -114,6 +125,8 @@ class Stopwatch:
         domain = self.machine.nvlink_domain
         if ranks * stride <= domain:
             return self._inside(op, ranks, size)
+        if self._network and (us := self._network.collective_us(op, ranks, stride, size, self.job.gpus)) is not None:
+            return us
         inside = max(1, domain // stride)
         rate = self.machine.nic_GBps * 1e3 * NIC_SHARE
         if op == ALL_TO_ALL:

@@ -35,7 +35,7 @@ def mixed_precision(parameters: float, shards: float, grad_bytes: int) -> ModelS
 
 
 def single_precision(parameters: float, moments: float = 2, *, half_copy: bool = False) -> ModelStates:
-    """Whole float32 weights, gradients and moments; `half_copy`: the 16-bit weights that autocast keeps in a step."""
+    """Bytes of whole float32 weights, gradients and moments; `half_copy`: the 16-bit weights that autocast keeps."""
     passing = HALF * parameters if half_copy else 0.0
     return ModelStates(SINGLE * parameters, SINGLE * parameters, SINGLE * moments * parameters, passing)
 
