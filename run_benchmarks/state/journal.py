@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -176,10 +177,21 @@ class OwedCollection:
     hosts: list[str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenRound:
+    """An attempt at a round that was started and never ended. `collecting`: how its workloads ended, if they did."""
+
+    started: RoundStarted
+    collecting: RoundCollecting | None = None
+
+    def __str__(self) -> str:
+        return f"round {self.started.round} of {self.started.case}"
+
+
 @dataclass(kw_only=True)
 class JournalState:
-    """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
-    `collecting` how the workloads of that one ended, if they did. `owed` is by case, round and attempt.
+    """Content of a journal. `ended` has the last attempt of each round, `open` by case the one that was started and
+    never ended. `owed` is by case, round and attempt.
 
     `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
     which `failures` leaves out. `started` is the last start (a resume is one, too), `begun_ms` the epoch ms of the
@@ -192,8 +204,7 @@ class JournalState:
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     losses: Counter[tuple[str, int]] = field(default_factory=Counter)
-    open: RoundStarted | None = None
-    collecting: RoundCollecting | None = None
+    open: dict[str, OpenRound] = field(default_factory=dict)
     run_ended: RunEnded | None = None
     owed: dict[tuple[str, int, int], OwedCollection] = field(default_factory=dict)
     ends: dict[tuple[str, int, int], RoundEnded] = field(default_factory=dict)
@@ -204,10 +215,11 @@ class JournalState:
 
 
 class Journal:
-    """The journal of one run, appended to by one controller at a time."""
+    """The journal of one run, appended to by one controller at a time, by any of its threads."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL_FILE
+        self._appending = threading.Lock()
 
     def append(self, event: Event) -> None:
         """Write one event and wait until it is on the disk.
@@ -215,6 +227,10 @@ class Journal:
         Raises:
             OSError: the journal cannot be written.
         """
+        with self._appending:
+            self._append(event)
+
+    def _append(self, event: Event) -> None:
         new = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
         try:
@@ -263,10 +279,11 @@ def recorded_hosts(folder: Path) -> list[str] | None:
 
 def _apply(state: JournalState, event: Event) -> None:
     if isinstance(event, RoundStarted):
-        state.open, state.collecting = event, None
+        state.open[event.case] = OpenRound(started=event)
         state.attempts[event.case, event.round] = event.attempt
     elif isinstance(event, RoundCollecting):
-        state.collecting = event
+        if (known := state.open.get(event.case)) is not None:
+            state.open[event.case] = dataclasses.replace(known, collecting=event)
     elif isinstance(event, RoundEnded):
         _end(state, event)
     elif isinstance(event, RunEnded):
@@ -274,15 +291,15 @@ def _apply(state: JournalState, event: Event) -> None:
 
 
 def _end(state: JournalState, event: RoundEnded) -> None:
-    """Apply the end of an attempt: of the open one, or once more of one whose collection was owed."""
+    """Apply the end of an attempt: of an open one, or once more of one whose collection was owed."""
     key, round_ = (event.case, event.round, event.attempt), (event.case, event.round)
     known = state.owed.pop(key, None)
     if known is not None:
         known = dataclasses.replace(known, hosts=event.owed)
     else:
-        if state.open is not None and state.collecting is not None:
-            known = OwedCollection(started=state.open, collecting=state.collecting, hosts=event.owed)
-        state.open = state.collecting = None
+        ended = state.open.pop(event.case, None)
+        if ended is not None and ended.collecting is not None:
+            known = OwedCollection(started=ended.started, collecting=ended.collecting, hosts=event.owed)
     if known is not None and event.owed:
         state.owed[key] = known
     if (before := state.ends.get(key)) is not None:
