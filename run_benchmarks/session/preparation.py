@@ -19,11 +19,13 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.factory import hosts_of
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.slurm.allocation import Allocation
+from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle
 from run_benchmarks.plan.plan import Plan, RoundPlan
 from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_round
 from run_benchmarks.plan.resolve import Resolved, resolve
 from run_benchmarks.plan.side_by_side import Wave, demand_of, waves
+from run_benchmarks.results.records import JobRecord
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.runtimes.registry import make_runtime
 from run_benchmarks.settings.changes import Changes
@@ -80,6 +82,13 @@ class PreparedRun:
         settings, plan = with_hosts(self.settings, hosts), self.plan
         made = make_plan(settings, self.resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
         return dataclasses.replace(self, settings=settings, plan=made, allocation=allocation)
+
+    @property
+    def job(self) -> JobRecord | None:
+        """The job that has its hosts; None without one."""
+        if (held := self.allocation) is None:
+            return None
+        return JobRecord(id=held.number, hosts=folded(self.plan.hosts), queue_seconds=held.queue_seconds)
 
     def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
         """The runtime of its plan; `warn` receives what a host does not permit a task."""

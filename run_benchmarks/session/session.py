@@ -117,6 +117,7 @@ class Session:
             runtime=self._plan.runtime,
             log_root_host=self._plan.log_root_host,
             changes=settings.changes,
+            job=self._prepared.job,
             save_baseline=self._learn,
             baseline=baseline_in_use(settings.test),
         )
@@ -138,6 +139,7 @@ class Session:
         """
         self._past = self._journal.read()
         self._state.started_ms = self._past.begun_ms
+        self._state.jobs = [*self._past.jobs.values()]
         for case in self._plan.cases:
             self._state.rounds[case.name] = recorded_rounds(self._past, case, self._result_dir)
         if not self._past.open:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from common.reading import read_bounded
 from protocol.circumstance import Circumstance, NodeLook
 from run_benchmarks.errors import ClusterDynoError
-from run_benchmarks.results.records import Verdict
+from run_benchmarks.results.records import JobRecord, Verdict
 from run_benchmarks.settings.changes import Changes
 
 JOURNAL_FILE = "journal.jsonl"
@@ -72,6 +72,7 @@ class RunStarted(_Event):
     is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
+    `job`: of Slurm, that has the hosts of this start; null without one.
     `baseline`: what the run is compared with, also after a resume; null without BASELINE.
     `hmac_sha256`: the authentication code of all this by the head node's own key (run_benchmarks.state.vouching).
     """
@@ -87,6 +88,7 @@ class RunStarted(_Event):
     runtime: str | None = None
     log_root_host: str | None = None
     changes: Changes | None = None
+    job: JobRecord | None = None
     save_baseline: BaselineTarget | None = None
     baseline: BaselineInUse | None = None
     hmac_sha256: str | None = None
@@ -194,8 +196,8 @@ class JournalState:
     never ended. `owed` is by case, round and attempt.
 
     `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
-    which `failures` leaves out. `started` is the last start (a resume is one, too), `begun_ms` the epoch ms of the
-    first.
+    which `failures` leaves out. `jobs` by id: those of all starts. `started` is the last start (a resume is one, too),
+    `begun_ms` the epoch ms of the first.
     """
 
     started: RunStarted
@@ -208,6 +210,7 @@ class JournalState:
     run_ended: RunEnded | None = None
     owed: dict[tuple[str, int, int], OwedCollection] = field(default_factory=dict)
     ends: dict[tuple[str, int, int], RoundEnded] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
 
     def counter(self, event: RoundEnded) -> Counter[tuple[str, int]]:
         """The count to which the end of an attempt belongs."""
@@ -262,6 +265,8 @@ class Journal:
             if isinstance(event, RunStarted):
                 state = JournalState(started=event, begun_ms=event.time_ms) if state is None else state
                 state.started, state.run_ended = event, None
+                if event.job is not None:
+                    state.jobs.setdefault(event.job.id, event.job)
             elif state is not None:
                 _apply(state, event)
         if state is None:
