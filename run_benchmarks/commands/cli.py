@@ -47,6 +47,7 @@ from run_benchmarks.commands.options import (
     TestConfOption,
     VersionOption,
     asked_for,
+    of_a_run,
     request,
     selecting,
 )
@@ -149,16 +150,9 @@ def accept(
 
 
 @app.command()
-def resume(
-    context: typer.Context,
-    run_id: RunArgument,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
-    detach: DetachOption = False,
-) -> None:
+@of_a_run
+def resume(asked: Request, folder: Path, detach: DetachOption = False) -> None:
     """Continue a run whose controller was killed: finished rounds are kept, a round that still runs is taken over."""
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
     raise typer.Exit(starting.resume(settings, folder, detach=detach))
 
@@ -182,36 +176,27 @@ def status(
 
 
 @app.command()
-def attach(
-    context: typer.Context,
-    run_id: RunArgument,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
-) -> None:
+@of_a_run
+def attach(asked: Request, folder: Path) -> None:
     """Show a run's log as it grows, below it all its cases on a terminal; Ctrl-C does not affect the run.
 
     Exits with the run's exit code.
     """
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     raise typer.Exit(
         attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, asked.test_conf, cases))
     )
 
 
 @app.command()
+@of_a_run
 def stop(
-    context: typer.Context,
-    run_id: RunArgument,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
+    asked: Request,
+    folder: Path,
     now: Annotated[
         bool, typer.Option("--now", help="immediately, without stopping tasks on the hosts; `clean` removes them")
     ] = False,
 ) -> None:
     """End an active run, as SIGTERM does: its tasks on the hosts are stopped, its results so far are kept."""
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     raise typer.Exit(stopping.stop(folder, sys.stdout, at_once=now))
 
 

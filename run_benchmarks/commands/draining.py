@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from run_benchmarks.commands.options import DEFAULT_TEST, ClusterConfOption, RunArgument, TestConfOption, asked_for
-from run_benchmarks.commands.run_reference import find_run
+from run_benchmarks.commands.options import Request, of_a_run
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.slurm.client import SlurmError, call
@@ -26,16 +25,13 @@ MARK = "clusterdyno"
 NOT_ALLOWED = ("Invalid user id", "ermission denied", "Access/permission")
 
 
+@of_a_run
 def drain(
-    context: typer.Context,
-    run_id: RunArgument,
+    asked: Request,
+    folder: Path,
     apply: Annotated[bool, typer.Option("--apply", help="do it in Slurm, as an operator")] = False,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
 ) -> None:
     """Print the commands that take a run's bad hosts out of service, in Slurm and in Kubernetes."""
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     listed = drain_list(folder)
     if not listed:
         say(f"{folder.name}: no host is to be taken out of service")
@@ -45,15 +41,9 @@ def drain(
         print(line)
 
 
-def undrain(
-    context: typer.Context,
-    run_id: RunArgument,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
-) -> None:
+@of_a_run
+def undrain(asked: Request, folder: Path) -> None:
     """Take back what `drain --apply` of this run did in Slurm; nodes that somebody else drained stay as they are."""
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
     raise typer.Exit(EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS)
 
 

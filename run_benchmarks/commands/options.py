@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_type_hints
 
 import typer
 
 from run_benchmarks import __version__
+from run_benchmarks.commands.run_reference import find_run
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.language import Language
 from run_benchmarks.session.preparation import checked_settings
@@ -156,6 +158,39 @@ def selecting(command: Callable[[Request], None]) -> Callable[..., None]:
 
     with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
     return with_options
+
+
+def of_a_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Add RUN and the two files to a command that takes a Request, the run's folder, and options of its own.
+
+    Raises:
+        ConfigError: by the command: there is no such run.
+    """
+
+    def with_options(
+        context: typer.Context,
+        run_id: RunArgument,
+        cluster_conf: ClusterConfOption = None,
+        test_conf: TestConfOption = None,
+        **own: object,
+    ) -> None:
+        asked = asked_for(context, cluster_conf, test_conf)
+        command(asked, find_run(run_id, asked.test_conf, DEFAULT_TEST), **own)
+
+    ours = [each for each in inspect.signature(with_options).parameters.values() if each.name != "own"]
+    hints = get_type_hints(command, include_extras=True)
+    own = [each.replace(kind=each.KEYWORD_ONLY, annotation=hints[each.name]) for each in _own(command)]
+    given = get_type_hints(with_options, include_extras=True)
+    signature = inspect.Signature([*(each.replace(annotation=given[each.name]) for each in ours), *own])
+    with_options.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    with_options.__dict__["__signature__"] = signature
+    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
+    return with_options
+
+
+def _own(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """The parameters after the first two."""
+    return [*inspect.signature(command).parameters.values()][2:]
 
 
 def asked_for(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Request:
