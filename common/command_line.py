@@ -93,8 +93,6 @@ class VerbParser(argparse.ArgumentParser):
 class Verb(Protocol):
     """What a verb is: a module, or an object in one."""
 
-    HELP: str
-
     def add_arguments(self, parser: VerbParser) -> None:
         """Add the verb's own options."""
 
@@ -105,7 +103,6 @@ class Verb(Protocol):
 class FunctionVerb(NamedTuple):
     """A verb of two functions, for a module that has several."""
 
-    HELP: str
     add_arguments: Callable[[VerbParser], None]
     run: Callable[[argparse.Namespace], Summary]
 
@@ -115,7 +112,7 @@ def _nothing(_: VerbParser) -> None:
 
 
 class Program(NamedTuple):
-    """A program of verbs. verbs: where each is, a module or `module:name`, which is imported when it is called.
+    """A program of verbs. verbs: where each is, a module or `module:name` that is imported when it is called; its help.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options.
@@ -123,7 +120,7 @@ class Program(NamedTuple):
 
     module: str
     purpose: str
-    verbs: Mapping[str, str]
+    verbs: Mapping[str, tuple[str, str]]
     common: Callable[[VerbParser], None] = _nothing
     examples: Sequence[str] = ()
     abbreviates: bool = False
@@ -169,7 +166,7 @@ class Program(NamedTuple):
     def overview(self) -> str:
         """The text of --help."""
         width = max(map(len, self.verbs))
-        verbs = "".join(f"  {verb:<{width}}  {self.verb(verb).HELP}\n" for verb in self.verbs)
+        verbs = "".join(f"  {verb:<{width}}  {said}\n" for verb, (_, said) in self.verbs.items())
         examples = "".join(f"  {self.called} {each}\n" for each in self.examples)
         return (
             f"usage: {self.called} VERB [options]\n\n{self.purpose}\n\n{verbs}\n"
@@ -193,17 +190,17 @@ class Program(NamedTuple):
 
     def verb(self, name: str) -> Verb:
         """A verb, imported now."""
-        module, _, attribute = self.verbs[name].partition(":")
+        module, _, attribute = self.verbs[name][0].partition(":")
         found = importlib.import_module(module)
         return cast(Verb, getattr(found, attribute) if attribute else found)
 
     def parser(self, name: str, words: Sequence[str] = ()) -> VerbParser:
         """The parser of a verb, with all its options."""
-        verb = self.verb(name)
-        made = VerbParser(self, name, words, verb.HELP[:1].upper() + verb.HELP[1:])
+        said = self.verbs[name][1]
+        made = VerbParser(self, name, words, said[:1].upper() + said[1:])
         self.common(made)
         made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-        verb.add_arguments(made)
+        self.verb(name).add_arguments(made)
         return made
 
     def _run(self, words: list[str]) -> int:
