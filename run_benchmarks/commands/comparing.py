@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         sides = [[load_run(folder) for folder in side] for side in (earlier, later)]
     except LoadError as error:
         raise ConfigError([Problem("compare", "RUN", ABSENT, str(error))]) from error
-    results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*earlier, *later]), kept)
+    results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*sides[0], *sides[1]]), kept)
     _show(results)
     return EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
 

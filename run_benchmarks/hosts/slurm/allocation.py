@@ -60,6 +60,11 @@ class Allocation:
                 self._ask()
             return self._job
 
+    @property
+    def queue_seconds(self) -> float | None:
+        """How long it waited for its nodes, by the last query; None if unknown."""
+        return None if self._job is None else self._job.queue_seconds
+
     def let_a_query_pass(self) -> None:
         """Wait until the next call of `job` asks Slurm."""
         time.sleep(max(0.0, min(QUERY_SECONDS, self._asked + QUERY_SECONDS - time.monotonic())))

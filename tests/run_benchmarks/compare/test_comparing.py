@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 import shutil
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from statistics import fmean
 import pytest
 
 from protocol.baseline_file import save
+from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
 from run_benchmarks.compare.rules import Rules, read_rules
@@ -213,6 +215,16 @@ def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gon
     (root / FILE).unlink()
     said = calling.call("compare", *pair).output
     assert "PAIRS: better" in said and "alone" not in said and not (root / FILE).exists(), "it makes none"
+
+
+def test_a_history_that_does_not_answer_is_left_after_a_time_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / FILE)  # opening it waits for a writer, as a network file system that hangs does
+    pair = [load_run(on_disk(tmp_path, a_run(f"run2026110200000{at}", [100.0] * 3))) for at in range(2)]
+    (result,) = compare([pair[0]], [pair[1]], RunsBefore(default_url(tmp_path), pair, seconds=1.0), Rules())
+    assert result.word == "same"
+    assert "its database did not answer within 1 s" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_baseline_is_a_file_or_its_name_in_the_results_folder(tmp_path: Path) -> None:
