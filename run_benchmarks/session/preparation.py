@@ -16,7 +16,6 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.factory import hosts_of
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.slurm.allocation import Allocation
 from run_benchmarks.hosts.slurm.node_names import folded
@@ -187,6 +186,8 @@ def make_hosts(cluster: ClusterConf, allocation: Allocation | None = None) -> di
     Raises:
         ConfigError: an ssh configuration file is unusable.
     """
+    from run_benchmarks.hosts.factory import hosts_of  # paramiko and docker take long to import
+
     return hosts_of(cluster.HOSTS, lambda name: endpoint_of(name, cluster), allocation)
 
 

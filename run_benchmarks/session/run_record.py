@@ -34,7 +34,7 @@ from run_benchmarks.state.exit_codes import exit_code
 from run_benchmarks.state.interruption import Interruption
 
 MAX_NAMED = 50
-PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
+PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich")
 
 
 @dataclass(kw_only=True)

@@ -31,6 +31,8 @@ MAX_BYTES = 256 << 20
 class JournalError(ClusterDynoError):
     """A run's journal cannot be used; the message names the file and the mistake."""
 
+    ends_with = 2
+
 
 def now_ms() -> int:
     """The present time in epoch milliseconds."""

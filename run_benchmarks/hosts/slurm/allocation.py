@@ -28,6 +28,8 @@ SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
 class AllocationError(ClusterDynoError):
     """Slurm does not give the nodes; the message says why."""
 
+    ends_with = 3
+
 
 @dataclass
 class Allocation:
