@@ -40,7 +40,8 @@ from run_benchmarks.state.journal import (
     Journal, NodeEnd, RoundCollecting, RoundEnded, RoundStarted, RunStarted)
 folder, nodes = Path(sys.argv[1]), int(sys.argv[2])
 (folder / "cluster_conf.py").write_text(f"LAUNCHER = 'slurm'\\nHOSTS = 'n[0001-{nodes:04}]'\\n")
-case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nnodes": nodes, "nproc": 8, "repeat": 3}
+case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nnodes": nodes, "nproc": 8}
+case["repeat"] = 3
 (folder / "test_conf.py").write_text(
     f"VENDOR = 'cpu'\\nRUNTIME = 'slurm'\\nPYTHON = '/shared/python'\\nCASES = ['ONE']\\nONE = {case!r}\\n")
 prepared = prepare(load_settings(folder / "cluster_conf.py", folder / "test_conf.py"), "run20261121191924")
