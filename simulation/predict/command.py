@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # the start of the command needs neither
     from simulation.predict.machine import Machine
     from simulation.predict.network import Network
 
-HELP = "predict an iteration's time and memory on real GPUs, and whether it fits"
 ROW_OPTIONS = {
     "gpu": ("--gpu", "GPU type: A100, H100, H200, B200, B300, GB200, GB300, L40S"),
     "gpus": ("--gpus", "how many GPUs"),
