@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs
-from run_benchmarks.commands.options import request
+from run_benchmarks.commands.options import asked_for
 from run_benchmarks.errors import ConfigError
 
 
@@ -29,7 +30,7 @@ def test_every_unknown_rung_is_named() -> None:
 
 
 def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path: Path) -> None:
-    asked = request(None, None, case=["BERT*"], repeat=3)
+    asked = asked_for(Namespace(case=["BERT*"], repeat=3))
     with pytest.raises(ConfigError) as caught:
         accept(asked, rungs="health", budget="1m", nproc=1)
     assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
