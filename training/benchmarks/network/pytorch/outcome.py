@@ -27,13 +27,13 @@ from protocol.outcome import (
     TableCell,
 )
 from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.summing import derived
 from training.benchmarks.network.reporting.references import (
     median_busbw_gbps,
     named_references,
     regressions_in_words,
     what_of,
 )
-from training.benchmarks.network.reporting.summing import derived
 from training.benchmarks.network.reporting.view import (
     NetworkView,
     groups_table,

@@ -30,9 +30,9 @@ from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
 from training.benchmarks.network.pytorch.operations.variants import unsupported
+from training.benchmarks.network.pytorch.summing import rates, summary
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
-from training.benchmarks.network.reporting.summing import rates, summary
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.readings import scan_of

@@ -19,8 +19,8 @@ from protocol.perflog import write_line
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.measuring.rotation import calls_of_a_trial
+from training.benchmarks.network.pytorch.summing import rows_of
 from training.benchmarks.network.reporting import table
-from training.benchmarks.network.reporting.summing import rows_of
 
 CSV_FILE = "network.csv"
 JSONL_FILE = "network.jsonl"

@@ -19,7 +19,7 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, measure
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.variants import Variant, created, variants
-from training.benchmarks.network.reporting.summing import worst
+from training.benchmarks.network.pytorch.summing import worst
 from training.benchmarks.network.slow_parts.packing import Packer
 
 
