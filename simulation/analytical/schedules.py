@@ -110,7 +110,7 @@ def _pass(forward: bool, number: int, stages: int, chunks: int) -> Pass:
 def ready_at(
     one: Pass, stage: int, stages: int, chunks: int, ends: dict[tuple[bool, int, int, int], float], transfer_us: float
 ) -> float | None:
-    """When what a pass needs is there, which nothing else needs, in us as `ends` has it; None if it is not yet known."""
+    """When what a pass needs is there, which nothing else needs, in us as `ends` has it; None: not yet known."""
     micro_batch, chunk = one.micro_batch, one.chunk
     if one.forward:
         if stage == 0 and chunk == 0:
