@@ -12,7 +12,7 @@ from run_benchmarks.acceptance.suspects import Suspects, agreed, suspects_of
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
-"""Good hosts beside each suspect when it is tested again, where there are as many."""
+"""Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 
 
 class EndedError(Exception):
@@ -93,7 +93,7 @@ class Climb:
     def _confirm(self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects) -> None:
         """Test the suspects again beside good hosts; without good ones the first occasion decides."""
         good = [host for host in hosts if host not in found]
-        beside = good[: max(GOOD_BESIDE, len(found))]
+        beside = good[: GOOD_BESIDE * len(found)]
         if not beside:
             record.out |= found
             return
