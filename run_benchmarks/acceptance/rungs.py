@@ -36,7 +36,7 @@ class Choice:
 
 _CPU = Choice(
     device_config="config_CPUx1x2",
-    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device"], "iterations": 40},
+    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device", "training"], "iterations": 40},
     training=("llama", "config_CPUx1x2"),
     training_overrides={"max_steps": 60, "target_loss": None},
     pair_overrides={"sizes": "8, 1M"},
@@ -46,7 +46,19 @@ _CPU = Choice(
 )
 _DEVICES = Choice(
     device_config="config_datasheet",
-    device_overrides={"max_percent_below_best": None},
+    device_overrides={
+        "tests": [
+            "matmul_bf16",
+            "matmul_fp32",
+            "memory",
+            "memory_capacity",
+            "host_to_device",
+            "device_to_host",
+            "training",
+        ],
+        "min_percent": {},
+        "max_percent_below_best": None,
+    },
     training=("llama", "config_llama3_8b"),
     training_overrides={"max_steps": 40, "data": "synthetic", "gradient_accumulation_steps": 4},
     pair_overrides={},
