@@ -35,25 +35,10 @@ class Cluster:
         drained = sorted((named[occasion] if occasion < len(named) else set()) & set(hosts))
         failed = name in self.fails and (self.guilty is None or self.guilty in hosts)
         verdict = Verdict.FAIL if failed else Verdict.DEGRADED if drained else Verdict.PASS
-        drain = [
-            DrainRecord(
-                host=host,
-                reasons=[f"{name}: slow"],
-                evidence=[
-                    DrainEvidence(
-                        case="C",
-                        rounds=[1],
-                        part="host",
-                        hosts=[host],
-                        device="",
-                        kind=self.kind,
-                        evidence="",
-                        action="",
-                    )
-                ],
-            )
-            for host in drained
-        ]
+        like = DrainEvidence(
+            case="C", rounds=[1], part="host", hosts=[], device="", kind=self.kind, evidence="", action=""
+        )
+        drain = [DrainRecord(host=host, reasons=[f"{name}: slow"], evidence=[like]) for host in drained]
         record = RunRecord(
             run_id="run1", verdict=verdict, exit_code=0, started_ms=0, finished_ms=1, command=[], runtime="process",
             vendor="cpu", code_digest="", git_revision=None, versions={}, hosts=[], drain=drain,

@@ -24,7 +24,10 @@ _FACTOR = 6364136223846793005  # odd: to multiply by it, modulo 2**64, loses not
 
 
 def bits_of(values: Tensor) -> Tensor:
-    """The sum of a tensor's elements, each read as a whole number, modulo 2**64: one flipped bit always changes it."""
+    """The sum of the elements, each read as a whole number, modulo 2**64, as a scalar: a flipped bit always changes it.
+
+    `values` has any shape.
+    """
     whole = values.contiguous().view(_BITS[values.element_size()])
     return whole.sum(dtype=torch.int64)
 
@@ -59,7 +62,7 @@ class ProductDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def add(self, layer: str, values: Tensor) -> None:
-        """Add the bits of a tensor to the digest of a layer; the order of additions counts."""
+        """Add the bits of `values`, of any shape, to the digest of a layer; the order of additions counts."""
         self._digests[layer].mul_(_FACTOR).add_(bits_of(values))
 
     def values(self) -> dict[str, int]:
