@@ -15,11 +15,13 @@ if TYPE_CHECKING:  # the start of the command needs neither
     from simulation.predict.job import TrainingJob
     from simulation.predict.machine import Machine
 
-HELP = "predict an iteration's time and memory on real GPUs, and whether it fits"
 ROW_OPTIONS = {
     "gpu": ("--gpu", "GPU type: A100, H100, H200, B200, B300, GB200, GB300, L40S"),
     "gpus": ("--gpus", "how many GPUs"),
-    "gpus_per_node": ("--gpus-per-node", "GPUs of a server (8)"),
+    "gpus_per_node": (
+        "--gpus-per-node",
+        "GPUs of a server, which NVLink joins (8); GB200, GB300: of a tray (4), or 36 or 72 of a rack",
+    ),
     "precision": ("--precision", "bf16, fp8 or nvfp4 (bf16)"),
     "tp": ("--tp", "tensor parallel"),
     "pp": ("--pp", "pipeline stages"),

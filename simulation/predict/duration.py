@@ -117,7 +117,8 @@ class Stopwatch:
         if op == ALL_TO_ALL:
             return size * (ranks - inside) / ranks / rate + NIC_LATENCY_US
         turns = 2 if op == ALL_REDUCE else 1
-        return turns * size * (1 - inside / ranks) / inside / rate + NIC_LATENCY_US
+        between = turns * size * (1 - 1 / ranks) / inside / rate
+        return max(between, self._inside(op, inside, size) if inside > 1 else 0.0) + NIC_LATENCY_US
 
     def _inside(self, op: str, ranks: int, size: float) -> float:
         gpu = _SAME_AS.get(self.machine.gpu, self.machine.gpu)

@@ -44,6 +44,7 @@ def predict(job: TrainingJob, machine: Machine) -> Prediction:
     Raises:
         KeyError: nothing was measured of this GPU in this precision.
     """
+    machine = machine.servers_of(job.gpus_per_node) or machine
     watch = Stopwatch(job, machine)
     stages = _stages(job, watch)
     slowest = max(range(job.pp), key=lambda stage: sum(stages[stage].values()))

@@ -16,7 +16,7 @@ from common.errors import InputProblems, MistakeList, input_problem
 from common.yaml_file import file_text, parsed_yaml
 from simulation.predict.job import LatentAttention, TrainingJob
 from simulation.predict.kernels import PRODUCT, grids
-from simulation.predict.machine import machine_of, machines
+from simulation.predict.machine import Machine, machine_of, machines
 from workloads.dialects.framework import presets
 
 LARGEST = 1 << 40
@@ -161,17 +161,23 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
     for key in _NEEDED:
         if not (row.get(key) or "").strip():
             mistakes.add(f"{where}: {key}", None, "is missing")
-    gpu, precision = _device(row, where, mistakes)
+    machine, precision = _device(row, where, mistakes)
     _check_words(row, where, mistakes)
     mistakes.check()
-    job = _assembled(row, {key: value for key, value in numbers.items() if value is not None}, gpu, precision)
+    assert machine is not None
+    given = {"gpus_per_node": machine.server} | {key: value for key, value in numbers.items() if value is not None}
+    if machine.servers_of(given["gpus_per_node"]) is None:
+        mistakes.add(
+            f"{where}: gpus_per_node", given["gpus_per_node"], f"must be {machine.allowed_servers()} for {machine.gpu}"
+        )
+    job = _assembled(row, given, machine.gpu, precision)
     _check_layout(job, numbers.get("gbs"), where, mistakes)
     mistakes.check()
     return job
 
 
-def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[str, str]:
-    """The GPU's name here, and the precision; what cannot be predicted is a mistake."""
+def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[Machine | None, str]:
+    """The GPU, and the precision; what cannot be predicted is a mistake."""
     machine = machine_of(row.get("gpu") or "")
     if row.get("gpu") and machine is None:
         mistakes.add(f"{where}: gpu", row["gpu"], f"is none of {', '.join(machines())}")
@@ -179,7 +185,7 @@ def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[
     if machine and precision and (PRODUCT, machine.gpu, precision) not in grids():
         known = sorted(dtype for kernel, gpu, dtype in grids() if kernel == PRODUCT and gpu == machine.gpu)
         mistakes.add(f"{where}: precision", row.get("precision"), f"{machine.gpu} was measured in {', '.join(known)}")
-    return machine.gpu if machine else "", precision or BF16
+    return machine, precision or BF16
 
 
 def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> None:
@@ -226,7 +232,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
             rope=value("qk_rope", 64), v=value("v_dim", 128),
         )  # fmt: skip
     return TrainingJob(
-        name=row.get("name") or "job", gpu=gpu, gpus=given["gpus"], gpus_per_node=value("gpus_per_node", 8),
+        name=row.get("name") or "job", gpu=gpu, gpus=given["gpus"], gpus_per_node=given["gpus_per_node"],
         precision=precision, hidden=hidden, ffn=value("ffn", 4 * hidden), layers=given["layers"], heads=heads,
         kv_heads=value("kv_heads", heads), head_dim=value("head_dim", max(1, hidden // heads)), vocab=given["vocab"],
         gated=bool(value("swiglu", 1)), seq=given["seq"], mbs=mbs, micro_batches=batches, tp=tp,

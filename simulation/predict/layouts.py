@@ -39,16 +39,16 @@ def powers(most: int) -> list[str]:
     return found
 
 
-def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine: Machine) -> dict[str, Sequence[str]]:
     """The values of each swept column: those that were given, else what is usual for the model and the GPUs.
 
-    Tensor parallelism stays inside a server; experts, heads and layers bound ep, tp and pp.
+    Tensor parallelism stays among the GPUs that NVLink joins; experts, heads and layers bound ep, tp and pp.
     """
     gpus = int(row["gpus"])
-    per_node = int(row.get("gpus_per_node") or 8)
+    joined = min(8, machine.nvlink_domain)
     experts = int(row.get("experts") or 0)
     usual: dict[str, Sequence[str]] = {
-        "tp": powers(min(per_node, gpus, int(row["heads"]))), "pp": powers(min(gpus, int(row["layers"]), 64)),
+        "tp": powers(min(joined, gpus, int(row["heads"]))), "pp": powers(min(gpus, int(row["layers"]), 64)),
         "vpp": ["1", "2", "4"], "cp": ["1", "2"], "ep": powers(min(gpus, experts)) if experts else ["1"],
         "mbs": ["1", "2", "4"], "recompute": ["none", "full"], "fsdp": ["0"],
     }  # fmt: skip

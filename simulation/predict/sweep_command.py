@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # the start of the command needs none of them
     from simulation.predict.layouts import Ranking
     from simulation.predict.machine import Machine
 
-HELP = "rank the layouts of a model over GPUs: only those that fit, by predicted time"
 LISTS = {
     "tp": "tensor parallel sizes", "pp": "pipeline stages", "vpp": "chunks of a stage", "cp": "context parallel sizes",
     "ep": "expert parallel sizes", "mbs": "samples of a micro-batch", "recompute": "none, selective, full",
@@ -130,8 +129,9 @@ def _ranked(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Mac
     from simulation.predict import layouts
     from simulation.predict.job_table import job_of
 
-    job_of({**row, "gpus": "1", "gbs": "1"}, arguments.model or str(arguments.job))  # its mistakes, before all layouts
-    swept = layouts.choices(row, _lists(arguments))
+    # The model's mistakes are told before all layouts.
+    one = job_of({**row, "gpus": "1", "gbs": "1"}, arguments.model or str(arguments.job))
+    swept = layouts.choices(row, _lists(arguments), machine.servers_of(one.gpus_per_node) or machine)
     total = prod(len(values) for values in swept.values())
     if total > layouts.MOST:
         raise input_problem("--tp and the other lists", None, f"are {total} layouts; at most {layouts.MOST} are swept")
@@ -163,7 +163,7 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
 
 def _fewest(arguments: argparse.Namespace, row: dict[str, str], machine: "Machine", needed: float) -> "Ranking":
     """The ranking of the fewest GPUs, a power of two of servers, that make `needed` tokens a second."""
-    gpus, most = machine.nvlink_domain if machine.nvlink_domain == 8 else 8, int(row["gpus"])
+    gpus, most = 8, int(row["gpus"])
     found = None
     while gpus <= most:
         found = _ranked(arguments, {**row, "gpus": str(gpus)}, machine)

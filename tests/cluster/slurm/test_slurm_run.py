@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.report.overview import duration
 from run_benchmarks.results.records import DrainRecord, write_record
 from tests.cluster.controller import wait_until
 from tests.cluster.faulty_project import WAITS
@@ -28,10 +29,19 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
     slurm_cluster.cancel_all()
 
 
-def test_a_run_submits_a_job_uses_its_nodes_and_gives_them_back(controller: SlurmController) -> None:
+def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(controller: SlurmController) -> None:
     controller.configure_cluster(HOSTS="node[1-2]", SLURM_PARTITION="main", SLURM_TIME="10")
-    answer = controller.call()
+    before = controller.cluster.allocate(2)
+    process = controller.start()
+    wait_until("the reason", lambda: controller.said("waits: Resources"))
+    controller.cluster.call(["scancel", before])
+    answer = controller.finish(process)
     assert answer.exit_code == 0, answer.output
+    (job,) = answer.run_record()["jobs"]
+    assert answer.folder is not None
+    page = (answer.folder / "report.html").read_text()
+    assert job["hosts"] == "node[1-2]" and job["queue_seconds"] >= 1
+    assert f"after {duration(job['queue_seconds'])} in the queue" in page
     record = answer.round_record("one")
     assert record["verdict"] == "pass"
     assert [node["host"] for node in record["nodes"]] == ["node1", "node2"]

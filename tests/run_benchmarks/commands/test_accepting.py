@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all
-from run_benchmarks.commands.options import Request, request
+from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import ConfigError
 
 
@@ -32,7 +33,7 @@ def test_every_unknown_rung_is_named() -> None:
 
 
 def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path: Path) -> None:
-    asked = request(None, None, case=["BERT*"], repeat=3)
+    asked = asked_for(Namespace(case=["BERT*"], repeat=3))
     with pytest.raises(ConfigError) as caught:
         accept(asked, rungs="health", budget="1m", nproc=1)
     assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
@@ -45,7 +46,7 @@ def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
     mine = {"model": "base", "framework": "pytorch", "config": choice_of(vendor).device_config, "nnodes": 1, "nproc": 1}
     text = f"VENDOR = {vendor!r}\nRUNTIME = 'process'\nCASES = ['MINE']\nMINE = {mine!r}\n"
     (tmp_path / "test_conf.py").write_text(text)
-    return request(tmp_path / "cluster_conf.py", tmp_path / "test_conf.py")
+    return asked_for(Namespace(cluster_conf=tmp_path / "cluster_conf.py", test_conf=tmp_path / "test_conf.py"))
 
 
 @pytest.mark.parametrize(("vendor", "hosts", "nproc"), [("cpu", 3, 2), ("cpu", 200, 2), ("nvidia", 20, 8)])

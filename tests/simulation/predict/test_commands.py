@@ -92,6 +92,8 @@ def test_every_mistake_of_every_row_is_told_with_its_line(capsys: pytest.Capture
         (("--ep", "2"), "ep 2: needs experts"),
         (("--gbs", "12"), "gbs 12: must be dp x mbs x micro_batches"),
         (("--output", "x.csv"), "has no effect without --rows"),
+        (("--gpus-per-node", "16"), "gpus_per_node 16: must be 1 to 8 for H100"),
+        (("--gpu", "GB200", "--gpus-per-node", "8"), "gpus_per_node 8: must be 1 to 4, 36 or 72 for GB200"),
         (("--gpus", "0"), "must be a whole number from 1"),
     ],
 )
@@ -99,6 +101,26 @@ def test_a_layout_that_cannot_be_is_refused(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refused(capsys, *MODEL, *words)
+
+
+def test_tensor_parallelism_over_more_gpus_than_a_server_has_goes_over_the_nics(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def sent(*words: str) -> float:
+        words = (*MODEL, "--tp", "8", "--overlap", "none", *words)
+        return float(asked(capsys, *words)["classes_ms"]["tp"])  # type: ignore[index]
+
+    assert sent("--gpus-per-node", "4") > 1.3 * sent("--gpus-per-node", "8") == 1.3 * sent()
+
+
+def test_racks_of_a_gb200_may_be_of_36_or_72_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    def sent(size: str) -> float:
+        """Milliseconds of expert parallelism over 40 GPUs."""
+        words = ("--model", "deepseek_v2", "--gpu", "GB200", "--gpus", "80", "--gbs", "80", "--ep", "40")
+        found = asked(capsys, "predict", *words, "--overlap", "none", "--gpus-per-node", size)
+        return float(found["classes_ms"]["ep"])  # type: ignore[index]
+
+    assert sent("36") > sent("72") == sent("4")
 
 
 def test_an_unknown_column_is_named_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
