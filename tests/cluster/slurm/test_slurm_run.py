@@ -10,7 +10,7 @@ import pytest
 
 from run_benchmarks.report.overview import duration
 from run_benchmarks.results.records import DrainRecord, write_record
-from tests.cluster.controller import wait_until
+from tests.cluster.controller import rank_processes, wait_until
 from tests.cluster.faulty_project import WAITS
 from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
@@ -116,6 +116,24 @@ def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controll
     record = answer.round_record("one")
     assert record["verdict"] == "aborted", record
     assert f"job {job} is over: somebody cancelled it (CANCELLED" in record["reason"]
+
+
+def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_and_cancels_it(
+    controller: SlurmController,
+) -> None:
+    controller.configure_test({name: {**WAITING, "nnodes": 1} for name in ("one", "two")}, MAX_PARALLEL_CASES=2)
+    process = controller.start()
+    wait_until("work of both", lambda: controller.at_work("one") and controller.at_work("two"))
+    assert len(controller.jobs()) == 1
+    process.send_signal(signal.SIGINT)
+    answer = controller.finish(process)
+    assert answer.exit_code == 130, answer.output
+    records = [answer.round_record(case) for case in ("one", "two")]
+    assert [record["nodes"][0]["host"] for record in records] == ["node1", "node2"]
+    for record in records:
+        assert (record["verdict"], record["reason"]) == ("aborted", "interrupted by SIGINT")
+        assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
+    assert controller.jobs() == [] and rank_processes() == {}
 
 
 def test_a_full_queue_is_told_and_ctrl_c_takes_the_job_out_of_it(controller: SlurmController) -> None:

@@ -10,6 +10,7 @@ from protocol.case_config import load_case_config
 from protocol.datasheet import datasheet
 from protocol.perflog import Event, check_sequence, parse_line
 from protocol.problems import ConfigError
+from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.config import Config
@@ -64,6 +65,9 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
     assert {"memory_percent", "matmul_fp32_percent"} <= declared & finished.keys()
     assert (finished["correct"], finished["bad_ranks"]) == ("pass", [])
     assert values_of(tmp_path, 1, Event.FINISHED)[0]["memory_GBps"] == finished["memory_GBps"]
+    assert contradictions(tmp_path, "base", 2) == []
+    assert unnoticed(tmp_path, "base", 2) == ["e2e_time"]
+    assert contradictions(tmp_path, "base", 2, bad_ranks=[1])
 
 
 def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from common.charts.chart import Bar, Bars, Heat
+from protocol.claims import LoggedRun, departures, process_seconds
+from protocol.datasheet import datasheet
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import MAX_CHARACTERS, PartFinding
 from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
+from protocol.perflog import Event
+from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.verdict import promised, summary
 
 _KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
 _BY_NODE, _MEANING = "host_to_device_numa", "slowest device of the run"
@@ -43,6 +49,24 @@ class BaseOutcome(DefaultOutcome):
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
         """Sizes and counts; the limits of a case and its choice of tests do not change a measurement."""
         return {key: value for key, value in super().conditions(case).items() if key not in _LIMITS}
+
+    def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
+        """See ClaimsOutcome; the figures of every test, which are those of all ranks in its STEP_END."""
+        if log.rows is None:
+            return process_seconds(log)
+        config = Config.model_validate_json(json.dumps(dict(case.config)))
+        found = [*process_seconds(log), *departures(log, summary(log.rows), "the STEP_END of its tests")]
+        if (tests := [row["test"] for row in log.rows]) != [*config.tests]:
+            found.append(f"its log has the tests {tests!r:.200}, its settings {[*config.tests]!r:.200}")
+        device = log.value(Event.SUBMIT_INFO).get("device_name")
+        sheet = datasheet(device) if isinstance(device, str) else None
+        for row in log.rows:
+            promise, used = promised(row["test"], config, sheet), row["datasheet"]
+            if used != promise:
+                found.append(
+                    f"{row['test']} is held against {used!r:.40} by its log, {promise} by settings and datasheet"
+                )
+        return found
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
         """Every test with the slowest and the fastest rank, bad ones marked."""

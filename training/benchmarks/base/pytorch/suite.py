@@ -13,7 +13,7 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
 from training.benchmarks.base.pytorch.odd_ones import odd_ones
 from training.benchmarks.base.pytorch.twins import kind_of
-from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
+from training.benchmarks.base.pytorch.verdict import bad_ranks, promised, summary
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -27,7 +27,7 @@ def main() -> None:
         _refuse_limits_without_datasheet(run.config, sheet)
         run.logger.log(Event.INIT_END)
         results = _measure(run, sheet)
-        run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin, **_summary(results)})
+        run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin, **summary(results)})
     bad = [f"{each['test']}: rank {rank}: {why}" for each in results for rank, why in each["bad_ranks"].items()]
     if bad:
         raise SystemExit("base: " + ". ".join(bad))
@@ -103,19 +103,3 @@ def _compared(digests: dict[str, int], group: ProcessGroup) -> dict[str, Any]:
         "split_ranks": [list(ranks) for ranks in ones.split],
         "not_compared": ones.alone,
     }
-
-
-def _summary(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """For each test the worst device's figure, in the test's unit, and its percentage of the datasheet."""
-    summary: dict[str, Any] = {}
-    for result in results:
-        unit = str(result["unit"]).replace("/s", "ps")
-        worst = min(result["values_of_ranks"])
-        summary[f"{result['test']}_{unit}"] = worst
-        if "farthest_of_ranks" in result:
-            summary[f"{result['test']}_farthest_{unit}"] = min(result["farthest_of_ranks"])
-        if result["datasheet"] is not None:
-            summary[f"{result['test']}_percent"] = 100 * worst / result["datasheet"]
-    bad = sorted({int(rank) for result in results for rank in result["bad_ranks"]})
-    correct = all(result["correct"] == "pass" for result in results)
-    return summary | {"correct": "pass" if correct else "fail", "bad_ranks": bad}
