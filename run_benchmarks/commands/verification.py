@@ -55,6 +55,8 @@ SHOWN_CHARACTERS = 200
 class NoRunError(ClusterDynoError):
     """There is no run to verify; the message names the folder."""
 
+    ends_with = 2
+
 
 def verify(folder: Path, signers: Path | None = None) -> Findings:
     """Verify all files of a run's folder.

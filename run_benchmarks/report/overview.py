@@ -186,13 +186,15 @@ def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
         words("{n} case", n=1) if cases == 1 else words("{n} cases", n=cases),
         words("{n} round", n=1) if rounds == 1 else words("{n} rounds", n=rounds),
     ]
+    waits = [job.queue_seconds for run in runs for job in run.record.jobs if job.queue_seconds is not None]
+    queued = f" {words('after {time} in the queue', time=duration(sum(waits)))}" if waits else ""
     return " · ".join(
         [
             _few([run.record.run_id for run in runs], words),
             time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(from_ms / 1000)),
             ", ".join(filter(None, parts[:2])),
             ", ".join(parts[2:]),
-            duration((to_ms - from_ms) / 1000),
+            f"{duration((to_ms - from_ms) / 1000)}{queued}",
             words("vendor {names}", names=", ".join(sorted({run.record.vendor for run in runs}))),
         ]
     )

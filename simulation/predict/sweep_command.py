@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # the start of the command needs none of them
     from simulation.predict.layouts import Ranking
     from simulation.predict.machine import Machine
 
-HELP = "rank the layouts of a model over GPUs: only those that fit, by predicted time"
 LISTS = {
     "tp": "tensor parallel sizes", "pp": "pipeline stages", "vpp": "chunks of a stage", "cp": "context parallel sizes",
     "ep": "expert parallel sizes", "mbs": "samples of a micro-batch", "recompute": "none, selective, full",

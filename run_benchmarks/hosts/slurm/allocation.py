@@ -28,6 +28,8 @@ SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
 class AllocationError(ClusterDynoError):
     """Slurm does not give the nodes; the message says why."""
 
+    ends_with = 3
+
 
 @dataclass
 class Allocation:
@@ -57,6 +59,11 @@ class Allocation:
             if not is_over and time.monotonic() - self._asked >= QUERY_SECONDS:
                 self._ask()
             return self._job
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """How long it waited for its nodes, by the last query; None if unknown."""
+        return None if self._job is None else self._job.queue_seconds
 
     def let_a_query_pass(self) -> None:
         """Wait until the next call of `job` asks Slurm."""
