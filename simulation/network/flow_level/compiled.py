@@ -8,20 +8,16 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from simulation.network.event_heap import CONFIG, cache_of, jit
+from simulation.network.event_heap import CONFIG, cache_of, inlined, jit
 from simulation.network.flow_level.fluid_state import Fluid
 
 SOURCES = ("compiled", "fluid", "fluid_state")
 CALLED = ("run", "issue")
 NAME = "simulation.network.flow_level.fluid"
 _REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock"}
-
-
-inlined = numba.njit(cache=True, nogil=True, forceinline=True)
 
 
 @cache
