@@ -109,7 +109,7 @@ class Session:
         """Note in the journal that a job which has no nodes yet will begin the run."""
         self._journal.append(self._started(job))
 
-    def _started(self, job: JobRecord | None) -> RunStarted:
+    def _started(self, job: JobRecord | None = None) -> RunStarted:
         settings = self._prepared.settings
         started = RunStarted(
             run_id=self._plan.run_id,
