@@ -9,10 +9,12 @@ from simulation.predict.job import TrainingJob
 class StageWeights:
     """Weights on one rank of a stage: those that all data-parallel ranks share, and those of its experts.
 
-    matrices: sizes of the distinct weight matrices, each once; TransformerEngine keeps an unused gradient for each.
+    layers: of the shared ones, those inside layers. matrices: sizes of the distinct weight matrices, each once;
+    TransformerEngine keeps an unused gradient for each.
     """
 
     shared: float
+    layers: float
     experts: float
     matrices: frozenset[float]
 
@@ -75,13 +77,14 @@ def stage_weights(job: TrainingJob, stage: int) -> StageWeights:
     total += expert * (sum(attention) + sum(shared) + norms + job.hidden * job.experts)
     matrices = set(attention) if dense or expert else set()
     matrices |= set(mlp if dense else []) | set([*shared, *one] if expert else [])
+    in_layers = total
     vocabulary = job.vocab * job.hidden / job.tp
     if stage == 0:
         total += vocabulary
     if stage == job.pp - 1:
         total += 0 if job.tied and job.pp == 1 else vocabulary
         matrices.add(vocabulary)
-    return StageWeights(total, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
+    return StageWeights(total, in_layers, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
 
 
 def parameters(job: TrainingJob) -> float:
