@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.report.overview import duration
-from run_benchmarks.results.records import DrainRecord, write_record
+from run_benchmarks.results.records import DrainRecord, RunRecord, load_record, read_round, write_record
+from run_benchmarks.state.journal import Journal
 from tests.cluster.controller import rank_processes, wait_until
-from tests.cluster.faulty_project import WAITS
+from tests.cluster.faulty_project import WAITS, project
 from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.cluster.slurm.files import CPUS
@@ -134,6 +135,29 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
         assert (record["verdict"], record["reason"]) == ("aborted", "interrupted by SIGINT")
         assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
     assert controller.jobs() == [] and rank_processes() == {}
+
+
+@pytest.mark.nightly
+def test_a_detached_controller_runs_in_the_job_and_its_results_lie_on_the_shared_file_system(
+    slurm_cluster: SlurmCluster,
+) -> None:
+    controller = SlurmController(slurm_cluster.shared, slurm_cluster, project(slurm_cluster.shared / "project"))
+    controller.configure_cluster(SLURM_DETACH=True)
+    before = slurm_cluster.allocate(2)
+    begun = controller.call("run", "--detach")
+    run = controller.newest_run()
+    assert begun.exit_code == 0 and run is not None and "is begun by a job of Slurm" in begun.output, begun.output
+    (job,) = set(controller.jobs()) - {before}
+    shown = controller.call("status", run.name).output
+    assert f"submitted: Slurm's job {job} begins it" in " ".join(shown.split())
+    slurm_cluster.call(["scancel", before])
+    wait_until("its end", lambda: Journal(run).read().run_ended)
+    wait_until("the job's end", lambda: not controller.jobs())
+    record = load_record(run / "run.json", RunRecord)
+    assert record.verdict == "pass", (run / "console.log").read_text()
+    assert [each.id for each in record.jobs] == [job] and record.command[1] == "resume"
+    ended = read_round(run / "one" / "round1")
+    assert ended is not None and [(node.host, node.missing) for node in ended.nodes] == [("node1", []), ("node2", [])]
 
 
 def test_a_full_queue_is_told_and_ctrl_c_takes_the_job_out_of_it(controller: SlurmController) -> None:
