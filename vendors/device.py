@@ -116,6 +116,10 @@ class Accelerators:
         """Bytes of the device's last cache; 0 where torch does not tell."""
         return int(getattr(self.module.get_device_properties(device), "L2_cache_size", 0))
 
+    def multiprocessors(self, device: torch.device) -> int:
+        """How many multiprocessors the device has; 0 where torch does not tell."""
+        return int(getattr(self.module.get_device_properties(device), "multi_processor_count", 0))
+
     def random_state(self, device: torch.device) -> torch.Tensor:
         """The state of the device's generator, uint8 of shape (bytes,) on the host."""
         found: torch.Tensor = self.module.get_rng_state(device)

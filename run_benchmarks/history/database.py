@@ -49,11 +49,14 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the tables.
+        """A transaction that sees one state of the tables; makes no file where there is none.
 
         Raises:
-            HistoryError: the database cannot be read, has no tables yet, or is of another version.
+            HistoryError: the database is missing, cannot be read, has no tables yet, or is of another version.
         """
+        place = self._engine.url.database
+        if self._engine.dialect.name == "sqlite" and place and place != ":memory:" and not Path(place).exists():
+            raise HistoryError(f"history {self.name}: no such file; `run.py history --rebuild` makes it")
         with self._told(), self._engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
             if found != (head := self._script().get_current_head()):

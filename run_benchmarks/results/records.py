@@ -242,12 +242,23 @@ class DrainRecord(_Record):
     evidence: list[DrainEvidence] = []
 
 
+class JobRecord(_Record):
+    """A job of a scheduler that had the run's hosts. `queue_seconds`: how long it waited for them; None if unknown.
+
+    The run's own times begin after that.
+    """
+
+    id: str
+    hosts: str
+    queue_seconds: float | None = None
+
+
 class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and were left out, and why (MIN_HOSTS).
 
     `drain`: hosts to take out of service by the findings of the rounds. `fail_on`: the kinds and severities of findings
     that make the run fail. `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`.
-    `changes`: what its command line changed in the two files.
+    `changes`: what its command line changed in the two files. `jobs`: those of a scheduler that had its hosts.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -265,6 +276,7 @@ class RunRecord(_Record):
     git_changes: list[str] = []
     versions: dict[str, str]
     hosts: list[HostRecord]
+    jobs: list[JobRecord] = []
     left_out: dict[str, str] = {}
     fail_on: list[str] = []
     drain: list[DrainRecord] = []

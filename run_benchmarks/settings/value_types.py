@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
@@ -59,6 +59,7 @@ Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), NO_BOOL]
 Port = Annotated[int, Field(ge=1, le=65535), NO_BOOL]
 MasterPort = Annotated[int, Field(ge=1024, le=65535), NO_BOOL]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
+Placement = Literal["contiguous", "spread"]
 Load = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
 LinkSeconds = Annotated[float, Field(ge=5, allow_inf_nan=False), NO_BOOL]
 SampleSeconds = Annotated[float, Field(ge=0.1, le=60), NO_BOOL]

@@ -16,7 +16,7 @@ from common.errors import InputProblems, MistakeList, input_problem
 from common.yaml_file import file_text, parsed_yaml
 from simulation.predict.job import LatentAttention, TrainingJob
 from simulation.predict.kernels import PRODUCT, grids
-from simulation.predict.machine import machine_of, machines
+from simulation.predict.machine import Machine, machine_of, machines
 from workloads.dialects.framework import presets
 
 LARGEST = 1 << 40
@@ -39,8 +39,19 @@ MEASURED = (
     "other_predicted_gib", "source", "note",
 )  # fmt: skip
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "fsdp", "mla", "distributed_optimizer", "tied_embeddings"}
-_MAY_BE_ZERO = {*_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope"}
+_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings"}
+_MAY_BE_ZERO = {
+    *_FLAGS,
+    "experts",
+    "topk",
+    "moe_ffn",
+    "shared_ffn",
+    "first_dense_layers",
+    "q_lora",
+    "ffn",
+    "qk_rope",
+    "fsdp",
+}
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -161,17 +172,23 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
     for key in _NEEDED:
         if not (row.get(key) or "").strip():
             mistakes.add(f"{where}: {key}", None, "is missing")
-    gpu, precision = _device(row, where, mistakes)
+    machine, precision = _device(row, where, mistakes)
     _check_words(row, where, mistakes)
     mistakes.check()
-    job = _assembled(row, {key: value for key, value in numbers.items() if value is not None}, gpu, precision)
+    assert machine is not None
+    given = {"gpus_per_node": machine.server} | {key: value for key, value in numbers.items() if value is not None}
+    if machine.servers_of(given["gpus_per_node"]) is None:
+        mistakes.add(
+            f"{where}: gpus_per_node", given["gpus_per_node"], f"must be {machine.allowed_servers()} for {machine.gpu}"
+        )
+    job = _assembled(row, given, machine.gpu, precision)
     _check_layout(job, numbers.get("gbs"), where, mistakes)
     mistakes.check()
     return job
 
 
-def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[str, str]:
-    """The GPU's name here, and the precision; what cannot be predicted is a mistake."""
+def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[Machine | None, str]:
+    """The GPU, and the precision; what cannot be predicted is a mistake."""
     machine = machine_of(row.get("gpu") or "")
     if row.get("gpu") and machine is None:
         mistakes.add(f"{where}: gpu", row["gpu"], f"is none of {', '.join(machines())}")
@@ -179,7 +196,7 @@ def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[
     if machine and precision and (PRODUCT, machine.gpu, precision) not in grids():
         known = sorted(dtype for kernel, gpu, dtype in grids() if kernel == PRODUCT and gpu == machine.gpu)
         mistakes.add(f"{where}: precision", row.get("precision"), f"{machine.gpu} was measured in {', '.join(known)}")
-    return machine.gpu if machine else "", precision or BF16
+    return machine, precision or BF16
 
 
 def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> None:
@@ -203,7 +220,7 @@ def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList)
 
 def _precision(row: Mapping[str, str], where: str, mistakes: MistakeList) -> str | None:
     text = (row.get("precision") or BF16).strip().lower()
-    for word, kind in (("fp4", FP4), ("fp8", FP8), ("bf16", BF16), ("fp16", BF16)):
+    for word, kind in (("fp4", FP4), ("fp8", FP8), ("float8", FP8), ("bf16", BF16), ("fp16", BF16)):
         if word in text:
             return kind
     mistakes.add(f"{where}: precision", text[:40], "is none of bf16, fp8, nvfp4")
@@ -226,12 +243,13 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
             rope=value("qk_rope", 64), v=value("v_dim", 128),
         )  # fmt: skip
     return TrainingJob(
-        name=row.get("name") or "job", gpu=gpu, gpus=given["gpus"], gpus_per_node=value("gpus_per_node", 8),
+        name=row.get("name") or "job", gpu=gpu, gpus=given["gpus"], gpus_per_node=given["gpus_per_node"],
         precision=precision, hidden=hidden, ffn=value("ffn", 4 * hidden), layers=given["layers"], heads=heads,
         kv_heads=value("kv_heads", heads), head_dim=value("head_dim", max(1, hidden // heads)), vocab=given["vocab"],
         gated=bool(value("swiglu", 1)), seq=given["seq"], mbs=mbs, micro_batches=batches, tp=tp,
         sp=bool(value("sp", int(tp > 1))), pp=pp, vpp=value("vpp", 1), cp=cp,
-        cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1), fsdp=bool(value("fsdp", 0)),
+        cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1),
+        fsdp=dp * cp if value("fsdp", 0) == 1 else value("fsdp", 0),
         experts=value("experts", 0), topk=value("topk", 0), moe_ffn=value("moe_ffn", 0),
         shared_ffn=value("shared_ffn", 0), dense_layers=value("first_dense_layers", 0), latent=latent,
         recompute=_recompute(row), distributed_optimizer=bool(value("distributed_optimizer", 1)),
@@ -259,6 +277,7 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("topk", lambda j: not j.experts or 1 <= j.topk <= j.experts, "must be from 1 to experts"),
     ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),
     ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
+    ("fsdp", lambda j: not j.fsdp or (j.dp * j.cp) % j.fsdp == 0, "must be 0, 1 (all ranks) or divide dp x cp (HSDP)"),
     ("seq", lambda j: j.seq % j.cp == 0, "must be a multiple of cp"),
 )  # fmt: skip
 

@@ -16,9 +16,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
-from typer.testing import CliRunner
 
-from run_benchmarks.commands.cli import app
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import HistoryError
@@ -32,6 +30,7 @@ from run_benchmarks.results.loading import LoadedRun
 from tests.browser import browser, needs_browser
 from tests.pages import charts_of
 from tests.postgres import postgres, programs
+from tests.run_benchmarks import calling
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
@@ -167,7 +166,7 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
     file = conf(tmp_path, FLAGPERF_LOG_PATH_HOST=str(root))
 
     def call(*words: str) -> tuple[int, str]:
-        said = CliRunner().invoke(app, ["--test-conf", str(file), "history", *words])
+        said = calling.call("--test-conf", str(file), "history", *words)
         return said.exit_code, said.output
 
     code, said = call("--rebuild", "PAIRS")
@@ -183,7 +182,7 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
         (("PAIRS", "--metric", "throughput"), "expected one that the case has"),
         (("--host", "h9"), "expected a host of a run"),
     ):
-        failed = CliRunner().invoke(app, ["--test-conf", str(file), "history", *words])
+        failed = calling.call("--test-conf", str(file), "history", *words)
         assert expected in str(failed.exception), words
 
 

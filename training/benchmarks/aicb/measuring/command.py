@@ -21,7 +21,6 @@ from workloads.job import rules
 from workloads.job.errors import AicbError, ParameterError
 from workloads.job.parameters import TRAINING, WorkloadArgs
 
-HELP = "measure each sub-module of a layer at the shapes of one rank, forward and backward (AIOB)"
 ROOT = Path(__file__).resolve().parents[4]
 WORKER = "training.benchmarks.aicb.measuring.worker"
 ATTENTIONS = ("auto", "transformer_engine", "flash_attention_2", "sdpa", "unfused")

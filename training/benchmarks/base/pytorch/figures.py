@@ -25,7 +25,8 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 class DeviceFigure:
     """A device's figure in one test, in `unit`: of the median iteration, and of the slowest one.
 
-    `farthest` is that of the worst NUMA node, in a test that has one for each; `value` is that of the best.
+    `farthest` is that of the worst NUMA node, in a test that has one for each; `value` is that of the best. `digests`:
+    see Operation.
     """
 
     unit: str
@@ -34,6 +35,7 @@ class DeviceFigure:
     is_correct: bool
     farthest: float | None = None
     details: dict[str, JsonValue] = field(default_factory=dict)
+    digests: dict[str, int] = field(default_factory=dict)
 
 
 def measure(test: str, config: Config, group: ProcessGroup) -> DeviceFigure:
@@ -103,6 +105,7 @@ def _figure(operation: Operation | None, seconds: list[float]) -> DeviceFigure |
         value=operation.work / statistics.median(seconds) / operation.scale,
         slowest=operation.work / max(seconds) / operation.scale,
         is_correct=operation.is_correct(),
+        digests=operation.digests(),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from training.benchmarks.base.pytorch import products
+from training.benchmarks.base.pytorch import products, twins
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -28,6 +28,10 @@ class Operation(Protocol):
         """Whether the last run left the correct result."""
         ...
 
+    def digests(self) -> dict[str, int]:
+        """Digests of results that devices of one kind share bit by bit; none where `is_correct` reads all bits."""
+        ...
+
 
 class Copy:
     """A buffer that is copied into another; the copy is compared with the original."""
@@ -46,6 +50,10 @@ class Copy:
         """See Operation."""
         return torch.equal(self._source, self._target.to(self._source.device))
 
+    def digests(self) -> dict[str, int]:
+        """See Operation."""
+        return {}
+
 
 def create(test: str, config: Config, device: torch.device) -> Operation:
     """The operation of that name. `memory` counts each byte twice, read and written, the others count it once.
@@ -57,6 +65,8 @@ def create(test: str, config: Config, device: torch.device) -> Operation:
     """
     if test.startswith(products.PREFIX):
         return products.create(test, config.matmul_size, device, config.seed)
+    if test == twins.TEST:
+        return twins.Training(config.matmul_size, device, config.seed)
     count = config.copy_bytes // 8
     pin = is_accelerator(device)
     values = torch.arange(config.seed, config.seed + count, dtype=torch.int64)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from training.benchmarks.base.pytorch.twins import bits_of
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -49,6 +50,10 @@ class MatMul:
         """Compare some rows with float64: all are computed the same way, so a broken unit shows in any."""
         return _is_product(self._left, self._right, self._product, torch.finfo(self._product.dtype).eps)
 
+    def digests(self) -> dict[str, int]:
+        """See Operation."""
+        return {"product": int(bits_of(self._product))}
+
 
 class Fp8MatMul:
     """C = A B with A and B in 8-bit floating point (e4m3) and C in bfloat16, as linear layers are trained in FP8.
@@ -84,6 +89,10 @@ class Fp8MatMul:
         """See MatMul."""
         return _is_product(self._left, self._right, self._product, torch.finfo(torch.bfloat16).eps)
 
+    def digests(self) -> dict[str, int]:
+        """See Operation."""
+        return {"product": int(bits_of(self._product))}
+
 
 class Int8MatMul:
     """C = A B with A and B in 8-bit integers and C in 32-bit ones, which is exact. B lies column by column."""
@@ -103,6 +112,10 @@ class Int8MatMul:
     def is_correct(self) -> bool:
         """See MatMul."""
         return _is_product(self._left, self._right, self._product, 0.0)
+
+    def digests(self) -> dict[str, int]:
+        """See Operation."""
+        return {"product": int(bits_of(self._product))}
 
 
 def create(test: str, size: int, device: torch.device, seed: int) -> MatMul | Fp8MatMul | Int8MatMul:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +20,8 @@ from training.benchmarks.driver.workload.accelerator import accelerators, device
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.measuring.rotation import calls_of_a_trial
+from training.benchmarks.network.pytorch.summing import rows_of
 from training.benchmarks.network.reporting import table
-from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 
 CSV_FILE = "network.csv"
 JSONL_FILE = "network.jsonl"
@@ -150,17 +150,6 @@ class Output:
             chart = sweep(title, {"busbw": points}, advertised=advertised)
             body = "<p>Less than two sizes were measured.</p>" if chart is None else figure(chart)
             (self.folder / PLOT_FILE).write_text(document(title, body), encoding="utf-8")
-
-
-def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One row per group of a STEP_END's value, each with its place in the pattern; packed ones, too."""
-    place = {name: value[name] for name in ("pattern", "repeat", "round") if name in value}
-    if "packed" in value:
-        yield from (place | row for row in unpacked(value, host_names(value)))
-    elif "groups" in value:
-        yield from (place | dict(group) for group in value["groups"])
-    else:
-        yield dict(value)
 
 
 class RowFiles:
