@@ -1,6 +1,7 @@
 """Counts the weights of a model, and what one rank of a pipeline stage holds of them."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulation.predict.job import TrainingJob
 
@@ -38,13 +39,19 @@ def stage_sizes(job: TrainingJob) -> list[int]:
 
 def layers_of(job: TrainingJob, stage: int) -> tuple[int, int]:
     """Dense layers and layers with experts on a stage."""
-    dense = experts = begin = 0
-    for chunk, size in enumerate(stage_sizes(job)):
-        if chunk % job.pp == stage:
-            leading = max(0, min(begin + size, job.leading_dense) - begin)
-            dense, experts = dense + leading, experts + size - leading
+    return _of_stages(tuple(stage_sizes(job)), job.pp, job.leading_dense)[stage]
+
+
+@lru_cache(maxsize=1 << 10)
+def _of_stages(sizes: tuple[int, ...], stages: int, leading: int) -> list[tuple[int, int]]:
+    """The same of every stage, of the sizes of all chunks; `leading` layers have no experts."""
+    found, begin = [(0, 0)] * stages, 0
+    for chunk, size in enumerate(sizes):
+        plain = max(0, min(begin + size, leading) - begin)
+        dense, experts = found[chunk % stages]
+        found[chunk % stages] = dense + plain, experts + size - plain
         begin += size
-    return dense, experts
+    return found
 
 
 def attention_matrices(job: TrainingJob) -> list[float]:
