@@ -226,11 +226,6 @@ def parse_override(text: str) -> tuple[str, object]:
     return key.strip(), raw
 
 
-def format_override(key: str, value: object) -> str:
-    """The `key=value` argument that `parse_override` turns back into the same key and value; `value` must be JSON."""
-    return f"{key}={json.dumps(value, allow_nan=False)}"
-
-
 def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> Problem:
     if key in KEYS_OF_THE_CASE:
         return Problem(source, key, value, "a key of the case in test_conf.py, not of its config")

@@ -4,20 +4,19 @@ The hosts of a round are the servers of the topology in the order of their node 
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from common.errors import MistakeList, input_problem
 from protocol.finding import PartFinding
+from simulation.common.run_folder import read_record, rounds
 from simulation.network.placing import Homes, homes_of
 from simulation.topology.fabric import GPU, SWITCH, Fabric
 from simulation.topology.whatif import scaled
 
-MOST_BYTES = 64 << 20
 LEAST_SHARE = 0.001  # of its rate that a part keeps in the simulation
 _NUMBER = re.compile(r"(\d+)\D*$")
 
@@ -98,8 +97,8 @@ def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
     """What the rounds of a run found, and the findings that no link of the network stands for."""
     found: dict[tuple[str, int, str], list[float]] = {}
     left: dict[str, None] = {}
-    for path in _rounds(folder):
-        record = _read(path)
+    for path in rounds(folder, "--what-if"):
+        record = read_record(path, _Round)
         servers = {node.host: node.node_rank for node in record.nodes}
         for finding in record.findings:
             if finding.share_of_expected is None or finding.share_of_expected >= 1:
@@ -115,13 +114,6 @@ def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
     return [SlowPart(*key, median(shares)) for key, shares in found.items()], list(left)
 
 
-def _rounds(folder: Path) -> Iterator[Path]:
-    paths = sorted(folder.glob("*/round*/round.json"))
-    if not paths:
-        raise input_problem("--what-if", folder, "is no folder of a run: it has no */round*/round.json")
-    yield from paths
-
-
 class _Node(BaseModel):
     """What is read of a node of round.json."""
 
@@ -134,16 +126,3 @@ class _Round(BaseModel):
 
     nodes: list[_Node]
     findings: list[PartFinding] = []
-
-
-def _read(path: Path) -> _Round:
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise input_problem(str(path), None, f"has more than {MOST_BYTES} bytes")
-        return _Round.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise input_problem(str(path), None, error.strerror or "cannot be read") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise input_problem(str(path), None, f"is no record of a round: {place}: {first['msg']}") from None

@@ -14,6 +14,7 @@ from simulation.common.dialect import DEFAULT_DIALECT
 if TYPE_CHECKING:  # the start of the command needs neither
     from simulation.predict.job import TrainingJob
     from simulation.predict.machine import Machine
+    from simulation.predict.network import Network
 
 ROW_OPTIONS = {
     "gpu": ("--gpu", "GPU type: A100, H100, H200, B200, B300, GB200, GB300, L40S"),
@@ -32,7 +33,7 @@ ROW_OPTIONS = {
     "gbs": ("--gbs", "samples of an iteration (one micro-batch a replica)"),
     "seq": ("--seq", "tokens of a sample (the model's)"),
     "recompute": ("--recompute", "none, selective or full (none)"),
-    "fsdp": ("--fsdp", "1: weights are sharded over the data-parallel ranks (0)"),
+    "fsdp": ("--fsdp", "ranks that hold one copy of the weights (HSDP); 1: all data-parallel ranks (0)"),
     "overlap": ("--overlap", "none: no communication beside compute"),
 }
 
@@ -47,7 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows first"
     )
+    parser.add_argument("-n", "--network", type=Path, metavar="FILE", help="a topology file: what joins the servers")
+    parser.add_argument(
+        "--level", choices=LEVELS, help="with -n: its links' rates, or flows that share them (analytical)"
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="RUN_FOLDER", help="the iterations that a run measured, beside it"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE.html", help="a page with the timeline and where time goes")
     parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
+
+
+LEVELS = ("analytical", "flow")
+_OF_ONE_JOB = ("network", "level", "against", "report")
 
 
 def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
@@ -63,13 +76,9 @@ def run(arguments: argparse.Namespace) -> Summary:
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import jobs_of, read_rows
 
-    machines = calibrated_machines(arguments.calibrate)
     if arguments.rows is None:
-        if arguments.output is not None:
-            raise input_problem("--output", arguments.output, "has no effect without --rows")
-        job = described_job(arguments)
-        found = predict(job, machines[job.gpu])
-        return Summary(report.text(found), report.data(found))
+        return _one(arguments)
+    machines = calibrated_machines(arguments.calibrate)
     _refuse_layout(arguments)
     rows = read_rows(arguments.rows)
     predictions = [predict(job, machines[job.gpu]) for job in jobs_of(rows)]
@@ -79,6 +88,49 @@ def run(arguments: argparse.Namespace) -> Summary:
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
     text = f"{said}\n{report.families_text(errors)}" if errors else said
     return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors})
+
+
+def _one(arguments: argparse.Namespace) -> Summary:
+    """The prediction of one job, with what was asked for beside it."""
+    from simulation.predict import against, page, report
+    from simulation.predict.iteration import predict
+
+    if arguments.output is not None:
+        raise input_problem("--output", arguments.output, "has no effect without --rows; --report writes a page")
+    job = described_job(arguments)
+    network = _network(arguments, job)
+    machine = calibrated_machines(arguments.calibrate)[job.gpu]
+    held = against.measured(arguments.against, job.gpus) if arguments.against else []
+    found = predict(job, machine, network)
+    text = "\n".join([report.text(found), *(against.sentence(found, its) for its in held)])
+    data = report.data(found)
+    if network:
+        data["network"] = {"file": str(network.path), "level": network.level}
+        text += f"\nbetween servers: {network.path}, {network.level}, {network.nic_gbps:g} GB/s a GPU"
+    if held:
+        data["against"] = [against.data(found, its) for its in held]
+    if arguments.report:
+        write_whole(arguments.report, [page.html(found, text, held).encode()], keep_other=not arguments.force)
+        data["report"] = str(arguments.report)
+    return Summary(text, data)
+
+
+def _network(arguments: argparse.Namespace, job: "TrainingJob") -> "Network | None":
+    """The network of -n, on which the job fits."""
+    mistakes = MistakeList()
+    if arguments.network is None:
+        if arguments.level:
+            mistakes.add("--level", arguments.level, "needs -n, a topology file")
+        mistakes.check()
+        return None
+    from simulation.predict.network import Network
+
+    network = Network(arguments.network, arguments.level or LEVELS[0])
+    network.check(job, mistakes)
+    if arguments.row_gpus_per_node and job.gpus_per_node != network.per_server:
+        mistakes.add("--gpus-per-node", job.gpus_per_node, f"{network.path} has servers of {network.per_server}")
+    mistakes.check()
+    return network
 
 
 def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
@@ -136,4 +188,7 @@ def _refuse_layout(arguments: argparse.Namespace) -> None:
     mistakes = MistakeList()
     for key, value in given_layout(arguments).items():
         mistakes.add(ROW_OPTIONS[key][0], value, "has no effect with --rows: it is a column there")
+    for key in _OF_ONE_JOB:
+        if (value := getattr(arguments, key)) is not None:
+            mistakes.add(f"--{key}", value, "has no effect with --rows: it is for one job")
     mistakes.check()

@@ -39,8 +39,19 @@ MEASURED = (
     "other_predicted_gib", "source", "note",
 )  # fmt: skip
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "fsdp", "mla", "distributed_optimizer", "tied_embeddings"}
-_MAY_BE_ZERO = {*_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope"}
+_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings"}
+_MAY_BE_ZERO = {
+    *_FLAGS,
+    "experts",
+    "topk",
+    "moe_ffn",
+    "shared_ffn",
+    "first_dense_layers",
+    "q_lora",
+    "ffn",
+    "qk_rope",
+    "fsdp",
+}
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -209,7 +220,7 @@ def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList)
 
 def _precision(row: Mapping[str, str], where: str, mistakes: MistakeList) -> str | None:
     text = (row.get("precision") or BF16).strip().lower()
-    for word, kind in (("fp4", FP4), ("fp8", FP8), ("bf16", BF16), ("fp16", BF16)):
+    for word, kind in (("fp4", FP4), ("fp8", FP8), ("float8", FP8), ("bf16", BF16), ("fp16", BF16)):
         if word in text:
             return kind
     mistakes.add(f"{where}: precision", text[:40], "is none of bf16, fp8, nvfp4")
@@ -237,7 +248,8 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         kv_heads=value("kv_heads", heads), head_dim=value("head_dim", max(1, hidden // heads)), vocab=given["vocab"],
         gated=bool(value("swiglu", 1)), seq=given["seq"], mbs=mbs, micro_batches=batches, tp=tp,
         sp=bool(value("sp", int(tp > 1))), pp=pp, vpp=value("vpp", 1), cp=cp,
-        cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1), fsdp=bool(value("fsdp", 0)),
+        cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1),
+        fsdp=dp * cp if value("fsdp", 0) == 1 else value("fsdp", 0),
         experts=value("experts", 0), topk=value("topk", 0), moe_ffn=value("moe_ffn", 0),
         shared_ffn=value("shared_ffn", 0), dense_layers=value("first_dense_layers", 0), latent=latent,
         recompute=_recompute(row), distributed_optimizer=bool(value("distributed_optimizer", 1)),
@@ -265,6 +277,7 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("topk", lambda j: not j.experts or 1 <= j.topk <= j.experts, "must be from 1 to experts"),
     ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),
     ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
+    ("fsdp", lambda j: not j.fsdp or (j.dp * j.cp) % j.fsdp == 0, "must be 0, 1 (all ranks) or divide dp x cp (HSDP)"),
     ("seq", lambda j: j.seq % j.cp == 0, "must be a multiple of cp"),
 )  # fmt: skip
 
