@@ -96,7 +96,7 @@ VariableName = Annotated[
     str,
     *_form(r"[A-Za-z_][A-Za-z0-9_]*|", "the name of an environment variable (letters, digits and '_'), or '' for none"),
 ]
-ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'nvcr.io/nvidia/pytorch:25.05-py3'")]
+ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'registry.example/pytorch:25.05-py3'")]
 WebAddress = Annotated[str, *_form(r"https?://\S+", "an address such as 'https://pypi.org/simple'")]
 Database = Annotated[
     str,
