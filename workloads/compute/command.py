@@ -133,7 +133,7 @@ def _merge(arguments: argparse.Namespace) -> Summary:
 LOOK_UP = FunctionVerb(
     "answer with a time, how it was found (exact, interpolated, roofline) and its error bar", _add_look_up, _look_up
 )
-FILL = FunctionVerb("write a workload CSV with the time of each of its matrix products on a device", _add_fill, _fill)
+FILL = FunctionVerb("write a workload CSV with the time of each of its kernels on a device", _add_fill, _fill)
 SHOW = FunctionVerb("list what is in the shipped tables and in databases", _add_show, _show)
 CHECK = FunctionVerb("predict each row from the others. Exit code 1: the median error is 10 % or more", _files, _check)
 MERGE = FunctionVerb("merge databases; rows that differ in version, source or time are kept apart", _add_merge, _merge)
