@@ -10,12 +10,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
 
 from common.errors import InputMistake, InputNote, InputProblems, SimulationError, input_problem
+from common.printable import printable
 from common.summary import Summary
 from common.whole_files import STDOUT, STDOUT_NAMES
 
@@ -93,21 +94,22 @@ class VerbParser(argparse.ArgumentParser):
 class Verb(Protocol):
     """What a verb is: a module, or an object in one."""
 
-    HELP: str
-
     def add_arguments(self, parser: VerbParser) -> None:
         """Add the verb's own options."""
 
-    def run(self, arguments: argparse.Namespace) -> Summary:
-        """Do the work; a mistake in the input is an InputProblems, a failure a SimulationError."""
+    def run(self, arguments: argparse.Namespace) -> Summary | int:
+        """Do the work; a mistake in the input is an InputProblems, a failure a SimulationError.
+
+        Returns:
+            What to print, or, where the verb has printed it, the exit code.
+        """
 
 
 class FunctionVerb(NamedTuple):
     """A verb of two functions, for a module that has several."""
 
-    HELP: str
     add_arguments: Callable[[VerbParser], None]
-    run: Callable[[argparse.Namespace], Summary]
+    run: Callable[[argparse.Namespace], Summary | int]
 
 
 def _nothing(_: VerbParser) -> None:
@@ -115,37 +117,54 @@ def _nothing(_: VerbParser) -> None:
 
 
 class Program(NamedTuple):
-    """A program of verbs. verbs: where each is, a module or `module:name`, which is imported when it is called.
+    """A program of verbs. module: its name, or the path of a script. verbs: where each is, a module or `module:name`
+    that is imported when it is called; its help.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
-    spellings of options.
+    spellings of options. default: the verb where none is named, whose options may stand before any verb.
+    is_summarised: whether the verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
+    operands: what the shell completes beside options, by the name of an argument.
     """
 
     module: str
     purpose: str
-    verbs: Mapping[str, str]
+    verbs: Mapping[str, tuple[str, str]]
     common: Callable[[VerbParser], None] = _nothing
     examples: Sequence[str] = ()
     abbreviates: bool = False
     renamed: Mapping[str, str] = _NONE
+    default: str = ""
+    is_summarised: bool = True
+    operands: Callable[[], Mapping[str, Sequence[str]]] = dict
+    exit_codes: str = EXIT_CODES
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is called by its path."""
+        return self.module.endswith(".py")
 
     @property
     def called(self) -> str:
         """How a user calls it."""
-        return f"{PYTHON} -m {self.module}"
+        return f"{PYTHON} {'' if self.is_script else '-m '}{self.module}"
 
     def main(self, argv: Sequence[str] | None = None) -> int:
         """Run one verb; returns 0 (worked), 1 (failed), 2 (a mistake in the input) or 130 (Ctrl-C)."""
         words = list(sys.argv[1:] if argv is None else argv)
-        if not words or words[0] in ("-h", "--help"):
-            print(self.overview(), end="")
+        if not (words or self.default) or words[:1] in (["-h"], ["--help"], [COMPLETION]):
+            print(self.completion() if words == [COMPLETION] else self.overview().rstrip())
             return WORKED if words else WRONG_INPUT
-        if words == [COMPLETION]:
-            print(self.completion())
-            return WORKED
-        former = _stop_at_termination()
+        former = _stop_at_termination() if self.is_summarised else {}
         try:
-            with _notes_on_stderr():
+            return self._guarded(words)
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    def _guarded(self, words: list[str]) -> int:
+        """As `main`, whatever ends the verb."""
+        try:
+            with _notes_on_stderr() if self.is_summarised else nullcontext():
                 return self._run(words)
         except InputProblems as problems:
             _complain(str(problems))
@@ -162,19 +181,16 @@ class Program(NamedTuple):
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
 
     def overview(self) -> str:
         """The text of --help."""
         width = max(map(len, self.verbs))
-        verbs = "".join(f"  {verb:<{width}}  {self.verb(verb).HELP}\n" for verb in self.verbs)
+        verbs = "".join(f"  {verb:<{width}}  {said}\n" for verb, (_, said) in self.verbs.items())
         examples = "".join(f"  {self.called} {each}\n" for each in self.examples)
         return (
-            f"usage: {self.called} VERB [options]\n\n{self.purpose}\n\n{verbs}\n"
+            f"usage: {self.called} {'[VERB]' if self.default else 'VERB'} [options]\n\n{self.purpose}\n\n{verbs}\n"
             + (f"Examples:\n\n{examples}\n" if examples else "")
-            + f"Each verb has its own --help. {EXIT_CODES}\n"
+            + f"Each verb has its own --help. {self.exit_codes}\n"
             + f"`source <({self.called} {COMPLETION})` completes them in bash.\n"
         )
 
@@ -183,46 +199,56 @@ class Program(NamedTuple):
         from common.completion import script
 
         words = {"": [*dict.fromkeys(verb.partition(" ")[0] for verb in self.verbs), COMPLETION, "--help"]}
+        operands = self.operands()
         for name in self.verbs:
             first, _, second = name.partition(" ")
             if second:
                 words.setdefault(first, []).append(second)
-            options = [each for action in self.parser(name)._actions for each in action.option_strings]
-            words.setdefault(name, []).extend(each for each in options if each.startswith("--"))
-        return script(self.module, 3, words)
+            actions = self.parser(name)._actions
+            options = [each for action in actions for each in action.option_strings if each.startswith("--")]
+            metavars = [str(action.metavar) for action in actions if not action.option_strings]
+            words.setdefault(name, []).extend(options + [each for one in metavars for each in operands.get(one, ())])
+        if self.default:
+            words[""] += words[self.default]
+        return script("run" if self.is_script else self.module, 2 if self.is_script else 3, words)
 
     def verb(self, name: str) -> Verb:
         """A verb, imported now."""
-        module, _, attribute = self.verbs[name].partition(":")
+        module, _, attribute = self.verbs[name][0].partition(":")
         found = importlib.import_module(module)
         return cast(Verb, getattr(found, attribute) if attribute else found)
 
     def parser(self, name: str, words: Sequence[str] = ()) -> VerbParser:
         """The parser of a verb, with all its options."""
-        verb = self.verb(name)
-        made = VerbParser(self, name, words, verb.HELP[:1].upper() + verb.HELP[1:])
+        said = self.verbs[name][1]
+        made = VerbParser(self, name, words, said[:1].upper() + said[1:])
         self.common(made)
-        made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-        verb.add_arguments(made)
+        if self.is_summarised:
+            made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+        self.verb(name).add_arguments(made)
         return made
 
     def _run(self, words: list[str]) -> int:
         name, rest = self._split(words)
         arguments = self.parser(name, rest).read()
-        as_json = vars(arguments).pop("json")
+        as_json = vars(arguments).pop("json", False)
         to_stdout = getattr(arguments, "output", None) in STDOUT_NAMES
         if to_stdout:
             arguments.output = STDOUT
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         summary = self.verb(name).run(arguments)
+        if isinstance(summary, int):
+            return summary
         said = summary.as_json() if as_json else summary.text
         if said:
             print(said, file=sys.stderr if to_stdout else sys.stdout)
         return FAILED if summary.failed else WORKED
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
-        """The verb, of one or two words, and the rest."""
+        """The verb, of one or two words, and the rest, the options before the verb first: those behind it win."""
+        if self.default:
+            words = self._verb_first(words)
         pair = " ".join(words[:2])
         if pair in self.verbs:
             return pair, words[2:]
@@ -232,6 +258,18 @@ class Program(NamedTuple):
             raise input_problem("unknown verb", words[0], hint)
         return words[0], words[1:]
 
+    def _verb_first(self, words: list[str]) -> list[str]:
+        """The words with the verb in front of the options of the default verb that stand before it."""
+        if not words or words[0] in self.verbs:
+            return words or [self.default]
+        actions = self.parser(self.default)._actions
+        valued = {_underscored(name) for each in actions if each.nargs != 0 for name in each.option_strings}
+        index = 0
+        while index < len(words) and words[index].startswith("-"):
+            index += 2 if _underscored(words[index]) in valued else 1
+        verb, rest = words[index : index + 1] or [self.default], words[index + 1 :]
+        return [*verb, *words[:index], *rest]
+
 
 def _underscored(name: str) -> str:
     """`--gpu-type` as `--gpu_type`."""
@@ -240,7 +278,7 @@ def _underscored(name: str) -> str:
 
 def _complain(text: str) -> None:
     for line in text.splitlines():
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from protocol.perflog import Event
 # What the clock of the lines and the one that a rank measures with may differ by, apart from steps of the former.
 CLOCK_TOLERANCE = 0.01
 CLOCK_SECONDS = 0.02
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,13 +32,16 @@ class LoggedStep:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoggedRun:
     """The lines of rank 0's log: its steps in order, and of the last line of each event the time (epoch ms of rank 0's
-    host) and the value, {} for one that is no object. `world_size`: ranks of the plan.
+    host) and the value, {} for one that is no object. `world_size`: ranks of the plan, `nproc` of them on a host.
+    `rows`: the values of all STEP_END, in order; None where they are too many to keep.
     """
 
     steps: Sequence[LoggedStep]
     times_ms: Mapping[Event, int]
     values: Mapping[Event, Mapping[str, Any]]
     world_size: int
+    nproc: int = 1
+    rows: Sequence[Mapping[str, Any]] | None = None
 
     def seconds(self, first: Event, last: Event) -> float:
         """From the line of one event to that of another, in seconds.
@@ -62,6 +66,25 @@ class ClaimsOutcome(Protocol):
         An exception is a contradiction, too, but a pydantic.ValidationError of the settings of another version.
         """
         ...
+
+
+def process_seconds(log: LoggedRun) -> list[str]:
+    """A sentence if e2e_time, from the start of the process on, is shorter than what its lines show of it."""
+    low = log.seconds(Event.SUBMIT_INFO, Event.TRAIN_END) * (1 - CLOCK_TOLERANCE) - CLOCK_SECONDS
+    return outside("e2e_time", log.value(Event.FINISHED).get("e2e_time"), low, math.inf, "the times of its log's lines")
+
+
+def departures(log: LoggedRun, found: Mapping[str, Any], how: str) -> list[str]:
+    """A sentence for each value of FINISHED that is not the one that was `found`, of any JSON type and unit."""
+    finished, sentences = log.value(Event.FINISHED), []
+    for name, value in found.items():
+        claimed = finished.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            slack = abs(value) * ROUNDING
+            sentences += outside(name, claimed, value - slack, value + slack, how)
+        elif claimed is not None and claimed != value:
+            sentences.append(f"{name} is {claimed!r:.80} by FINISHED, {value!r:.80} by {how}")
+    return sentences
 
 
 def outside(name: str, claimed: object, low: float, high: float, how: str) -> list[str]:

@@ -52,6 +52,7 @@ def note_event(name: str) -> None:
     _PROGRESS.last_event = name
     if name in ("TRAIN_START", "TRAIN_END"):
         _PROGRESS.is_training = name == "TRAIN_START"
+        send({"what": name}, patience_s=0)
 
 
 def step() -> None:

@@ -7,7 +7,7 @@ stopped, which rank exited first.
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from common.whole_files import write_text
 from protocol import safe_json
@@ -23,7 +23,8 @@ class RankState(BaseModel):
     `told_ms` is its last report (a thread of its own sends one every two seconds), `moved_ms` the last change of its
     counts: `events` (PerfLog records, `last_event`), `steps`, `collectives` (begun, by group). `in_flight` holds the
     collectives that torch's flight recorder, if on, has as not ended. `waits_in` is the function of torch.distributed
-    in which its main thread was then, null elsewhere. `is_training`: between TRAIN_START and TRAIN_END. `state` is the
+    in which its main thread was then, null elsewhere. `is_training`: between TRAIN_START and TRAIN_END; `train_ms` is
+    when its launcher heard of the one and of the other, by the launcher's own clock. `state` is the
     kernel's letter while the process exists. `left_us` is when it began to exit by itself, with `left_code`; `ended_us`
     when its process was gone, with `exit_code` or `signal` if the kernel still reported them.
     """
@@ -37,6 +38,7 @@ class RankState(BaseModel):
     events: int = 0
     last_event: str | None = None
     is_training: bool = False
+    train_ms: tuple[int, int] | None = None
     steps: int = 0
     collectives: dict[str, int] = {}
     in_flight: list[str] = []
@@ -80,6 +82,14 @@ class NodeRanks(BaseModel):
             pydantic.ValidationError, safe_json.UnsafeJsonError: it is no record.
         """
         return cls.model_validate(safe_json.read(log_dir / RANK_STATES_FILE))
+
+    @classmethod
+    def found(cls, log_dir: Path) -> Self | None:
+        """The record in `log_dir`; None if there is none that is complete."""
+        try:
+            return cls.read(log_dir)
+        except (OSError, ValidationError, safe_json.UnsafeJsonError):
+            return None
 
     @classmethod
     def from_text(cls, text: str) -> Self:

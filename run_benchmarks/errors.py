@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
 
 from protocol.problems import ConfigError as ConfigError
 from protocol.problems import Problem as Problem
@@ -14,7 +15,12 @@ SHOWN_CHARACTERS = 300
 
 
 class ClusterDynoError(Exception):
-    """Root of every error that the controller raises on purpose, except ConfigError, which ranks use, too."""
+    """Root of every error that the controller raises on purpose, except ConfigError, which ranks use, too.
+
+    ends_with: the exit code of run.py where one ends a command; None where every command has to handle it.
+    """
+
+    ends_with: ClassVar[int | None] = None
 
 
 class HostError(ClusterDynoError):
@@ -132,3 +138,5 @@ def tail(text: str, lines: int = TAIL_LINES) -> str:
 
 class HistoryError(ClusterDynoError):
     """The history cannot be read or written; the message names the database and says why."""
+
+    ends_with = 2

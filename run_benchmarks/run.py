@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST = (3, 11)
-PACKAGES = ("docker", "paramiko", "pydantic", "rich", "typer")
+PACKAGES = ("docker", "paramiko", "pydantic", "rich")
 EXIT_USAGE = 2
 # Run as a script, Python puts this folder first on the path; the packages lie one above.
 sys.path[0] = str(ROOT)

@@ -100,15 +100,15 @@ def _left(case: str, rounds: int, state: JournalState, typical: Mapping[str, flo
         return 0.0
     if case not in typical:
         return None
-    is_open = state.open is not None and state.open.case == case
-    spent = now - state.open.time_ms / 1000 if is_open and state.open is not None else 0.0
+    opened = state.open.get(case)
+    spent = 0.0 if opened is None else now - opened.started.time_ms / 1000
     return max(0.0, rounds * typical[case] - min(spent, typical[case]))
 
 
 def _now(case: str, planned: int, state: JournalState, now: float) -> str:
-    if state.open is not None and state.open.case == case:
-        what = "collects" if state.collecting is not None else "runs"
-        return f"round {state.open.round} {what} for {clock(now - state.open.time_ms / 1000)}"
+    if (opened := state.open.get(case)) is not None:
+        what = "collects" if opened.collecting is not None else "runs"
+        return f"round {opened.started.round} {what} for {clock(now - opened.started.time_ms / 1000)}"
     verdicts = [end.verdict.value for (name, _), end in state.ended.items() if name == case]
     if len(verdicts) < planned:
         return "waits" if not verdicts else f"{verdicts[-1]}, waits"

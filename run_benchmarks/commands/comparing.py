@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.command_line import VerbParser
 from protocol.baseline_file import BaselineError, load
 from protocol.problems import ABSENT, Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, TestConfOption, asked_for
+from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
 from run_benchmarks.commands.run_reference import find_baseline, find_run, history_beside
 from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, MetricResult, compare
@@ -22,29 +21,27 @@ from run_benchmarks.results.summary import show
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 
 COLUMNS = ("case", "metric", "verdict", "A", "B", "better by, %", "a change found, %", "remark")
-FirstArgument = Annotated[str, typer.Argument(metavar="A", help="a run, or several separated by commas")]
-SecondArgument = Annotated[str | None, typer.Argument(metavar="B", help="what is compared with A, likewise")]
-BaselineOption = Annotated[
-    str | None,
-    typer.Option(
+
+
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    parser.add_argument("first", metavar="A", help="a run, or several separated by commas")
+    parser.add_argument("second", metavar="B", nargs="?", help="what is compared with A, likewise")
+    parser.add_argument(
         "--baseline", metavar="F", help="compare A with the runs that this baseline was saved of: a file, or its name"
-    ),
-]
-RulesOption = Annotated[
-    Path | None, typer.Option("--rules", metavar="F", help="what is the same and what fails, in TOML", dir_okay=False)
-]
+    )
+    parser.add_argument("--rules", type=Path, metavar="F", help="what is the same and what fails, in TOML")
+    add_test_conf(parser)
 
 
-def compare_runs(
-    context: typer.Context,
-    first: FirstArgument,
-    second: SecondArgument = None,
-    baseline: BaselineOption = None,
-    rules: RulesOption = None,
-    test_conf: TestConfOption = None,
-) -> None:
-    """Compare B with A by the spread between runs; exit code 1 if a case became worse or cannot be compared."""
-    conf = asked_for(context, None, test_conf).test_conf
+def run(arguments: argparse.Namespace) -> int:
+    """See Verb.
+
+    Raises:
+        ConfigError: there is no such run or baseline, or the rules have mistakes.
+    """
+    first, second, baseline, rules = arguments.first, arguments.second, arguments.baseline, arguments.rules
+    conf = arguments.test_conf
     if (second is None) == (baseline is None):
         raise ConfigError([Problem("compare", "B", ABSENT, "expected either B or --baseline F")])
     later = _folders(first if second is None else second, conf)
@@ -56,9 +53,9 @@ def compare_runs(
         sides = [[load_run(folder) for folder in side] for side in (earlier, later)]
     except LoadError as error:
         raise ConfigError([Problem("compare", "RUN", ABSENT, str(error))]) from error
-    results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*earlier, *later]), kept)
+    results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*sides[0], *sides[1]]), kept)
     _show(results)
-    raise typer.Exit(EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS)
+    return EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
 
 
 def _folders(words: str, test_conf: Path | None) -> list[Path]:

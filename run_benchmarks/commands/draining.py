@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from pydantic import ValidationError
 
-from run_benchmarks.commands.options import DEFAULT_TEST, ClusterConfOption, RunArgument, TestConfOption, asked_for
-from run_benchmarks.commands.run_reference import find_run
+from common.command_line import VerbParser
+from run_benchmarks.commands.options import add_run_and_files, of_a_run
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.slurm.client import SlurmError, call
@@ -24,37 +23,6 @@ NODE = re.compile(r"(?!all$)[a-z0-9][a-z0-9._-]*", re.IGNORECASE)  # one node: "
 MAX_REASON = 400
 MARK = "clusterdyno"
 NOT_ALLOWED = ("Invalid user id", "ermission denied", "Access/permission")
-
-
-def drain(
-    context: typer.Context,
-    run_id: RunArgument,
-    apply: Annotated[bool, typer.Option("--apply", help="do it in Slurm, as an operator")] = False,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
-) -> None:
-    """Print the commands that take a run's bad hosts out of service, in Slurm and in Kubernetes."""
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
-    listed = drain_list(folder)
-    if not listed:
-        say(f"{folder.name}: no host is to be taken out of service")
-    if apply:
-        raise typer.Exit(EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS)
-    for line in commands(listed, folder.name):
-        print(line)
-
-
-def undrain(
-    context: typer.Context,
-    run_id: RunArgument,
-    cluster_conf: ClusterConfOption = None,
-    test_conf: TestConfOption = None,
-) -> None:
-    """Take back what `drain --apply` of this run did in Slurm; nodes that somebody else drained stay as they are."""
-    asked = asked_for(context, cluster_conf, test_conf)
-    folder = find_run(run_id, asked.test_conf, DEFAULT_TEST)
-    raise typer.Exit(EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS)
 
 
 def drain_list(folder: Path) -> list[DrainRecord]:
@@ -129,3 +97,26 @@ def _undrain(entry: DrainRecord, run: str) -> str:
         return f"left as it is: {node.in_words}"
     call(["scontrol", "update", f"nodename={entry.host}", "state=resume"])
     return "in service again"
+
+
+def _add_drain(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    parser.add_argument("--apply", action="store_true", help="do it in Slurm, as an operator")
+
+
+def _drain_run(arguments: argparse.Namespace, folder: Path) -> int:
+    listed = drain_list(folder)
+    if not listed:
+        say(f"{folder.name}: no host is to be taken out of service")
+    if arguments.apply:
+        return EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS
+    for line in commands(listed, folder.name):
+        print(line)
+    return EXIT_PASS
+
+
+def _undrain_run(_: argparse.Namespace, folder: Path) -> int:
+    return EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS
+
+
+DRAIN, UNDRAIN = of_a_run(_drain_run, _add_drain), of_a_run(_undrain_run)

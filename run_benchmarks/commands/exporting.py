@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.command_line import FunctionVerb, VerbParser
 from common.whole_files import STDOUT, write_whole
 from protocol.problems import ABSENT, Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, RunArgument, TestConfOption, asked_for
+from run_benchmarks.commands.options import DEFAULT_TEST, add_run, add_test_conf
 from run_benchmarks.commands.run_reference import find_run
 from run_benchmarks.console.console import say
 from run_benchmarks.errors import ConfigError
@@ -19,24 +18,18 @@ from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.results.tables import TABLES
 from run_benchmarks.settings.conf_file import nearest
+from run_benchmarks.state.exit_codes import EXIT_PASS
 
 MEANINGS = "; ".join(f"{name}: {each.meaning}" for name, each in FORMATS.items())
-FormatOption = Annotated[str, typer.Option("--format", metavar="NAME", help=MEANINGS)]
-TableOption = Annotated[str | None, typer.Option("--table", metavar="T", help=f"of a table: {', '.join(TABLES)}")]
-FileOption = Annotated[Path, typer.Option("--output", metavar="F", dir_okay=False, help="default: standard output")]
-ArchiveOption = Annotated[
-    Path | None, typer.Option("--output", metavar="F", dir_okay=False, help="default: RUN-CASE.tar.gz here")
-]
-CaseArgument = Annotated[str, typer.Argument(metavar="CASE", help="a case of the run")]
 
 
-def loaded(context: typer.Context, run_id: str, test_conf: Path | None, command: str) -> LoadedRun:
+def loaded(arguments: argparse.Namespace, command: str) -> LoadedRun:
     """The run that a command line names.
 
     Raises:
         ConfigError: there is no such run, or its folder is damaged.
     """
-    folder = find_run(run_id, asked_for(context, None, test_conf).test_conf, DEFAULT_TEST)
+    folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
     try:
         return load_run(folder)
     except LoadError as error:
@@ -56,15 +49,16 @@ def case_of(run: LoadedRun, name: str, command: str) -> CaseRecord:
     return by_name[name]
 
 
-def export(
-    context: typer.Context,
-    run_id: RunArgument,
-    name: FormatOption = "csv",
-    table: TableOption = None,
-    output: FileOption = STDOUT,
-    test_conf: TestConfOption = None,
-) -> None:
-    """Write a run in the format of another tool."""
+def _add_export(parser: VerbParser) -> None:
+    add_run(parser)
+    parser.add_argument("--format", metavar="NAME", default="csv", help=MEANINGS)
+    parser.add_argument("--table", metavar="T", help=f"of a table: {', '.join(TABLES)}")
+    parser.add_argument("--output", type=Path, metavar="F", default=STDOUT, help="default: standard output")
+    add_test_conf(parser)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    name, table, output = arguments.format, arguments.table, arguments.output
     problems = []
     if name not in FORMATS:
         problems.append(Problem("export", "--format", name, f"expected a format; {nearest(name, FORMATS)}"))
@@ -77,7 +71,7 @@ def export(
         problems.append(Problem("export", "--output", ABSENT, f"{name} is no text; expected a file"))
     if problems:
         raise ConfigError(problems)
-    run = loaded(context, run_id, test_conf, "export")
+    run = loaded(arguments, "export")
     try:
         write_whole(output, [write(run, name, table or "metrics")])
     except ExportError as error:
@@ -85,22 +79,27 @@ def export(
     except OSError as error:
         problem = Problem("export", "--output", str(output), f"cannot be written: {error.strerror}")
         raise ConfigError([problem]) from error
+    return EXIT_PASS
 
 
-def pack(
-    context: typer.Context,
-    run_id: RunArgument,
-    case: CaseArgument,
-    output: ArchiveOption = None,
-    test_conf: TestConfOption = None,
-) -> None:
-    """Pack a case's logs and records, secrets masked, to send them to a vendor."""
-    run = loaded(context, run_id, test_conf, "bundle")
-    found = case_of(run, case, "bundle")
-    file = output or Path(f"{run.record.run_id}-{found.folder}.tar.gz")
+def _add_bundle(parser: VerbParser) -> None:
+    add_run(parser)
+    parser.add_argument("case", metavar="CASE", help="a case of the run")
+    parser.add_argument("--output", type=Path, metavar="F", help="default: RUN-CASE.tar.gz here")
+    add_test_conf(parser)
+
+
+def _bundle(arguments: argparse.Namespace) -> int:
+    run = loaded(arguments, "bundle")
+    found = case_of(run, arguments.case, "bundle")
+    file = arguments.output or Path(f"{run.record.run_id}-{found.folder}.tar.gz")
     try:
         names = bundle(run, found, file)
     except OSError as error:
         problem = Problem("bundle", "--output", str(file), f"cannot be written: {error.strerror}")
         raise ConfigError([problem]) from error
     say(f"{file}: {len(names)} files, {file.stat().st_size / 1e6:.1f} MB. Read it before you send it: host names stay")
+    return EXIT_PASS
+
+
+EXPORT, BUNDLE = FunctionVerb(_add_export, _export), FunctionVerb(_add_bundle, _bundle)

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from run_benchmarks.commands.options import DEFAULT_TEST, LanguageOption, TestConfOption, asked_for
+from common.command_line import VerbParser
+from run_benchmarks.commands.options import DEFAULT_TEST, add_language, add_test_conf
 from run_benchmarks.commands.run_reference import history_of
 from run_benchmarks.console.language import Words
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 
-CaseArgument = Annotated[str | None, typer.Argument(metavar="CASE", help="one case; default: all")]
-MetricOption = Annotated[str | None, typer.Option("--metric", metavar="M", help="default: the case's key figure")]
-HostOption = Annotated[str | None, typer.Option("--host", metavar="H", help="what the case measured of this host")]
-OutputOption = Annotated[
-    Path | None, typer.Option("--output", metavar="F", dir_okay=False, help="also as a page in this file")
-]
-RebuildOption = Annotated[bool, typer.Option("--rebuild", help="read all runs of the result folder again first")]
+
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    add = parser.add_argument
+    add("case", metavar="CASE", nargs="?", help="one case; default: all")
+    add("--metric", metavar="M", default="", help="default: the case's key figure")
+    add("--host", metavar="H", default="", help="what the case measured of this host")
+    add("--output", type=Path, metavar="F", help="also as a page in this file")
+    add("--rebuild", action="store_true", help="read all runs of the result folder again first")
+    add_test_conf(parser)
+    add_language(parser)
 
 
-def show_history(
-    context: typer.Context,
-    case: CaseArgument = None,
-    metric: MetricOption = None,
-    host: HostOption = None,
-    output: OutputOption = None,
-    rebuild: RebuildOption = False,
-    test_conf: TestConfOption = None,
-    lang: LanguageOption = "en",
-) -> None:
-    """Show a case over all runs and what changed when its level did; with --host alone a host in all cases."""
-    conf = asked_for(context, None, test_conf).test_conf
+def run(arguments: argparse.Namespace) -> int:
+    """See Verb.
+
+    Raises:
+        ConfigError: no history is kept, or it has no such case, metric or host.
+    """
     from run_benchmarks.commands.history_view import Asked, rebuilt, show  # whose database library takes long to import
 
-    root, url = history_of(conf or DEFAULT_TEST)
-    failed = rebuild and rebuilt(root, url)
-    show(url, Asked(case=case, metric=metric or "", host=host or "", output=output), Words(lang))
-    raise typer.Exit(EXIT_FAIL if failed else EXIT_PASS)
+    root, url = history_of(arguments.test_conf or DEFAULT_TEST)
+    failed = arguments.rebuild and rebuilt(root, url)
+    asked = Asked(case=arguments.case, metric=arguments.metric, host=arguments.host, output=arguments.output)
+    show(url, asked, Words(arguments.lang))
+    return EXIT_FAIL if failed else EXIT_PASS

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.command_line import VerbParser
 from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import ROOT, own_command
 from run_benchmarks.console.console import say
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.flagperf.translation import CLUSTER_FILE, TEST_FILE, Translation, translate
-
-TreeArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="FlagPerf's repository, or its folder training", file_okay=False)
-]
-OutputOption = Annotated[
-    Path, typer.Option("--output", metavar="DIR", help="where the files go; default: this repository", file_okay=False)
-]
-OverwriteFilesOption = Annotated[bool, typer.Option("--overwrite", help="replace existing files that differ")]
+from run_benchmarks.state.exit_codes import EXIT_PASS
 
 
-def import_flagperf(tree: TreeArgument, output: OutputOption = ROOT, overwrite: OverwriteFilesOption = False) -> None:
-    """Translate FlagPerf's configs: cluster, tests, cases, their variables and packages; one line for every key."""
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    add = parser.add_argument
+    add("tree", type=Path, metavar="DIR", help="FlagPerf's repository, or its folder training")
+    add("--output", type=Path, metavar="DIR", default=ROOT, help="where the files go; default: this repository")
+    add("--overwrite", action="store_true", help="replace existing files that differ")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See Verb.
+
+    Raises:
+        ConfigError: the tree has mistakes, or other files are in the way.
+    """
+    tree, output = arguments.tree, arguments.output
     done = translate(tree)
     _show(done, tree)
-    problems = [*done.problems, *([] if overwrite else _in_the_way(done, output))]
+    problems = [*done.problems, *([] if arguments.overwrite else _in_the_way(done, output))]
     if problems:
         raise ConfigError(problems)
     for path, text in done.files.items():
@@ -39,6 +44,7 @@ def import_flagperf(tree: TreeArgument, output: OutputOption = ROOT, overwrite: 
         say(f"See what a run would do:\n  {own_command(*files, 'plan')}")
     else:
         say(f"Copy run_benchmarks/ and vendors/ of {output} into {ROOT} to run it")
+    return EXIT_PASS
 
 
 def _show(done: Translation, tree: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 import vendors
+from common.command_line import VerbParser
 from protocol.config_file import config_files
 from protocol.config_layers import base_file
 from protocol.problems import Problem
@@ -16,22 +15,28 @@ from run_benchmarks.errors import ConfigError
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
+from run_benchmarks.state.exit_codes import EXIT_PASS
 from training.benchmarks import catalog
 
 TOPICS = ("vendors", "models", "configs", "settings")
-WhatArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="WHAT", help=f"{', '.join(TOPICS)}, or a model: the settings of its case configs; without it, all four"
-    ),
-]
-MarkdownOption = Annotated[
-    bool, typer.Option("--markdown", help="settings as a table in Markdown, or a model's in its form")
-]
 
 
-def list_all(what: WhatArgument = None, markdown: MarkdownOption = False) -> None:
-    """List vendors, models, case configs and settings with what is allowed, their defaults and meaning."""
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    meaning = f"{', '.join(TOPICS)}, or a model: the settings of its case configs; without it, all four"
+    parser.add_argument("what", metavar="WHAT", nargs="?", help=meaning)
+    parser.add_argument(
+        "--markdown", action="store_true", help="settings as a table in Markdown, or a model's in its form"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See Verb.
+
+    Raises:
+        ConfigError: there is no such topic or model, or it has no table of settings.
+    """
+    what, markdown = arguments.what, arguments.markdown
     models = sorted({model for model, _ in catalog.available()})
     if what is not None and what not in (*TOPICS, *models):
         raise ConfigError(
@@ -41,12 +46,12 @@ def list_all(what: WhatArgument = None, markdown: MarkdownOption = False) -> Non
         raise ConfigError([Problem("list", "--markdown", what, f"for settings or a model: {', '.join(models)}")])
     if what in models:
         _model(what, markdown=markdown)
-        return
-    if markdown:
+    elif markdown:
         say(markdown_table(COLUMNS, table_rows()).rstrip())
-        return
-    for topic in TOPICS if what is None else (what,):
-        _TABLES[topic]()
+    else:
+        for topic in TOPICS if what is None else (what,):
+            _TABLES[topic]()
+    return EXIT_PASS
 
 
 def _vendors() -> None:
@@ -54,8 +59,11 @@ def _vendors() -> None:
     for name in vendors.available():
         vendor = vendors.load(name)
         images = ", ".join(f"{framework}: {image.base_image}" for framework, image in vendor.images.items())
-        rows.append((name, vendor.backend, vendor.container_options or "none", images))
-    print_table("vendors", ("VENDOR", "backend", "container options", "images are built on"), rows)
+        has_devices = bool(vendor.monitor_name)
+        seen = (vendor.seen or "never: `make accelerator` on a host with one") if has_devices else "needs none"
+        rows.append((name, vendor.backend, vendor.container_options or "none", images, seen))
+    columns = ("VENDOR", "backend", "container options", "images are built on", "run on a device")
+    print_table("vendors", columns, rows)
 
 
 def _models() -> None:

@@ -1,114 +1,35 @@
-"""Options of run.py, valid before and after a command: the one after it wins."""
+"""Options of run.py that several commands have, and what they ask for."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, get_args
 
-import typer
-
-from run_benchmarks import __version__
+from common.command_line import FunctionVerb, VerbParser
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.language import Language
-from run_benchmarks.session.preparation import checked_settings
-from run_benchmarks.session.revision import revision
-from run_benchmarks.settings.changes import Changes
-from run_benchmarks.settings.host_selection import HostSelection
-from run_benchmarks.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from run_benchmarks.settings.changes import Changes
+    from run_benchmarks.settings.host_selection import HostSelection
+    from run_benchmarks.settings.settings import Settings
 
 CONFIG = ROOT / "run_benchmarks" / "config"
 DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
 DEFAULT_TEST = CONFIG / "test_conf.py"
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        commit = revision(ROOT, ()).name
-        typer.echo(f"ClusterDyno {__version__}" + (f" ({commit})" if commit else ""))
-        raise typer.Exit
-
-
-VersionOption = Annotated[
-    bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="the version, and the commit of a checkout"),
-]
-ClusterConfOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--cluster-conf",
-        metavar="F",
-        dir_okay=False,
-        help="file with the hosts; default: run_benchmarks/config/cluster_conf.py",
-    ),
-]
-TestConfOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--test-conf",
-        metavar="F",
-        dir_okay=False,
-        help="file with the cases; default: run_benchmarks/config/test_conf.py",
-    ),
-]
-HostsOption = Annotated[str | None, typer.Option("--hosts", help="only these of HOSTS, in this order", metavar="A,B")]
-ExcludeOption = Annotated[str | None, typer.Option("--exclude", help="leave out these of HOSTS", metavar="A,B")]
-CaseOption = Annotated[
-    list[str] | None,
-    typer.Option("--case", metavar="NAME", help="only this one of CASES; a pattern (*, ?) matches several; repeatable"),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="K=V",
-        help="a setting of either file, CASE.key=V of a case or CASE.overrides.key=V of its config; repeatable",
-    ),
-]
-RepeatOption = Annotated[int | None, typer.Option("--repeat", metavar="N", help="number of rounds of every case")]
-DetachOption = Annotated[bool, typer.Option("--detach", help="run in the background; see `status` and `attach`")]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option("--save-baseline", help="save the measurements as a baseline if all cases pass", metavar="F"),
-]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite-baseline", help="replace that file if it exists")]
-LanguageOption = Annotated[Language, typer.Option("--lang", help="language of headings and sentences")]
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="a run's name, e.g. run20261121191924, or the path of its result folder")
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The options of a command line; None and empty if not given."""
 
-    cluster_conf: Path | None = None
-    test_conf: Path | None = None
-    selection: HostSelection = field(default_factory=HostSelection)
-    changes: Changes = field(default_factory=Changes)
-
-    def over(self, before: Request) -> Request:
-        """These options, and those before the command where one is missing here; --set of both."""
-        hosts, exclude = self.selection.hosts, self.selection.exclude
-        return Request(
-            cluster_conf=self.cluster_conf or before.cluster_conf,
-            test_conf=self.test_conf or before.test_conf,
-            selection=HostSelection(
-                hosts=before.selection.hosts if hosts is None else hosts,
-                exclude=before.selection.exclude if exclude is None else exclude,
-            ),
-            changes=Changes(
-                sets=before.changes.sets + self.changes.sets,
-                cases=self.changes.cases or before.changes.cases,
-                repeat=before.changes.repeat if self.changes.repeat is None else self.changes.repeat,
-            ),
-        )
-
-    @property
-    def is_selecting(self) -> bool:
-        """Whether it selects or changes anything in the files."""
-        return self.selection != HostSelection() or self.changes != Changes()
+    cluster_conf: Path | None
+    test_conf: Path | None
+    selection: HostSelection
+    changes: Changes
 
     def settings(self) -> Settings:
         """The settings of both files with the changes of the command line.
@@ -116,49 +37,85 @@ class Request:
         Raises:
             ConfigError: a file or a change on the command line is wrong.
         """
+        from run_benchmarks.session.preparation import checked_settings  # which takes long to import
+
         files = self.cluster_conf or DEFAULT_CLUSTER, self.test_conf or DEFAULT_TEST
         return checked_settings(*files, self.changes, self.selection)
 
 
-def request(
-    cluster_conf: Path | None,
-    test_conf: Path | None,
-    hosts: str | None = None,
-    exclude: str | None = None,
-    case: list[str] | None = None,
-    sets: list[str] | None = None,
-    repeat: int | None = None,
-) -> Request:
-    """A Request of options as typer gives them."""
+def asked_for(arguments: argparse.Namespace) -> Request:
+    """What the options of `add_files` or `add_selection` ask for."""
+    from run_benchmarks.settings.changes import Changes
+    from run_benchmarks.settings.host_selection import HostSelection
+
+    given = vars(arguments)
     return Request(
-        cluster_conf=cluster_conf,
-        test_conf=test_conf,
-        selection=HostSelection(hosts=hosts, exclude=exclude),
-        changes=Changes(sets=tuple(sets or ()), cases=tuple(case or ()), repeat=repeat),
+        cluster_conf=given.get("cluster_conf"),
+        test_conf=given.get("test_conf"),
+        selection=HostSelection(hosts=given.get("hosts"), exclude=given.get("exclude")),
+        changes=Changes(
+            sets=tuple(given.get("set") or ()), cases=tuple(given.get("case") or ()), repeat=given.get("repeat")
+        ),
     )
 
 
-def selecting(command: Callable[[Request], None]) -> Callable[..., None]:
-    """Add all options that select hosts and cases to a command that takes a Request."""
-
-    def with_options(
-        context: typer.Context,
-        cluster_conf: ClusterConfOption = None,
-        test_conf: TestConfOption = None,
-        hosts: HostsOption = None,
-        exclude: ExcludeOption = None,
-        case: CaseOption = None,
-        sets: SetOption = None,
-        repeat: RepeatOption = None,
-    ) -> None:
-        asked = request(cluster_conf, test_conf, hosts, exclude, case, sets, repeat)
-        command(asked.over(context.obj))
-
-    with_options.__name__, with_options.__doc__ = command.__name__, command.__doc__
-    return with_options
+def add_test_conf(parser: VerbParser) -> None:
+    """Add the option of a command that needs the file with the cases alone."""
+    default = "default: run_benchmarks/config/test_conf.py"
+    parser.add_argument("--test-conf", type=Path, metavar="F", help=f"file with the cases; {default}")
 
 
-def asked_for(context: typer.Context, cluster_conf: Path | None, test_conf: Path | None) -> Request:
-    """The request of a command that takes the two files and no selection."""
-    before: Request = context.obj
-    return request(cluster_conf, test_conf).over(before)
+def add_files(parser: VerbParser) -> None:
+    """Add the two files that a user edits."""
+    default = "default: run_benchmarks/config/cluster_conf.py"
+    parser.add_argument("--cluster-conf", type=Path, metavar="F", help=f"file with the hosts; {default}")
+    add_test_conf(parser)
+
+
+def add_hosts(parser: VerbParser) -> None:
+    """Add the two files, and which hosts take part."""
+    add_files(parser)
+    parser.add_argument("--hosts", metavar="A,B", help="only these of HOSTS, in this order")
+    parser.add_argument("--exclude", metavar="A,B", help="leave out these of HOSTS")
+
+
+def add_selection(parser: VerbParser) -> None:
+    """Add all that selects hosts and cases, and changes settings."""
+    add_hosts(parser)
+    add = parser.add_argument
+    of_set = "a setting of either file, CASE.key=V of a case or CASE.overrides.key=V of its config; repeatable"
+    of_case = "only this one of CASES; a pattern (*, ?) matches several; repeatable"
+    add("--case", action="append", metavar="NAME", help=of_case)
+    add("--set", action="append", metavar="K=V", help=of_set)
+    add("--repeat", type=int, metavar="N", help="number of rounds of every case")
+
+
+def add_run(parser: VerbParser) -> None:
+    """Add the run that a command is for."""
+    parser.add_argument(
+        "run_id", metavar="RUN", help="a run's name, e.g. run20261121191924, or the path of its result folder"
+    )
+
+
+def add_run_and_files(parser: VerbParser) -> None:
+    """Add the run, and the two files that stand for those that it was begun with."""
+    add_run(parser)
+    add_files(parser)
+
+
+def add_language(parser: VerbParser) -> None:
+    """Add the language of what is written."""
+    parser.add_argument("--lang", choices=get_args(Language), default="en", help="language of headings and sentences")
+
+
+def of_a_run(
+    run: Callable[[argparse.Namespace, Path], int], add: Callable[[VerbParser], None] = add_run_and_files
+) -> FunctionVerb:
+    """A verb of a run that exists. run: what it does with the options and the run's folder; add: its options."""
+
+    def find_and_run(arguments: argparse.Namespace) -> int:
+        from run_benchmarks.commands.run_reference import find_run
+
+        return run(arguments, find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST))
+
+    return FunctionVerb(add, find_and_run)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.command_line import VerbParser
 from protocol.problems import Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, LanguageOption, TestConfOption, asked_for
+from run_benchmarks.commands.options import DEFAULT_TEST, add_language, add_test_conf
 from run_benchmarks.commands.run_reference import find_run, history_beside
 from run_benchmarks.console.console import say
 from run_benchmarks.console.language import Words
@@ -16,23 +15,27 @@ from run_benchmarks.errors import ConfigError
 from run_benchmarks.report.html import write_page
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.seal import SEAL_FILE
-
-RunsArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="names of runs, or paths of their result folders")
-]
-OutputOption = Annotated[Path, typer.Option("--output", metavar="F", help="the page, outside of the runs' folders")]
+from run_benchmarks.state.exit_codes import EXIT_PASS
 
 
-def report(
-    context: typer.Context,
-    runs: RunsArgument,
-    output: OutputOption,
-    test_conf: TestConfOption = None,
-    lang: LanguageOption = "en",
-) -> None:
-    """Write a page of a run, or of several together, as report.html is one; no log is read."""
-    conf = asked_for(context, None, test_conf).test_conf
-    folders = [find_run(word, conf, DEFAULT_TEST) for word in dict.fromkeys(runs)]
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="names of runs, or paths of their result folders")
+    parser.add_argument(
+        "--output", type=Path, metavar="F", required=True, help="the page, outside of the runs' folders"
+    )
+    add_test_conf(parser)
+    add_language(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See Verb.
+
+    Raises:
+        ConfigError: a run cannot be read, or the page cannot be there.
+    """
+    output, conf = arguments.output, arguments.test_conf
+    folders = [find_run(word, conf, DEFAULT_TEST) for word in dict.fromkeys(arguments.runs)]
     problems = []
     found: list[LoadedRun] = []
     for folder in folders:
@@ -47,5 +50,6 @@ def report(
         problems.append(Problem("report", "--output", str(output), "lies in a sealed run; expected a file outside"))
     if problems:
         raise ConfigError(problems)
-    write_page(found, place, history_beside(folders[0], conf), Words(lang))
+    write_page(found, place, history_beside(folders[0], conf), Words(arguments.lang))
     say(f"Written: {place}")
+    return EXIT_PASS

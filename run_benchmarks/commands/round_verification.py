@@ -8,6 +8,7 @@ from pathlib import Path
 
 from protocol.case_file import CASE_FILE
 from protocol.perflog import Event
+from protocol.rank_states import NodeRanks
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.derivation import derive
 from run_benchmarks.results.differences import different
@@ -59,7 +60,8 @@ def check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, fi
     if judged and (record.verdict is Verdict.DEGRADED) != bool(record.findings):
         findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")
     if record.verdict.is_measured:
-        for problem in _reasons_to_fail(case, record, logs):
+        launchers = [NodeRanks.found(folder / _base(name, node)) for node in record.nodes]
+        for problem in _reasons_to_fail(case, record, logs, launchers):
             findings.add(name, f"verdict {record.verdict} does not follow from the logs: {problem}")
 
 
@@ -119,11 +121,14 @@ def _failure_of(rank: int, log: RankLog | None) -> str | None:
     return None
 
 
-def _reasons_to_fail(case: CaseRecord, record: RoundRecord, logs: dict[int, RankLog]) -> Iterator[str]:
+def _reasons_to_fail(
+    case: CaseRecord, record: RoundRecord, logs: dict[int, RankLog], launchers: list[NodeRanks | None]
+) -> Iterator[str]:
     listed = [rank for node in record.nodes for rank in node.ranks]
     if len(listed) != record.world_size or sorted(listed) != list(range(len(listed))):
         yield f"its nodes have {len(listed)} ranks, its world size is {record.world_size}"
     yield from filter(None, (_failure_of(rank, logs.get(rank)) for rank in listed))
     if not any(log.problems or log.is_cut for log in logs.values()):
-        yield from derive(case, logs, is_whole=not any(node.incomplete for node in record.nodes)).contradictions
+        is_whole = not any(node.incomplete for node in record.nodes)
+        yield from derive(case, logs, is_whole=is_whole, launchers=launchers).contradictions
     yield from (f"{node.host} ended with exit code {node.exit_code}" for node in record.nodes if node.exit_code != 0)

@@ -11,7 +11,6 @@ from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.history.recording import default_url, url_of
-from run_benchmarks.session.preparation import checked_settings
 from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
@@ -155,6 +154,8 @@ def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None)
         JournalError: the run has no journal.
         ConfigError: a file is missing, is not to be trusted, or has mistakes.
     """
+    from run_benchmarks.session.preparation import checked_settings  # takes long to import
+
     started = started_with(folder)
     trusted, problems = is_own(folder, started), []
     files = (

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 from collections.abc import Iterator
-from typing import Annotated
 
-import typer
-
+from common.command_line import VerbParser
 from common.printable import printable
 from run_benchmarks.commands.exporting import case_of, loaded
-from run_benchmarks.commands.options import LanguageOption, RunArgument, TestConfOption
+from run_benchmarks.commands.options import add_language, add_run, add_test_conf
 from run_benchmarks.console.console import print_table, say
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.drain import drain_rows
@@ -22,21 +21,26 @@ from run_benchmarks.state.exit_codes import EXIT_PASS
 
 WIDTH = 80
 WORST_FIRST = ("fail", "timeout", "aborted", "skipped", "degraded", "pass")
-CaseArgument = Annotated[str | None, typer.Argument(metavar="CASE", help="one case with its rounds; default: all")]
 
 
-def show_run(
-    context: typer.Context,
-    run_id: RunArgument,
-    case: CaseArgument = None,
-    test_conf: TestConfOption = None,
-    lang: LanguageOption = "en",
-) -> None:
-    """Show a run's verdict, what to do, and a line for each case, those that failed first; or all of one case."""
-    run, words = loaded(context, run_id, test_conf, "show"), Words(lang)
-    for text in _one(run, case_of(run, case, "show"), words) if case is not None else _all(run, words):
+def add_arguments(parser: VerbParser) -> None:
+    """See Verb."""
+    add_run(parser)
+    parser.add_argument("case", metavar="CASE", nargs="?", help="one case with its rounds; default: all")
+    add_test_conf(parser)
+    add_language(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """See Verb.
+
+    Raises:
+        ConfigError: there is no such run or case.
+    """
+    found, words, case = loaded(arguments, "show"), Words(arguments.lang), arguments.case
+    for text in _one(found, case_of(found, case, "show"), words) if case is not None else _all(found, words):
         say(text)
-    raise typer.Exit(EXIT_PASS)
+    return EXIT_PASS
 
 
 def _all(run: LoadedRun, words: Words) -> Iterator[str]:

@@ -13,7 +13,7 @@ from common.printable import printable
 from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.state.exit_codes import EXIT_FAIL
-from run_benchmarks.state.journal import Journal, JournalError, JournalState
+from run_benchmarks.state.journal import Journal, JournalError, JournalState, OpenRound
 from run_benchmarks.state.run_lock import is_controlled
 
 COLUMNS = ("run", "state", "rounds ended", "now", "begun")
@@ -41,8 +41,10 @@ def _word(folder: Path, state: JournalState) -> str:
     if is_controlled(folder):
         return f"running (process {state.started.pid})"
     if state.run_ended is not None:
-        opened = f", {state.open.case} round {state.open.round} is open" if state.open is not None else ""
+        opened = "".join(f", {each.started.case} round {each.started.round} is open" for each in state.open.values())
         return f"ended: {state.run_ended.verdict}{opened or _owed(state)}"
+    if state.is_submitted and state.started.job is not None:
+        return f"submitted: Slurm's job {state.started.job.id} begins it"
     return f"{KILLED}{_owed(state)}"
 
 
@@ -66,7 +68,7 @@ def ways_on(folders: Iterable[Path]) -> list[str]:
             lines += [f"{folder.name} was killed. Go on with it:", f"  {resume}"]
             lines += ["or only collect what its hosts still have:", f"  {collect}"] if state.owed else []
             lines += ["or remove what it left:", f"  {clean}"]
-        elif state.run_ended is not None and state.open is not None:
+        elif state.run_ended is not None and state.open:
             lines += [f"{folder.name} has an open round. Go on with it:", f"  {resume}"]
         elif state.run_ended is not None and state.owed:
             lines += [f"{folder.name} is not collected. Collect it:", f"  {collect}", "or remove it:", f"  {clean}"]
@@ -74,12 +76,14 @@ def ways_on(folders: Iterable[Path]) -> list[str]:
 
 
 def _now(state: JournalState) -> str:
-    if state.open is None or state.run_ended is not None:
-        return ""
-    seconds = max(0.0, time.time() - state.open.time_ms / 1000)
-    again = f", attempt {state.open.attempt}" if state.open.attempt > 1 else ""
-    collecting = ", collecting" if state.collecting else ""
-    return f"{state.open.case} round {state.open.round}{again}, for {seconds:.0f} s{collecting}"
+    return "" if state.run_ended is not None else "; ".join(map(_since, state.open.values()))
+
+
+def _since(each: OpenRound) -> str:
+    seconds = max(0.0, time.time() - each.started.time_ms / 1000)
+    again = f", attempt {each.started.attempt}" if each.started.attempt > 1 else ""
+    collecting = ", collecting" if each.collecting else ""
+    return f"{each.started.case} round {each.started.round}{again}, for {seconds:.0f} s{collecting}"
 
 
 def follow(folder: Path, out: TextIO) -> int:

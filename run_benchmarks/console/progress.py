@@ -19,7 +19,11 @@ STEP_KEYS = ("step", "global_steps")
 
 
 class LiveProgress:
-    """Follows one round. On a terminal a line is redrawn; elsewhere a log line appears every LOG_EVERY_SECONDS."""
+    """Follows one round. On a terminal a line is redrawn; elsewhere, and for rounds beside that one, a log line appears
+    every LOG_EVERY_SECONDS.
+    """
+
+    _on_screen = threading.Lock()
 
     def __init__(self, case: str, round_index: int, rounds: int) -> None:
         self._title = f"{case} round {round_index}/{rounds}"
@@ -32,17 +36,24 @@ class LiveProgress:
         self._phase = "starting"
         self._values: dict[str, Any] = {}
         self._logged = self._started
+        self._is_live = False
         self._live = Live(get_renderable=self._render, console=CONSOLE, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LiveProgress:
-        if sys.stdout.isatty():
+        self._is_live = sys.stdout.isatty() and LiveProgress._on_screen.acquire(blocking=False)
+        if self._is_live:
             with outliving():
                 self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with outliving():
-            self._live.stop()
+        if self._is_live:
+            self._is_live = False
+            try:
+                with outliving():
+                    self._live.stop()
+            finally:
+                LiveProgress._on_screen.release()
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece of rank 0's log, cut anywhere. One thread feeds; others may ask meanwhile."""
@@ -71,7 +82,7 @@ class LiveProgress:
     def tick(self) -> None:
         """Update the display; call it periodically while the round runs."""
         now = time.monotonic()
-        if not sys.stdout.isatty() and now - self._logged >= LOG_EVERY_SECONDS:
+        if not self._is_live and now - self._logged >= LOG_EVERY_SECONDS:
             self._logged = now
             LOG.info(self.line())
 

@@ -10,7 +10,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.exc import SQLAlchemyError
 
 from protocol.masking import mask_text
@@ -49,11 +49,14 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the tables.
+        """A transaction that sees one state of the tables; makes no file where there is none.
 
         Raises:
-            HistoryError: the database cannot be read, has no tables yet, or is of another version.
+            HistoryError: the database is missing, cannot be read, has no tables yet, or is of another version.
         """
+        place = self._engine.url.database
+        if self._engine.dialect.name == "sqlite" and place and place != ":memory:" and not Path(place).exists():
+            raise HistoryError(f"history {self.name}: no such file; `run.py history --rebuild` makes it")
         with self._told(), self._engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
             if found != (head := self._script().get_current_head()):
@@ -109,8 +112,3 @@ class Database:
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
         return config
-
-
-def engine_of(database: Database) -> Engine:
-    """Its engine, for tests and tools of alembic."""
-    return database._engine

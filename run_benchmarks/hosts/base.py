@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, Protocol
-
-from docker import APIClient
+from typing import IO, TYPE_CHECKING, Protocol
 
 from run_benchmarks.errors import CommandError
 from run_benchmarks.hosts.incoming.capture import Capture as Capture
+
+if TYPE_CHECKING:  # docker takes long to import
+    from docker import APIClient
 
 DOCKER_SECONDS = 60
 CANCELLED = 128 + 9

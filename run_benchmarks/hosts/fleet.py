@@ -65,5 +65,16 @@ def for_each(
     return FleetResult(_ordered(results, items), _ordered(errors, items))
 
 
+def together(items: Mapping[str, ItemT], action: Callable[[ItemT], ResultT]) -> list[ResultT]:
+    """The results in the order of the items: in parallel threads, or here if there is only one.
+
+    Raises:
+        Exception: of one of them, after all have ended.
+    """
+    if len(items) == 1:
+        return [action(item) for item in items.values()]
+    return [*for_each(items, action).raise_first().values()]
+
+
 def _ordered(values: dict[str, ResultT], order: Iterable[str]) -> dict[str, ResultT]:
     return {key: values[key] for key in order if key in values}

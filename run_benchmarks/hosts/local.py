@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import IO
 
 from docker import APIClient
-from docker.errors import DockerException
 from docker.utils import kwargs_from_env
 
-from run_benchmarks.errors import ClusterDynoError, CommandError, ConnectError, DeadlineError
-from run_benchmarks.hosts.base import DOCKER_SECONDS, POLL_SECONDS, CancelledError, Capture, Completed, ConnectionAdvice
+from run_benchmarks.errors import CommandError, DeadlineError
+from run_benchmarks.hosts.base import POLL_SECONDS, CancelledError, Capture, Completed, ConnectionAdvice
 from run_benchmarks.hosts.docker_client import Check, LocalAPIClient
+from run_benchmarks.hosts.host_engine import HostEngine
 
 CHUNK = 1 << 18
 FEEDER_SECONDS = 1.0  # another process that inherited stdin may never read it
@@ -35,8 +35,7 @@ class LocalHost:
         """`end_seconds`: for a command that is ended early, from SIGTERM on; `environment` makes that of commands."""
         self.name, self._end_seconds, self._environment = name, end_seconds, environment
         self.address = "127.0.0.1"
-        self._docker: APIClient | None = None
-        self._lock = threading.Lock()
+        self._engine = HostEngine(name, _client)
 
     def connect(self) -> None:
         """Does nothing: no connection is needed."""
@@ -47,10 +46,7 @@ class LocalHost:
 
     def close(self) -> None:
         """Close the Docker client, if there is one."""
-        with self._lock:
-            if self._docker is not None:
-                self._docker.close()
-                self._docker = None
+        self._engine.close()
 
     def run(
         self,
@@ -106,19 +102,15 @@ class LocalHost:
 
     def docker(self) -> APIClient:
         """A client of the engine that DOCKER_HOST names, else of the local socket's."""
-        with self._lock:
-            if self._docker is None:
-                self._docker = self.open_docker(DOCKER_SECONDS)
-            return self._docker
+        return self._engine.client()
 
     def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
         """See Host.open_docker."""
-        try:
-            return LocalAPIClient(check=check, version="auto", timeout=timeout, **kwargs_from_env())
-        except DockerException as error:
-            if isinstance(error.__cause__, ClusterDynoError):
-                raise error.__cause__ from error
-            raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
+        return self._engine.open(timeout, check)
+
+
+def _client(timeout: int, check: Check | None) -> APIClient:
+    return LocalAPIClient(check=check, version="auto", timeout=timeout, **kwargs_from_env())
 
 
 def _feed(process: subprocess.Popen[bytes], stdin: IO[bytes] | None) -> threading.Thread | None:

@@ -17,11 +17,8 @@ from typing import IO
 
 import paramiko
 from docker import APIClient
-from docker.errors import DockerException
 
 from run_benchmarks.errors import (
-    ClusterDynoError,
-    ConnectError,
     DeadlineError,
     HostError,
     LinkLostError,
@@ -31,7 +28,6 @@ from run_benchmarks.errors import (
 )
 from run_benchmarks.hosts.base import (
     CANCELLED,
-    DOCKER_SECONDS,
     CancelledError,
     Capture,
     Completed,
@@ -40,6 +36,7 @@ from run_benchmarks.hosts.base import (
 from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.docker_client import Check
 from run_benchmarks.hosts.endpoint import Endpoint
+from run_benchmarks.hosts.host_engine import HostEngine
 from run_benchmarks.hosts.login_shell import (
     START_FILES,
     Beginning,
@@ -78,9 +75,8 @@ class SshHost:
         self._address = ""
         self._noise = ""
         self._connecting = threading.Lock()
-        self._opening_docker = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CHANNELS)
-        self._docker: APIClient | None = None
+        self._engine = HostEngine(self.name, self._client)
 
     @property
     def address(self) -> str:
@@ -135,14 +131,11 @@ class SshHost:
             self._drop()
 
     def _drop(self) -> None:
-        engine, self._docker = self._docker, None
         self._links.close()
         if self._uses_ways:
             self._uses_ways = False
             self._ways.leave()
-        if engine is not None:
-            with contextlib.suppress(Exception):  # a broken connection must not keep us from dropping it
-                engine.close()
+        self._engine.close()
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:
         """Advice on start files that print, and on few sessions, which are probed.
@@ -280,16 +273,11 @@ class SshHost:
 
     def docker(self) -> APIClient:
         """The host's engine, over `docker system dial-stdio` channels of this connection."""
-        with self._opening_docker:
-            if self._docker is None:
-                self._docker = self.open_docker(DOCKER_SECONDS)
-            return self._docker
+        return self._engine.client()
 
     def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
         """See Host.open_docker."""
-        try:
-            return ChannelAPIClient(self, timeout=timeout, check=check)
-        except DockerException as error:
-            if isinstance(error.__cause__, ClusterDynoError):
-                raise error.__cause__ from error
-            raise ConnectError(self.name, f"no Docker engine answers: {error}") from error
+        return self._engine.open(timeout, check)
+
+    def _client(self, timeout: int, check: Check | None) -> APIClient:
+        return ChannelAPIClient(self, timeout=timeout, check=check)

@@ -1,21 +1,29 @@
-"""Transfers folders to and from a host as one tar stream over one channel, verified by size and sha256."""
+"""Transfers folders to and from a host as one tar stream over one channel, verified by size and sha256.
+
+Where the head node sees a host's folder on a shared file system, the host lists its files, and the stream is made here.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from common.reading import read_bounded
 from run_benchmarks.errors import CollectError, HostError, tail
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.endpoint import is_local
 from run_benchmarks.hosts.incoming.capture import LEFT_OUT
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.incoming.names import as_listed, shown
 from run_benchmarks.hosts.incoming.reception import Reception
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError
+from run_benchmarks.hosts.local import LocalHost
 
 NAMES_SHOWN = 20  # of files, in one message
 # Unpack beside the destination and rename: a visible folder is complete. The loser of a race gives up.
@@ -32,11 +40,14 @@ chmod 0755 "$tmp"
 # Small files go first, so that a large one which a limit cuts is the last. GNU tar would send a hard link as a link and
 # take a backslash in a name for an escape; busybox knows no such options. A file of more than $2 KiB is listed with a
 # sum that none has: it is cut in any case, and to read a terabyte of holes takes longer than the collection may.
-PULL = """
+LIST = """
 cd "$1" || exit
 find . -type f ! -name "*.lock" -size "-$(($2 + 1))k" -exec sha256sum -b {} + >&2
 code=$?
 find . -type f ! -name "*.lock" -size "+$2k" -exec printf "%064d *%s\\n" 0 {} \\; >&2
+"""
+SEND = """
+cd "$1" || exit
 gnu="--hard-dereference --no-unquote"
 tar $gnu --version >/dev/null 2>&1 || gnu=
 for size in "-size -2049" "-size +2048 -size -131073" "-size +131072"; do
@@ -44,6 +55,10 @@ for size in "-size -2049" "-size +2048 -size -131073" "-size +131072"; do
 done
 exit "$code"
 """
+PULL = LIST + SEND
+# Whoever finds the word in the file has the host's folder before him; lock files are not collected.
+SEEN, SEEN_SECONDS = "seen-here.lock", 30.0
+LEAVE_WORD = f'cd "$1" && rm -f {SEEN} && printf %s "$2" >{SEEN}'
 # sha256sum writes a leading backslash where it escapes line ends and backslashes in the name.
 MANIFEST_LINE = re.compile(r"^(\\?)([0-9a-f]{64}) [ *]\./(.+)$")
 ESCAPES = {"\\\\": "\\", "\\n": "\n", "\\r": "\r"}
@@ -80,6 +95,32 @@ def push(
         raise HostError(host.name, f"the copy to {destination} was given up")
 
 
+def fetch(
+    host: Host,
+    source: str,
+    destination: Path,
+    *,
+    deadline: float,
+    limits: CollectLimits | None = None,
+    reserved: Collection[str] = (),
+    warn: Callable[[str], None] = lambda _: None,
+) -> Pulled:
+    """As `pull`; a folder that is seen here is read here, and comes from the host only if its files differ here.
+
+    `deadline` is in seconds.
+
+    Raises:
+        CollectError: see `pull`.
+    """
+    limits = limits or CollectLimits()
+    with contextlib.suppress(HostError):  # a shared file system may show an old state of a file for a time
+        if sees(host, source):
+            listing = host.run(_argv(f'{LIST}exit "$code"', source, limits), deadline=deadline).stderr
+            here = _Sender(LocalHost(host.name), _argv(f"code=0\n{SEND}", source, limits), listing)
+            return _receive(here, source, destination, deadline, limits, reserved, warn)
+    return pull(host, source, destination, deadline=deadline, limits=limits, reserved=reserved, warn=warn)
+
+
 def pull(
     host: Host,
     source: str,
@@ -100,15 +141,58 @@ def pull(
         CollectError: files are missing or differ (the message names them; the valid ones stay); the transfer broke off,
             the data is no archive, or the files cannot be kept here.
     """
+    limits = limits or CollectLimits()
+    sender = _Sender(host, _argv(PULL, source, limits))
+    return _receive(sender, source, destination, deadline, limits, reserved, warn)
+
+
+@dataclass(frozen=True)
+class _Sender:
+    """Who sends an archive, by which command, and what the files' host has already listed."""
+
+    host: Host
+    argv: list[str]
+    listing: str = ""
+
+
+def _argv(script: str, source: str, limits: CollectLimits) -> list[str]:
+    return ["sh", "-c", script, "sh", source, str(-(-limits.max_bytes // 1024))]
+
+
+def _receive(
+    sender: _Sender,
+    source: str,
+    destination: Path,
+    deadline: float,
+    limits: CollectLimits,
+    reserved: Collection[str],
+    warn: Callable[[str], None],
+) -> Pulled:
     destination.mkdir(mode=0o750, parents=True, exist_ok=True)
     try:
-        limits = limits or CollectLimits()
-        argv = ["sh", "-c", PULL, "sh", source, str(-(-limits.max_bytes // 1024))]
         with Reception(destination, limits, reserved) as reception:
-            listing, exit_code, broken = reception.receive(host, argv, deadline)
-            return _settle(host.name, source, reception, listing, exit_code, broken, warn)
+            said, exit_code, broken = reception.receive(sender.host, sender.argv, deadline)
+            return _settle(sender.host.name, source, reception, sender.listing + said, exit_code, broken, warn)
     except OSError as error:
-        raise CollectError(host.name, f"its files cannot be kept on the head node: {error}") from error
+        raise CollectError(sender.host.name, f"its files cannot be kept on the head node: {error}") from error
+
+
+def sees(host: Host, folder: str) -> bool:
+    """Whether this machine has another host's folder before it, on a file system that both share.
+
+    A name that is here, too, proves nothing: the host leaves a word there, and it is read here.
+
+    Raises:
+        HostError: the host could not leave it.
+    """
+    if is_local(host.name) or not Path(folder).is_dir():
+        return False
+    word = secrets.token_hex()
+    host.run(["sh", "-c", LEAVE_WORD, "sh", folder, word], deadline=SEEN_SECONDS)
+    try:
+        return read_bounded(Path(folder) / SEEN, len(word)) == word.encode()
+    except OSError:
+        return False
 
 
 def _settle(

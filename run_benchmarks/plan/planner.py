@@ -21,6 +21,7 @@ from run_benchmarks.plan.plan import (
     run_key,
 )
 from run_benchmarks.plan.resolve import Resolved, ResolvedCase
+from run_benchmarks.plan.side_by_side import demand_of, waves
 from run_benchmarks.settings.case_names import case_folder, container_stem
 from run_benchmarks.settings.container_options import ContainerOptions, Volume
 from run_benchmarks.settings.settings import Settings
@@ -58,11 +59,18 @@ def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_diges
         clear_caches=settings.test.CLEAR_CACHES,
         cases=(),
     )
-    cases = tuple(_case_plan(plan, settings, resolved, case) for case in resolved.cases)
-    return plan.model_copy(update={"cases": cases})
+    demands = [demand_of(case.name, case.settings, settings.cluster.HOSTS) for case in resolved.cases]
+    placed = waves(demands, settings.test.MAX_PARALLEL_CASES, settings.test.PLACEMENT)
+    hosts = {name: found for wave in placed for name, found in wave.items()}
+    cases = tuple(_case_plan(plan, settings, resolved, case, hosts[case.name]) for case in resolved.cases)
+    return plan.model_copy(update={"waves": tuple(map(tuple, placed)), "cases": cases})
 
 
-def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase) -> CasePlan:
+def _case_plan(
+    plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, hosts: tuple[str, ...]
+) -> CasePlan:
+    """Plan one case on `hosts`; it may take others, in their order, after these."""
+    others = tuple(name for name in case.settings.hosts_of(settings.cluster.HOSTS) if name not in hosts)
     return CasePlan(
         name=case.name,
         folder=case_folder(case.name),
@@ -79,24 +87,33 @@ def _case_plan(plan: Plan, settings: Settings, resolved: Resolved, case: Resolve
         expect=case.settings.limits(),
         nnodes=case.settings.nnodes,
         nproc=case.settings.nproc,
-        allowed_hosts=case.settings.hosts_of(settings.cluster.HOSTS),
+        allowed_hosts=(*hosts, *others),
         time_limit=case.settings.time_limit or settings.test.TIME_LIMIT,
         stall_limit=case.settings.stall_limit or settings.test.STALL_LIMIT,
         retries=case.settings.retries,
         data_dir_host=case.settings.data_dir_host,
         requirements=case.requirement_lines,
         rounds=tuple(
-            plan_round(plan, settings, resolved, case, index=index, attempt=1)
+            plan_round(plan, settings, resolved, case, hosts, index=index, attempt=1)
             for index in range(1, case.settings.repeat + 1)
         ),
     )
 
 
 def plan_round(
-    plan: Plan, settings: Settings, resolved: Resolved, case: ResolvedCase, *, index: int, attempt: int
+    plan: Plan,
+    settings: Settings,
+    resolved: Resolved,
+    case: ResolvedCase,
+    hosts: tuple[str, ...],
+    *,
+    index: int,
+    attempt: int,
 ) -> RoundPlan:
-    """Plan one attempt (from 1) at one round of a case; it shares no name and no folder with an earlier attempt."""
-    hosts = case.settings.hosts_of(settings.cluster.HOSTS)[: case.settings.nnodes]
+    """Plan one attempt (from 1) at one round of a case on `hosts`, the master first.
+
+    It shares no name and no folder with an earlier attempt.
+    """
     planned = RoundPlan(index=index, attempt=attempt, master=hosts[0], port_from=settings.cluster.MASTER_PORT, nodes=())
     nodes = tuple(_node_plan(plan, settings, resolved, case, planned, rank, host) for rank, host in enumerate(hosts))
     return planned.model_copy(update={"nodes": nodes})

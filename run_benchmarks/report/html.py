@@ -5,6 +5,7 @@ It reads records and curves alone: no log is read twice.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import shlex
@@ -158,7 +159,8 @@ def _harmless(value: object) -> object:
 @jinja2.pass_context
 def _drawn(context: jinja2.runtime.Context, chart: Chart) -> Markup:
     """A chart, whose texts may be a host's, as an element of the page."""
-    return Markup(figure(chart, context["words"]("Numbers")))
+    words: Words = context["words"]
+    return Markup(figure(dataclasses.replace(chart, title=words(chart.title)), words("Numbers")))
 
 
 @functools.cache

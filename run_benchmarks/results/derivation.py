@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -10,11 +10,14 @@ from pydantic import ValidationError
 from protocol.claims import ClaimsOutcome, LoggedRun, LoggedStep
 from protocol.perflog import Event
 from protocol.problems import in_brief
+from protocol.rank_states import NodeRanks
 from run_benchmarks.results.outcomes import CaseLike, measured_case, outcome_of
 from run_benchmarks.results.rank_logs import RankLog
 
 # The ranks of a training begin and end it together: what their hosts' clocks may differ by, and how late one may be.
 RANKS_TOLERANCE, RANKS_SECONDS = 0.05, 2.0
+# How late a launcher on a busy host may hear that a training begins or ends.
+LAUNCHER_SECONDS = 5.0
 MAX_SENTENCES, MAX_CHARACTERS = 20, 500
 
 
@@ -26,10 +29,13 @@ class Derivation:
     unchecked: tuple[str, ...] = ()
 
 
-def derive(case: CaseLike, logs: Mapping[int, RankLog], *, is_whole: bool) -> Derivation:
+def derive(
+    case: CaseLike, logs: Mapping[int, RankLog], *, is_whole: bool, launchers: Iterable[NodeRanks | None] = ()
+) -> Derivation:
     """Derive FINISHED of a round from the logs of its ranks; nothing for a benchmark that declares no claims.
 
     `is_whole`: whether the collected logs are as the ranks wrote them. Nothing is derived from a part of one.
+    `launchers`: what each host's launcher saw of its ranks, by a clock that is not theirs; None where it is not known.
     """
     outcome = outcome_of(case)
     if not isinstance(outcome, ClaimsOutcome) or 0 not in logs:
@@ -38,8 +44,9 @@ def derive(case: CaseLike, logs: Mapping[int, RankLog], *, is_whole: bool) -> De
         return Derivation(unchecked=("the log of rank 0 was cut: its FINISHED is not derived from it",))
     try:
         found = [
-            *outcome.contradictions(measured_case(case), facts_of(logs[0], case.nnodes * case.nproc)),
+            *outcome.contradictions(measured_case(case), facts_of(logs[0], case.nnodes * case.nproc, case.nproc)),
             *_other_clocks(logs),
+            *_launchers_clocks(logs, launchers),
         ]
     except ValidationError as error:
         return Derivation(unchecked=(f"FINISHED is not derived: settings of another version: {in_brief(error)}",))
@@ -48,14 +55,17 @@ def derive(case: CaseLike, logs: Mapping[int, RankLog], *, is_whole: bool) -> De
     return Derivation(contradictions=tuple(sentence[:MAX_CHARACTERS] for sentence in found[:MAX_SENTENCES]))
 
 
-def facts_of(log: RankLog, world_size: int) -> LoggedRun:
+def facts_of(log: RankLog, world_size: int, nproc: int) -> LoggedRun:
     """The lines of rank 0's log in the form that an outcome takes."""
     lines = log.step_lines or ()
+    are_all = len(log.steps) == log.counts[Event.STEP_END]
     return LoggedRun(
         steps=[LoggedStep(number=number, begin_ms=begin, end_ms=end) for number, begin, end in lines],
         times_ms={event: record.metadata.time_ms for event, record in log.latest.items()},
         values={event: log.value(event) or {} for event in log.latest},
         world_size=world_size,
+        nproc=nproc,
+        rows=log.steps if are_all else None,
     )
 
 
@@ -68,6 +78,22 @@ def _other_clocks(logs: Mapping[int, RankLog]) -> list[str]:
             return [
                 f"the training took {own:.6g} s by the lines of rank 0, {other:.6g} s by those of rank {rank}:"
                 " the clock of one of their hosts is wrong"
+            ]
+    return []
+
+
+def _launchers_clocks(logs: Mapping[int, RankLog], launchers: Iterable[NodeRanks | None]) -> list[str]:
+    """A sentence on the first rank whose clock has another pace than that of its launcher, on the same host."""
+    spans = {state.rank: state.train_ms for each in launchers if each is not None for state in each.ranks}
+    for rank, log in sorted(logs.items()):
+        span = spans.get(rank)
+        if span is None:
+            continue
+        own, heard = _trained_seconds(log), (span[1] - span[0]) / 1000
+        if abs(heard - own) > RANKS_TOLERANCE * max(own, heard) + LAUNCHER_SECONDS:
+            return [
+                f"the training took {own:.6g} s by the lines of rank {rank}, {heard:.6g} s by the clock of its"
+                " launcher, on the same host: one of the two clocks is wrong"
             ]
     return []
 

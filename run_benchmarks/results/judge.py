@@ -111,7 +111,8 @@ def _step_curves(outcomes: Sequence[NodeOutcome], logs_of: Mapping[str, Sequence
 def _derived(case: CaseLike | None, logs: Mapping[int, RankLog], outcomes: Sequence[NodeOutcome]) -> Derivation:
     if case is None:
         return Derivation()
-    return derive(case, logs, is_whole=not any(o.incomplete for o in outcomes if 0 in o.node.ranks))
+    is_whole = not any(o.incomplete for o in outcomes if 0 in o.node.ranks)
+    return derive(case, logs, is_whole=is_whole, launchers=[each.node_ranks() for each in outcomes])
 
 
 def _verdict(

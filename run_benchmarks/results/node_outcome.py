@@ -65,10 +65,7 @@ class NodeOutcome:
 
     def node_ranks(self) -> NodeRanks | None:
         """rank_states.json, if it exists and is complete."""
-        try:
-            return NodeRanks.read(self.folder)
-        except (OSError, ValidationError, safe_json.UnsafeJsonError):
-            return None
+        return NodeRanks.found(self.folder)
 
     def rank_logs(self) -> list[RankLog]:
         """The logs of this node's ranks, with steps for rank 0 only."""

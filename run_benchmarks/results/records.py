@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from common.reading import read_bounded
+from common.whole_files import write_durably
 from protocol.finding import FindingKind, FindingPart, PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
@@ -242,12 +240,23 @@ class DrainRecord(_Record):
     evidence: list[DrainEvidence] = []
 
 
+class JobRecord(_Record):
+    """A job of a scheduler that had the run's hosts. `queue_seconds`: how long it waited for them; None if unknown.
+
+    The run's own times begin after that.
+    """
+
+    id: str
+    hosts: str
+    queue_seconds: float | None = None
+
+
 class RunRecord(_Record):
     """The whole run. `left_out`: hosts that failed the check and were left out, and why (MIN_HOSTS).
 
     `drain`: hosts to take out of service by the findings of the rounds. `fail_on`: the kinds and severities of findings
     that make the run fail. `git_changes`: differences of the code from `git_revision`, which then ends in `-dirty`.
-    `changes`: what its command line changed in the two files.
+    `changes`: what its command line changed in the two files. `jobs`: those of a scheduler that had its hosts.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -265,6 +274,7 @@ class RunRecord(_Record):
     git_changes: list[str] = []
     versions: dict[str, str]
     hosts: list[HostRecord]
+    jobs: list[JobRecord] = []
     left_out: dict[str, str] = {}
     fail_on: list[str] = []
     drain: list[DrainRecord] = []
@@ -306,19 +316,4 @@ def record_text(record: BaseModel, *, indent: int | None = 2) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically (mode 0640)."""
-    write_pieces(path, (text.encode("utf-8", "surrogateescape"),))
-
-
-def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file of these pieces atomically (mode 0640): after a power loss it is the old one or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o640)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_durably(path, (text.encode("utf-8", "surrogateescape"),))

@@ -13,7 +13,7 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CollectError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.limits import CollectLimits
-from run_benchmarks.hosts.transfer import pull
+from run_benchmarks.hosts.transfer import fetch
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.rank_logs import rank_log_name
 from run_benchmarks.results.records import CollectedFile, write_text
@@ -51,7 +51,7 @@ def collect_node(
     outcome.incomplete = True
     files: dict[str, str] = {}
     try:
-        pulled = pull(
+        pulled = fetch(
             host,
             node.log_dir_host,
             outcome.folder,

@@ -22,6 +22,7 @@ MONITOR_FILE = "monitor.jsonl"
 # Foreign load: at least this fraction of the cores, and at least half a core.
 FOREIGN_SHARE, FOREIGN_CORES = 0.05, 0.5
 OTHER_RUNS = "other runs"  # begins what could not be seen of them
+BESIDE = "at the same time"  # cases that share the network with this one
 SHORTEST_S = 5.0  # samples arrive once a second: over less time their edges weigh too much
 BUSY_LOAD = 0.5  # runnable tasks per core
 LOAD_IS_OF = 300.0  # seconds for which the load from the check is valid for a round
@@ -32,8 +33,8 @@ MAX_REMARKS = 50  # of one host's monitor
 class Neighbourhood:
     """Looks for other runs on the hosts of one round, before its tasks start and after they ended; use once."""
 
-    def __init__(self, plan: Plan, runtime: Runtime) -> None:
-        self._plan, self._runtime = plan, runtime
+    def __init__(self, plan: Plan, runtime: Runtime, beside: Sequence[str] = ()) -> None:
+        self._plan, self._runtime, self._beside = plan, runtime, beside
         self._before: Mapping[str, HostActivity] = {}
         self._after: Mapping[str, HostActivity] = {}
         self._before_ms = self._after_ms = 0
@@ -58,7 +59,9 @@ class Neighbourhood:
         ]
 
     def remarks(self) -> Iterator[Remark]:
-        """Every other run that was seen, once per host, with its time."""
+        """The cases of this run on other hosts; every other run that was seen, once per host, with its time."""
+        if self._beside:
+            yield Remark(kind=BESIDE, host=None, detail=f"{', '.join(self._beside)} on other hosts")
         for host in self._before:
             before, after = self._before[host], self._after.get(host)
             seen = dict.fromkeys(before.running, (self._before_ms, self._before_ms))

@@ -53,7 +53,7 @@ class RoundRunner:
         self._ended_early: tuple[Verdict, str] | None = None
         self._master_port: int | None = None
         self._resumed = False
-        self._neighbourhood = Neighbourhood(context.plan, context.runtime)
+        self._neighbourhood = Neighbourhood(context.plan, context.runtime, context.beside)
         self._slept = own_clock().slept
         self._phases: dict[str, float] = {}
         self.left: dict[str, list[RunningTask]] = {}  # by host, after the round: tasks that may still run there

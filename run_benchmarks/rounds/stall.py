@@ -97,14 +97,19 @@ class StallWatch:
         self._thread.join(HEARTBEAT_SECONDS)
 
     def stalled(self) -> str | None:
-        """A sentence if no rank progressed within the limit, or one that waits for no other did not; else None."""
+        """A sentence if no rank progressed within the limit, or one that waits for no other did not; else None.
+
+        A rank whose launcher no longer reports, as in a paused container, may have ceased to wait: it counts, too.
+        """
         with self._lock:
             there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
             running = {key for key, look in there.items() if not look.has_ended} or set(there)
             now = self._now()
             since = {key: now - self._moved_at[key] for key in running}
             still = {key for key, seconds in since.items() if seconds > self._limit}
-            alone = [key for key in still if self._looks[key].is_free_to_step]
+            reports_since = now - max(self._limit, SILENT_SECONDS)
+            silent = {host for host, renewed_at in self._renewed_at.items() if renewed_at < reports_since}
+            alone = [key for key in still if key[0] in silent or self._looks[key].is_free_to_step]
         limit = f"its stall limit is {self._limit:g} s"
         if running and running == still:
             return f"no rank made progress for {min(since.values()):.1f} s, {limit}"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from run_benchmarks.console.console import LOG
-from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job
 from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
+from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.interruption import Interruption
 
@@ -62,6 +64,23 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
     finally:
         if trouble := allocation.give_back():
             LOG.warning("Slurm's job %s is not cancelled: %s", allocation.number, trouble)
+
+
+def submit_controller(
+    prepared: PreparedRun, command: Sequence[str], output: Path, note: Callable[[JobRecord], None]
+) -> None:
+    """Submit a job with the run's nodes whose first one runs `command`; `note` receives it before it can begin.
+
+    Raises:
+        AllocationError: Slurm does not take it.
+    """
+    request = dataclasses.replace(request_of(prepared), command=tuple(command), output=str(output).replace("%", "%%"))
+    submit(request, lambda number: note(JobRecord(id=number, hosts="")))
+
+
+def is_inside() -> bool:
+    """Whether this process runs in an allocation."""
+    return _around_us() is not None
 
 
 def _surroundings(prepared: PreparedRun) -> Surroundings:

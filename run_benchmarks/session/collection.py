@@ -24,7 +24,7 @@ OF_THE_RUN = ("command", "versions", "hosts", "left_out", "images", "git_revisio
 
 def is_owing(past: JournalState) -> bool:
     """Whether there may be files of the run on its hosts that are not on the head node."""
-    return past.open is not None or bool(past.owed)
+    return bool(past.open or past.owed)
 
 
 class Collection(Session):
@@ -55,7 +55,7 @@ class Collection(Session):
     def _bring(self, hosts: Mapping[str, Host]) -> None:
         prepared, past = self._prepared, self._past
         names = {host for owed in past.owed.values() for host in owed.hosts}
-        names |= set(past.open.hosts) if past.open is not None else set()
+        names |= {host for each in past.open.values() for host in each.started.hosts}
         there = {name: host for name, host in hosts.items() if name in names}
         vendor, runtime, waiting = prepared.resolved.vendor, prepared.runtime(), self._patience()
         found = check_hosts(there, prepared.settings, self._plan, vendor, runtime, waiting)
@@ -65,8 +65,9 @@ class Collection(Session):
         if why := schedule.still_runs():
             resume = own_command("resume", run_word(self._result_dir))
             LOG.warning("A round is open: %s; `%s` goes on with it", why, resume)
-        elif (record := schedule.take_over()) is not None:
-            self._keep(record)
+        else:
+            for record in schedule.take_over():
+                self._keep(record)
         self._collect_owed(schedule)
 
     def _keep(self, record: RoundRecord) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,15 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.factory import hosts_of
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.slurm.allocation import Allocation
+from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.plan.code_bundle import CodeBundle, bundle
 from run_benchmarks.plan.plan import Plan, RoundPlan
 from run_benchmarks.plan.planner import make_plan, nested_mount_points, plan_round
 from run_benchmarks.plan.resolve import Resolved, resolve
+from run_benchmarks.plan.side_by_side import Wave, demand_of, waves
+from run_benchmarks.results.records import JobRecord
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.runtimes.registry import make_runtime
 from run_benchmarks.settings.changes import Changes
@@ -52,11 +54,22 @@ class PreparedRun:
         plan = self.plan
         return make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
 
+    def waves(self, cases: Container[str], usable: Mapping[str, Container[str]]) -> list[Wave]:
+        """These cases in the waves in which they run, each on hosts of `usable`."""
+        demands = []
+        for case in self.resolved.cases:
+            if case.name in cases:
+                demand = demand_of(case.name, case.settings, self.plan.hosts)
+                allowed = tuple(name for name in demand.allowed if name in usable[case.name])
+                demands.append(dataclasses.replace(demand, allowed=allowed))
+        return waves(demands, self.settings.test.MAX_PARALLEL_CASES, self.settings.test.PLACEMENT)
+
     def attempt(self, plan: Plan, case: str, index: int, attempt: int) -> RoundPlan:
         """Attempt number `attempt` (from 1) at round `index` of a case, on the hosts of `plan`."""
         resolved = next(each for each in self.resolved.cases if each.name == case)
+        hosts = next(each for each in plan.cases if each.name == case).hosts
         settings = with_hosts(self.settings, plan.hosts)
-        return plan_round(plan, settings, self.resolved, resolved, index=index, attempt=attempt)
+        return plan_round(plan, settings, self.resolved, resolved, hosts, index=index, attempt=attempt)
 
     def named(self, run_id: str, owner: str) -> PreparedRun:
         """The same run under another name."""
@@ -68,6 +81,13 @@ class PreparedRun:
         settings, plan = with_hosts(self.settings, hosts), self.plan
         made = make_plan(settings, self.resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
         return dataclasses.replace(self, settings=settings, plan=made, allocation=allocation)
+
+    @property
+    def job(self) -> JobRecord | None:
+        """The job that has its hosts; None without one."""
+        if (held := self.allocation) is None:
+            return None
+        return JobRecord(id=held.number, hosts=folded(self.plan.hosts), queue_seconds=held.queue_seconds)
 
     def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
         """The runtime of its plan; `warn` receives what a host does not permit a task."""
@@ -166,6 +186,8 @@ def make_hosts(cluster: ClusterConf, allocation: Allocation | None = None) -> di
     Raises:
         ConfigError: an ssh configuration file is unusable.
     """
+    from run_benchmarks.hosts.factory import hosts_of  # paramiko and docker take long to import
+
     return hosts_of(cluster.HOSTS, lambda name: endpoint_of(name, cluster), allocation)
 
 

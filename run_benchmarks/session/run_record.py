@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from run_benchmarks.results.host_state import host_state
 from run_benchmarks.results.key_figure import energy_of, key_figure
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
-from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
+from run_benchmarks.results.records import CaseRecord, HostRecord, JobRecord, RoundRecord, RunRecord, Verdict, worst
 from run_benchmarks.results.standards import Held, Standards, case_baseline
 from run_benchmarks.session.images import image_records
 from run_benchmarks.session.preparation import PreparedRun
@@ -34,7 +34,7 @@ from run_benchmarks.state.exit_codes import exit_code
 from run_benchmarks.state.interruption import Interruption
 
 MAX_NAMED = 50
-PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich", "typer")
+PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich")
 
 
 @dataclass(kw_only=True)
@@ -48,6 +48,7 @@ class RunState:
     rounds: dict[str, list[RoundRecord]]
     reports: Mapping[str, HostReport] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
+    jobs: Sequence[JobRecord] = ()
     left_out: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     code_differences: dict[str, list[str]] = field(default_factory=dict)
@@ -108,6 +109,7 @@ class RunRecorder:
                 **{name: importlib.metadata.version(name) for name in PACKAGES},
             },
             hosts=[self._host_record(report) for report in self._state.reports.values()],
+            jobs=[*self._state.jobs],
             left_out=self._state.left_out,
             fail_on=list(fail_on),
             drain=drain_list(self._state.rounds),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+import threading
+from collections.abc import Collection, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from container.engine_images import ImageIdentity
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.fleet import for_each, together
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.outages import across_outages
 from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
+from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results.records import RoundRecord, Verdict
 from run_benchmarks.rounds.owed_round import OwedRound
 from run_benchmarks.rounds.round import RoundRunner
@@ -26,7 +28,7 @@ from run_benchmarks.session.retries import failures_that_count, may_retry
 from run_benchmarks.session.run_record import RunState
 from run_benchmarks.state.context import RunContext, answers, patience
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import Journal, JournalState, RoundEnded
+from run_benchmarks.state.journal import Journal, JournalState, OpenRound, RoundEnded, RoundStarted
 
 
 class TooFewHostsError(ClusterDynoError):
@@ -34,7 +36,9 @@ class TooFewHostsError(ClusterDynoError):
 
 
 class RoundScheduler:
-    """Runs the rounds of a run one by one. `past` is what an earlier controller left, by the run's journal.
+    """Runs the rounds of a run. Cases that run side by side call it from threads of their own, each for its own hosts.
+
+    `past` is what was done so far, by the run's journal: what an earlier controller left, or earlier waves.
 
     `state` has the reports of the hosts, and those that failed the check, and why: no round runs there.
     """
@@ -57,25 +61,40 @@ class RoundScheduler:
         self._left: dict[str, list[RunningTask]] = {}
         self._unswept = set(prepared.plan.hosts) if past.attempts else set[str]()
         self.images: dict[str, ImageIdentity] = {}  # by tag
+        self._planning = threading.Lock()
         self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
+        self._plans = {self._plan.hosts: self._plan}
         self._runtime = prepared.runtime()
         self._patience = patience(prepared.settings.cluster.LINK_LIMIT, interruption)
 
     def provide_images(self) -> None:
-        """Bring the images to the hosts of the present plan.
+        """Bring the images to the hosts of the first plan.
 
         Raises:
             HostError: an image cannot be provided.
             InterruptedRunError: a signal arrived.
         """
+        self._provide(self._plan)
+
+    def _provide(self, plan: Plan) -> None:
         runtime, resolved, settled = self._runtime, self._prepared.resolved, dict(self.images)
-        found = provide_images(runtime, self._plan, resolved, self._hosts, self._reports, self._patience, settled)
+        found = provide_images(runtime, plan, resolved, self._hosts, self._reports, self._patience, settled)
         self.images.update(found | settled)
 
-    def attempts(self, case: CasePlan, index: int) -> Iterator[RoundRecord]:
+    def waves(self, cases: Container[str]) -> list[Wave]:
+        """These cases in the waves in which they run on the hosts that are usable now."""
+        self.past = self._journal.read()
+        self._regain(self._prepared.plan.hosts)
+        usable = {case.name: self._usable(self._unusable(case)) for case in self._prepared.plan.cases}
+        return self._prepared.waves(cases, usable)
+
+    def attempts(self, case: CasePlan, index: int, wave: Wave | None = None) -> Iterator[RoundRecord]:
         """The attempts at the round as they end; the last one counts.
 
         First a new one, then the case's retries, except those that an earlier controller has already made.
+
+        Args:
+            wave: in which it runs; beside other cases it has its hosts there alone, otherwise all that are left.
 
         Raises:
             TooFewHostsError: too few hosts are left for the case.
@@ -95,38 +114,44 @@ class RoundScheduler:
         ):
             self._interruption.check()
             attempt += 1
-            record = self._attempt(case, index, attempt)
+            record = self._attempt(case, index, attempt, wave or {})
             failures += record.verdict.is_failure and not record.is_lost
             losses += record.verdict.is_failure and record.is_lost
             yield record
 
-    def take_over(self) -> RoundRecord | None:
-        """Finish the round that an earlier controller left open, before any other: its ranks may still run.
+    def take_over(self) -> list[RoundRecord]:
+        """Finish the rounds that an earlier controller left open, before any other: their ranks may still run.
 
-        It is ABORTED if its tasks are gone; None without such a round.
+        A round whose tasks are gone is ABORTED.
+
+        Raises:
+            ClusterDynoError: one could not be finished.
         """
-        started, collecting = self.past.open, self.past.collecting
-        if started is None:
-            return None
-        plan = self._prepared.plan_for(tuple(started.hosts))
+        records = together(self.past.open, self._take_over)
+        self.past = self._journal.read()
+        return records
+
+    def _take_over(self, opened: OpenRound) -> RoundRecord:
+        started = opened.started
         name, index, attempt = started.case, started.round, started.attempt
         LOG.info("-== Testcase %s Round %d is taken over (attempt %d) ==-", name, index, attempt)
-        round_ = RoundRunner(*self._parts(plan, name, index, attempt), note=self._journal.append)
-        if collecting is not None:
-            LOG.info("Its workloads had ended: what they left is collected")
-        record = round_.resume(started, collecting)
+        if opened.collecting is not None:
+            LOG.info("%s round %d: its workloads had ended: what they left is collected", name, index)
+        others = tuple(other for other in self.past.open if other != name)
+        round_ = RoundRunner(*self._parts_of(started, others), note=self._journal.append)
+        record = round_.resume(started, opened.collecting)
         self._note(round_, record)
-        self.past = self._journal.read()
         return record
 
     def still_runs(self) -> str:
-        """Why the open round cannot be collected yet; "" if it can be, or if there is none."""
-        started, collecting = self.past.open, self.past.collecting
-        if started is None or collecting is not None:
-            return ""
+        """Why an open round cannot be collected yet; "" if all can be, or if there is none."""
+        opened = [each.started for each in self.past.open.values() if each.collecting is None]
+        found = (OwedRound(*self._parts_of(each), note=self._journal.append).still_runs() for each in opened)
+        return "; ".join(filter(None, found))
+
+    def _parts_of(self, started: RoundStarted, beside: tuple[str, ...] = ()) -> tuple[RunContext, CasePlan, RoundPlan]:
         plan = self._prepared.plan_for(tuple(started.hosts))
-        parts = self._parts(plan, started.case, started.round, started.attempt)
-        return OwedRound(*parts, note=self._journal.append).still_runs()
+        return self._parts(plan, started.case, started.round, started.attempt, beside)
 
     def collect_owed(self) -> Iterator[RoundRecord]:
         """Collect what earlier collections could not, from the hosts that answer; the attempts' new records."""
@@ -135,27 +160,29 @@ class RoundScheduler:
         asked = for_each({host: self._hosts[host] for host in sorted(owing)}, answers).succeeded
         there = [host for host, answered in asked.items() if answered]
         for owed in list(self.past.owed.values()):
-            name, index, attempt = owed.started.case, owed.started.round, owed.started.attempt
-            plan = self._prepared.plan_for(tuple(owed.started.hosts))
-            round_ = OwedRound(*self._parts(plan, name, index, attempt), note=self._journal.append)
+            round_ = OwedRound(*self._parts_of(owed.started), note=self._journal.append)
             record = round_.collect_owed(owed, there)
             if record is not None:
-                LOG.info("-== Testcase %s Round %d was collected again (attempt %d) ==-", name, index, attempt)
+                which = record.case, record.round, record.attempt
+                LOG.info("-== Testcase %s Round %d was collected again (attempt %d) ==-", *which)
                 self._note(round_, record)
                 yield record
         self.past = self._journal.read()
 
-    def _attempt(self, case: CasePlan, index: int, attempt: int) -> RoundRecord:
-        self._place(case)
+    def _attempt(self, case: CasePlan, index: int, attempt: int, wave: Wave) -> RoundRecord:
         name = case.name
+        beside = tuple(other for other in wave if other != name)
+        plan = self._place(case, wave[name] if beside else None)
         again = f" (attempt {attempt})" if attempt > 1 else ""
         LOG.info("-== Testcase %s Round %d starts%s ==-", name, index, again)
-        round_ = RoundRunner(*self._parts(self._plan, name, index, attempt), note=self._journal.append)
+        round_ = RoundRunner(*self._parts(plan, name, index, attempt, beside), note=self._journal.append)
         record = round_.run()
         self._note(round_, record)
         return record
 
-    def _parts(self, plan: Plan, name: str, index: int, attempt: int) -> tuple[RunContext, CasePlan, RoundPlan]:
+    def _parts(
+        self, plan: Plan, name: str, index: int, attempt: int, beside: tuple[str, ...] = ()
+    ) -> tuple[RunContext, CasePlan, RoundPlan]:
         """What a runner of this attempt is made of."""
         test = self._prepared.settings.test
         context = RunContext(
@@ -168,6 +195,7 @@ class RoundScheduler:
             interruption=self._interruption,
             link_limit=self._prepared.settings.cluster.LINK_LIMIT,
             collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
+            beside=beside,
         )
         case = next(case for case in plan.cases if case.name == name)
         return context, case, self._prepared.attempt(plan, name, index, attempt)
@@ -189,42 +217,61 @@ class RoundScheduler:
             self._left.setdefault(host, []).extend(tasks)
         log_round(record)
 
-    def _place(self, case: CasePlan) -> None:
-        """Plan for the remaining hosts: lost ones are asked once more, and tasks that still run there are ended first.
+    def _place(self, case: CasePlan, hosts: tuple[str, ...] | None = None) -> Plan:
+        """The plan of the next attempt, on `hosts` alone or on all that are left.
 
         `case` is the case of the whole run, with all hosts that it may run on.
 
         Raises:
             TooFewHostsError: too few are left for it.
         """
-        self._end_left()
-        asked = for_each({name: self._hosts[name] for name in self._lost.keys() - self._left.keys()}, answers)
-        for name in [name for name, answered in asked.succeeded.items() if answered]:
-            LOG.info("%s answers again", name)
-            del self._lost[name]
-        self._end_earlier()
-        barred = {
-            name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
-        }
-        unusable = {**barred, **self._left_out, **self._lost}
-        left = self._usable(unusable)
+        self._regain(self._prepared.plan.hosts if hosts is None else hosts)
+        unusable = self._unusable(case)
+        left = self._usable(unusable) if hosts is None else tuple(name for name in hosts if name not in unusable)
         there = [name for name in case.allowed_hosts if name in left]
         if len(there) < case.nnodes:
             lost = "; ".join(trouble for name, trouble in unusable.items() if name in case.allowed_hosts)
             raise TooFewHostsError(
                 f"it needs {case.nnodes} hosts and {len(there)} of its {len(case.allowed_hosts)} are left: {lost}"
             )
-        if left != self._plan.hosts:
+        if hosts is None and left != self._plan.hosts:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
-            self._plan = self._prepared.plan_for(left)
-            self.provide_images()
+            self._plan = self._planned(left)
+        return self._planned(left)
 
-    def _end_earlier(self) -> None:
+    def _planned(self, hosts: tuple[str, ...]) -> Plan:
+        """The plan of the run on these hosts, which have its images then."""
+        with self._planning:
+            if hosts not in self._plans:
+                plan = self._prepared.plan_for(hosts)
+                self._provide(plan)
+                self._plans[hosts] = plan
+            return self._plans[hosts]
+
+    def _unusable(self, case: CasePlan) -> dict[str, str]:
+        """Hosts on which the case cannot run now, and why."""
+        barred = {
+            name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
+        }
+        return {**barred, **self._left_out, **self._lost}
+
+    def _regain(self, names: Collection[str]) -> None:
+        """Ask those of these hosts once more that are lost, and end what still runs on any of them."""
+        self._end_left(names)
+        lost = {name: self._hosts[name] for name in names if name in self._lost and name not in self._left}
+        for name, answered in for_each(lost, answers).succeeded.items():
+            if answered:
+                LOG.info("%s answers again", name)
+                del self._lost[name]
+        self._end_earlier(names)
+
+    def _end_earlier(self, names: Collection[str]) -> None:
         """End what still runs of this run where an earlier controller had tasks, before the first round there.
 
         A host that was out of reach when its round was given up may still run it.
         """
-        there = {name: self._hosts[name] for name in self._unswept - self._left_out.keys() - self._lost.keys()}
+        unswept = self._unswept.intersection(names) - self._left_out.keys() - self._lost.keys()
+        there = {name: self._hosts[name] for name in unswept}
 
         def end(host: Host) -> list[str]:
             return across_outages(host, lambda: self._runtime.clean(host, self._prepared.plan), self._patience)
@@ -239,7 +286,7 @@ class RoundScheduler:
     def _usable(self, unusable: Container[str]) -> tuple[str, ...]:
         return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
 
-    def _end_left(self) -> None:
+    def _end_left(self, names: Collection[str]) -> None:
         """End tasks that earlier rounds could not end, if their host answers: they would disturb the next
         measurement.
         """
@@ -251,7 +298,7 @@ class RoundScheduler:
                 across_outages(self._hosts[name], partial(task.finish, STOP_GRACE_SECONDS), self._patience)
             return True
 
-        ended = for_each({name: name for name in self._left}, end)
+        ended = for_each({name: name for name in names if name in self._left}, end)
         for name, error in ended.failed.items():
             LOG.warning("%s: what runs there of an earlier round could not be ended: %s", name, error)
         for name in [name for name, answered in ended.succeeded.items() if answered]:

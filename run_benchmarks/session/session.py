@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from run_benchmarks.console.command_line import own_command, run_word
@@ -12,13 +14,16 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
 from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.hosts.fleet import for_each, together
 from run_benchmarks.hosts.outages import Patience, across_outages
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring, differences, in_words
+from run_benchmarks.plan.plan import CasePlan, RoundPlan
 from run_benchmarks.plan.recorded import CASES_FOLDER
+from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import (
+    JobRecord,
     RoundRecord,
     RunRecord,
     write_record,
@@ -57,6 +62,7 @@ class Session:
         self.not_saved = ""  # why the baseline of --save-baseline was not saved, or the seal not signed
         self._prepared, self._plan = prepared, prepared.plan
         self._result_dir, self._interruption = result_dir, interruption
+        self._keeping = threading.Lock()
         self._state = RunState(
             started_ms=time.time_ns() // 1_000_000, rounds={case.name: [] for case in self._plan.cases}
         )
@@ -64,7 +70,7 @@ class Session:
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end in any case, and returned."""
-        self._journal.append(self._started())
+        self._journal.append(self._started(self._prepared.job))
         for name in (SEAL_FILE, SIGNATURE_FILE):  # of an earlier controller; this one writes its own
             (self._result_dir / name).unlink(missing_ok=True)
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
@@ -99,7 +105,11 @@ class Session:
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
         self.not_saved = self.not_saved or sign_seal(self._result_dir, self._prepared.settings.test.SEAL_KEY)
 
-    def _started(self) -> RunStarted:
+    def note_submitted(self, job: JobRecord) -> None:
+        """Note in the journal that a job which has no nodes yet will begin the run."""
+        self._journal.append(self._started(job))
+
+    def _started(self, job: JobRecord | None = None) -> RunStarted:
         settings = self._prepared.settings
         started = RunStarted(
             run_id=self._plan.run_id,
@@ -112,6 +122,7 @@ class Session:
             runtime=self._plan.runtime,
             log_root_host=self._plan.log_root_host,
             changes=settings.changes,
+            job=job,
             save_baseline=self._learn,
             baseline=baseline_in_use(settings.test),
         )
@@ -133,9 +144,10 @@ class Session:
         """
         self._past = self._journal.read()
         self._state.started_ms = self._past.begun_ms
+        self._state.jobs = [*self._past.jobs.values()]
         for case in self._plan.cases:
             self._state.rounds[case.name] = recorded_rounds(self._past, case, self._result_dir)
-        if self._past.open is None:
+        if not self._past.open:
             self._limit_time()
 
     def _limit_time(self) -> None:
@@ -193,26 +205,51 @@ class Session:
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
         self._limit_time()
-        if (taken := schedule.take_over()) is not None:
+        for taken in schedule.take_over():
             self._keep(taken)
-            self._interruption.check()
+        self._interruption.check()
         self._collect_owed(schedule)
+        left = {case.name: case for case in plan.cases if self._rounds_left(schedule, case)}
+        put_off: set[str] = set()
+        while left:
+            wave = schedule.waves(left)[0]
+            cases = {name: left.pop(name) for name in wave}
+            are_over = together(cases, partial(self._run_case, schedule, wave=wave))
+            put_off.update(name for name, is_over in zip(cases, are_over, strict=True) if not is_over)
         for case in plan.cases:
-            LOG.info(
-                "2.2 Testcase %s: %d round(s), %d x %d ranks", case.name, len(case.rounds), case.nnodes, case.nproc
-            )
-            rounds = self._state.rounds[case.name]
-            for round_plan in rounds_to_run(schedule.past, case, rounds, self._prepared.settings.test.RETRY_LOST):
-                try:
-                    for record in schedule.attempts(case, round_plan.index):
-                        self._keep(record)
-                except TooFewHostsError as error:
-                    self._state.skipped[case.name] = str(error)
-                    LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
-                    break
-                self._interruption.check()
-
+            if case.name in put_off:
+                self._run_case(schedule, case, schedule.waves({case.name})[0])
         self._collect_owed(schedule)
+
+    def _rounds_left(self, schedule: RoundScheduler, case: CasePlan) -> list[RoundPlan]:
+        retry_lost = self._prepared.settings.test.RETRY_LOST
+        return rounds_to_run(schedule.past, case, self._state.rounds[case.name], retry_lost)
+
+    def _run_case(self, schedule: RoundScheduler, case: CasePlan, wave: Wave) -> bool:
+        """Run what is left of a case, on its hosts of a wave of several cases, on any otherwise.
+
+        Returns:
+            whether it is over; False: it has lost a host, and takes another once no case runs beside it.
+        """
+        beside = [name for name in wave if name != case.name]
+        on = f" on {', '.join(wave[case.name])}, beside {', '.join(beside)}" if beside else ""
+        LOG.info(
+            "2.2 Testcase %s: %d round(s), %d x %d ranks%s", case.name, len(case.rounds), case.nnodes, case.nproc, on
+        )
+        rounds = self._state.rounds[case.name]
+        for round_plan in self._rounds_left(schedule, case):
+            try:
+                for record in schedule.attempts(case, round_plan.index, wave):
+                    self._keep(record)
+            except TooFewHostsError as error:
+                if beside:
+                    LOG.warning("Testcase %s is put off until no case runs beside it: %s", case.name, error)
+                    return False
+                self._state.skipped[case.name] = str(error)
+                LOG.error("Testcase %s is %s: %s", case.name, "over" if rounds else "skipped", error)
+                break
+            self._interruption.check()
+        return True
 
     def _schedule(self, hosts: Mapping[str, Host]) -> RoundScheduler:
         return RoundScheduler(
@@ -234,8 +271,9 @@ class Session:
             LOG.warning("%s: the files of %s are still to be collected: `%s`", names, where, collect)
 
     def _keep(self, record: RoundRecord) -> None:
-        put(self._state.rounds[record.case], record)
-        write_record(self._result_dir / "run.json", self._recorder.record(is_final=False))
+        with self._keeping:
+            put(self._state.rounds[record.case], record)
+            write_record(self._result_dir / "run.json", self._recorder.record(is_final=False))
 
     def _push_code(self, hosts: Mapping[str, Host]) -> None:
         lacking = {
@@ -274,9 +312,9 @@ class Session:
         except JournalError as error:
             LOG.warning("Nothing is removed from the hosts: %s", error)
             return
-        if unfinished is not None:
-            where = f"round {unfinished.round} of {unfinished.case}"
-            LOG.warning("Nothing is removed from the hosts: %s is open; %s goes on with it", where, resume)
+        if unfinished:
+            where = " and ".join(f"{each} is open" for each in unfinished.values())
+            LOG.warning("Nothing is removed from the hosts: %s; %s goes on with it", where, resume)
             return
         touched = {
             name: host for name, host in hosts.items() if self._state.reports and self._state.reports[name].facts

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchem
 from protocol import baseline_file
 from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
 from run_benchmarks.settings.value_types import (
+    Count,
     Database,
     FindingNames,
     HostFolder,
@@ -20,6 +21,7 @@ from run_benchmarks.settings.value_types import (
     Options,
     OutputSize,
     Percent,
+    Placement,
     Retries,
     SampleSeconds,
     Seconds,
@@ -106,6 +108,12 @@ class TestConf(BaseModel):
     RUN_TIME_LIMIT: Seconds | None = Field(
         None,
         description="seconds a whole run may take, from its first start",
+    )
+    MAX_PARALLEL_CASES: Count = Field(
+        1, description="how many cases run at the same time, each on hosts of its own; planned by their sizes"
+    )
+    PLACEMENT: Placement = Field(
+        "contiguous", description="which hosts a case gets: neighbours in HOSTS, or at equal distances over HOSTS"
     )
     RETRY_LOST: Retries = Field(
         0,

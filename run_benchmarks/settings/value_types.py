@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
@@ -59,6 +59,7 @@ Retries = Annotated[int, Field(ge=0, le=MOST_RETRIES), NO_BOOL]
 Port = Annotated[int, Field(ge=1, le=65535), NO_BOOL]
 MasterPort = Annotated[int, Field(ge=1024, le=65535), NO_BOOL]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
+Placement = Literal["contiguous", "spread"]
 Load = Annotated[float, Field(gt=0, allow_inf_nan=False), NO_BOOL]
 LinkSeconds = Annotated[float, Field(ge=5, allow_inf_nan=False), NO_BOOL]
 SampleSeconds = Annotated[float, Field(ge=0.1, le=60), NO_BOOL]
@@ -95,7 +96,7 @@ VariableName = Annotated[
     str,
     *_form(r"[A-Za-z_][A-Za-z0-9_]*|", "the name of an environment variable (letters, digits and '_'), or '' for none"),
 ]
-ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'nvcr.io/nvidia/pytorch:25.05-py3'")]
+ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'registry.example/pytorch:25.05-py3'")]
 WebAddress = Annotated[str, *_form(r"https?://\S+", "an address such as 'https://pypi.org/simple'")]
 Database = Annotated[
     str,
@@ -120,8 +121,15 @@ SlurmImage = Annotated[
         "an image: a file by a path that begins with '/' or './', or a registry's name, without blanks and commas",
     ),
 ]
+# HOSTS says which nodes, and a run finds its job by the name. The others make several jobs of one, replace its script,
+# keep sbatch from answering, or let a job outlive its nodes.
+_NOT_OF_SLURM = "nodes|nodelist|job-name|array|wrap|wait|test-only|no-kill"
 SlurmOption = Annotated[
-    str, *_form(r"--[a-z][a-z0-9-]*(=[^\n'\"\\]+)?", "one option of sbatch in its long form, such as '--mem=64G'")
+    str,
+    *_form(
+        rf"--(?!({_NOT_OF_SLURM})(=|$))[a-z][a-z0-9-]*(=[^\n'\"\\]+)?",
+        f"one option of sbatch in its long form, such as '--mem=64G', and none of {_NOT_OF_SLURM.replace('|', ', ')}",
+    ),
 ]
 
 

@@ -30,7 +30,7 @@ ValueT = TypeVar("ValueT")
 class RunContext:
     """State that all rounds of a run share. `link_limit`: seconds for which a host may be unreachable during a round.
 
-    `collect_limits`: limits of a node's collected files.
+    `beside`: the cases that run at the same time, on other hosts. `collect_limits`: limits of a node's collected files.
     """
 
     plan: Plan
@@ -41,6 +41,7 @@ class RunContext:
     result_dir: Path
     interruption: Interruption
     link_limit: float
+    beside: tuple[str, ...] = ()
     collect_limits: CollectLimits = field(default_factory=CollectLimits)
 
     @property

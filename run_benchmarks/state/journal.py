@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from common.reading import read_bounded
 from protocol.circumstance import Circumstance, NodeLook
 from run_benchmarks.errors import ClusterDynoError
-from run_benchmarks.results.records import Verdict
+from run_benchmarks.results.records import JobRecord, Verdict
 from run_benchmarks.settings.changes import Changes
 
 JOURNAL_FILE = "journal.jsonl"
@@ -29,6 +30,8 @@ MAX_BYTES = 256 << 20
 
 class JournalError(ClusterDynoError):
     """A run's journal cannot be used; the message names the file and the mistake."""
+
+    ends_with = 2
 
 
 def now_ms() -> int:
@@ -71,6 +74,7 @@ class RunStarted(_Event):
     is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
+    `job`: of Slurm, that has the hosts of this start; one without hosts will begin it. Null without one.
     `baseline`: what the run is compared with, also after a resume; null without BASELINE.
     `hmac_sha256`: the authentication code of all this by the head node's own key (run_benchmarks.state.vouching).
     """
@@ -86,6 +90,7 @@ class RunStarted(_Event):
     runtime: str | None = None
     log_root_host: str | None = None
     changes: Changes | None = None
+    job: JobRecord | None = None
     save_baseline: BaselineTarget | None = None
     baseline: BaselineInUse | None = None
     hmac_sha256: str | None = None
@@ -176,14 +181,25 @@ class OwedCollection:
     hosts: list[str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenRound:
+    """An attempt at a round that was started and never ended. `collecting`: how its workloads ended, if they did."""
+
+    started: RoundStarted
+    collecting: RoundCollecting | None = None
+
+    def __str__(self) -> str:
+        return f"round {self.started.round} of {self.started.case}"
+
+
 @dataclass(kw_only=True)
 class JournalState:
-    """Content of a journal. `ended` has the last attempt of each round, `open` one that was started and never ended,
-    `collecting` how the workloads of that one ended, if they did. `owed` is by case, round and attempt.
+    """Content of a journal. `ended` has the last attempt of each round, `open` by case the one that was started and
+    never ended. `owed` is by case, round and attempt.
 
     `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
-    which `failures` leaves out. `started` is the last start (a resume is one, too), `begun_ms` the epoch ms of the
-    first.
+    which `failures` leaves out. `jobs` by id: those of all starts. `started` is the last start (a resume is one, too),
+    `begun_ms` the epoch ms of the first.
     """
 
     started: RunStarted
@@ -192,11 +208,16 @@ class JournalState:
     attempts: dict[tuple[str, int], int] = field(default_factory=dict)
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     losses: Counter[tuple[str, int]] = field(default_factory=Counter)
-    open: RoundStarted | None = None
-    collecting: RoundCollecting | None = None
+    open: dict[str, OpenRound] = field(default_factory=dict)
     run_ended: RunEnded | None = None
     owed: dict[tuple[str, int, int], OwedCollection] = field(default_factory=dict)
     ends: dict[tuple[str, int, int], RoundEnded] = field(default_factory=dict)
+    jobs: dict[str, JobRecord] = field(default_factory=dict)
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether a job that had no nodes then will begin the run; nothing of it has run yet."""
+        return self.started.job is not None and not self.started.job.hosts and not self.attempts
 
     def counter(self, event: RoundEnded) -> Counter[tuple[str, int]]:
         """The count to which the end of an attempt belongs."""
@@ -204,10 +225,11 @@ class JournalState:
 
 
 class Journal:
-    """The journal of one run, appended to by one controller at a time."""
+    """The journal of one run, appended to by one controller at a time, by any of its threads."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / JOURNAL_FILE
+        self._appending = threading.Lock()
 
     def append(self, event: Event) -> None:
         """Write one event and wait until it is on the disk.
@@ -215,6 +237,10 @@ class Journal:
         Raises:
             OSError: the journal cannot be written.
         """
+        with self._appending:
+            self._append(event)
+
+    def _append(self, event: Event) -> None:
         new = not self.path.exists()
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
         try:
@@ -244,8 +270,11 @@ class Journal:
             except ValidationError:
                 continue
             if isinstance(event, RunStarted):
-                state = JournalState(started=event, begun_ms=event.time_ms) if state is None else state
+                if state is None or state.is_submitted:
+                    state = JournalState(started=event, begun_ms=event.time_ms)
                 state.started, state.run_ended = event, None
+                if event.job is not None:
+                    state.jobs.setdefault(event.job.id, event.job)
             elif state is not None:
                 _apply(state, event)
         if state is None:
@@ -263,10 +292,11 @@ def recorded_hosts(folder: Path) -> list[str] | None:
 
 def _apply(state: JournalState, event: Event) -> None:
     if isinstance(event, RoundStarted):
-        state.open, state.collecting = event, None
+        state.open[event.case] = OpenRound(started=event)
         state.attempts[event.case, event.round] = event.attempt
     elif isinstance(event, RoundCollecting):
-        state.collecting = event
+        if (known := state.open.get(event.case)) is not None:
+            state.open[event.case] = dataclasses.replace(known, collecting=event)
     elif isinstance(event, RoundEnded):
         _end(state, event)
     elif isinstance(event, RunEnded):
@@ -274,15 +304,15 @@ def _apply(state: JournalState, event: Event) -> None:
 
 
 def _end(state: JournalState, event: RoundEnded) -> None:
-    """Apply the end of an attempt: of the open one, or once more of one whose collection was owed."""
+    """Apply the end of an attempt: of an open one, or once more of one whose collection was owed."""
     key, round_ = (event.case, event.round, event.attempt), (event.case, event.round)
     known = state.owed.pop(key, None)
     if known is not None:
         known = dataclasses.replace(known, hosts=event.owed)
     else:
-        if state.open is not None and state.collecting is not None:
-            known = OwedCollection(started=state.open, collecting=state.collecting, hosts=event.owed)
-        state.open = state.collecting = None
+        ended = state.open.pop(event.case, None)
+        if ended is not None and ended.collecting is not None:
+            known = OwedCollection(started=ended.started, collecting=ended.collecting, hosts=event.owed)
     if known is not None and event.owed:
         state.owed[key] = known
     if (before := state.ends.get(key)) is not None:

@@ -71,11 +71,13 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> MadeRows:
     Raises:
         InputProblems: the file is malformed or has no iteration.
     """
+    from workloads.formats import csvfile
     from workloads.formats.workload import Workload
     from workloads.job.errors import WorkloadFileError
 
     try:
         workload, args = Workload.load(path)
+        stages = csvfile.sections(path)
     except WorkloadFileError as error:
         raise input_problem("-w", None, str(error)) from None
     items = list(workload.epoch(1)) if workload.iterations else []
@@ -87,6 +89,8 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> MadeRows:
     if args is not None:
         sizes |= {TP: args.tensor_model_parallel_size, EP: args.expert_model_parallel_size}
         pp, world = args.pipeline_model_parallel, args.world_size
+    elif stages > 1:
+        pp = stages
     elif sends and arguments.pp is None:
         raise input_problem(
             "--pp", None, f"is missing: {path} sends between stages but does not say how many there are"

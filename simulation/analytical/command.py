@@ -27,7 +27,6 @@ from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
 from simulation.common.dialect import SIMAI, Repair, header
 
-HELP = "compute the time of a training iteration from a workload, in closed form"
 NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %
 UNTIMED = (
     "COMPUTATION IS 0 % of the iteration, so the total is no iteration's time: the rows have no compute times. Measure "

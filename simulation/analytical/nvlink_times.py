@@ -1,7 +1,8 @@
 """The measured times of NCCL's collectives inside one server, interpolated over size and number of GPUs.
 
-data/nvlink_times.csv has every second size of the tables of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA;
-systems/data/*/comm/nccl): geometric means over the types half and int8. The other sizes judge the curves.
+data/nvlink_times.csv has half of the tables of aiconfigurator-core 0.12.0 (Apache-2.0, NVIDIA;
+systems/data/*/comm/nccl): at each size one of the types half and int8, in turn. The other half judges the curves, which
+are those of half.
 """
 
 from bisect import bisect_left
@@ -9,6 +10,7 @@ from functools import cache
 from itertools import accumulate
 from math import exp, log, log2
 from pathlib import Path
+from statistics import median
 
 from simulation.analytical.parts import GPUS
 from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
@@ -25,6 +27,8 @@ OF_CELL = {
     REDUCESCATTER: "reduce_scatter",
     ALLTOALL: "alltoall",
 }
+REDUCING = {OF_CELL[ALLREDUCE], OF_CELL[REDUCESCATTER]}
+NEIGHBOURS = 3
 PER_DOUBLING_US = 3.0  # assumed: latency of each doubling beyond the largest group measured
 _Curve = tuple[tuple[float, float], ...]
 
@@ -32,16 +36,37 @@ _Curve = tuple[tuple[float, float], ...]
 @cache
 def _curves() -> dict[tuple[str, str], dict[int, _Curve]]:
     """By GPU and operation, by number of GPUs: log2 of bytes and log of us, both ascending (noise is levelled)."""
-    found: dict[tuple[str, str], dict[int, list[tuple[float, float]]]] = {}
+    found: dict[tuple[str, str], dict[int, dict[int, tuple[str, float]]]] = {}
     for line in DATA.read_text(encoding="utf-8").splitlines()[1:]:
-        gpu, operation, gpus, size, us = line.split(",")
-        found.setdefault((gpu, operation), {}).setdefault(int(gpus), []).append((log2(int(size)), log(float(us))))
-    return {key: {gpus: _rising(points) for gpus, points in its.items()} for key, its in found.items()}
+        gpu, operation, gpus, size, number, us = line.split(",")
+        of_gpus = found.setdefault((gpu, operation), {}).setdefault(int(gpus), {})
+        of_gpus[int(log2(int(size)))] = number, log(float(us))
+    return {
+        key: {gpus: _rising(points, key[1] in REDUCING) for gpus, points in its.items()} for key, its in found.items()
+    }
 
 
-def _rising(points: list[tuple[float, float]]) -> _Curve:
-    points.sort()
-    return tuple(zip((size for size, _ in points), accumulate((us for _, us in points), max), strict=True))
+def _rising(points: dict[int, tuple[str, float]], reducing: bool) -> _Curve:
+    times = _of_halves(points) if reducing else {size: us for size, (_, us) in points.items()}
+    sizes = sorted(times)
+    return tuple(zip(map(float, sizes), accumulate((times[size] for size in sizes), max), strict=True))
+
+
+def _of_halves(points: dict[int, tuple[str, float]]) -> dict[int, float]:
+    """What half would take where int8 was measured: NVSwitches add no int8.
+
+    How much longer int8 takes is read from each size against the mean of its neighbours, which are of the other type;
+    the median over up to NEIGHBOURS sizes to each side counts.
+    """
+    longer = {
+        size: (us - (points[size - 1][1] + points[size + 1][1]) / 2) * (1 if number == "int8" else -1)
+        for size, (number, us) in points.items()
+        if size - 1 in points and size + 1 in points
+    }
+    return {
+        size: us - (number == "int8") * median(longer[at] for at in longer if abs(at - size) <= NEIGHBOURS)
+        for size, (number, us) in points.items()
+    }
 
 
 def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: float) -> float | None:

@@ -12,7 +12,7 @@ from simulation.analytical.workload import RowSource, TextWorkload
 from workloads.formats.simai_text import MICRO, POLICY
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
-_AICB_FIRST = ("comm_type,", "[rank")
+_AICB_FIRST = ("comm_type,", "[rank", "[ pp_stage")
 _ENOUGH = 256  # bytes
 
 

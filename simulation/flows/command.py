@@ -27,8 +27,6 @@ from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30, RowForm, rows
 from simulation.flows.tables import groups_table, rings_table, trees_table
 from simulation.flows.workload import WorkloadCollective, collectives
 
-HELP = "cut collectives into flows between GPUs, as SimCCL does: rings, trees, NVLS, PAT, PXN"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See VerbModule."""

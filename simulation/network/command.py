@@ -12,7 +12,6 @@ from simulation.network.flow_level.ways import ECMP, ROUTINGS
 from simulation.network.outages import FORM
 from simulation.network.pipeline import PIPELINES
 
-HELP = "simulate a job's network packet by packet: queues, ECN, PFC, errors, and how sure the result is"
 KINDS = ("TP", "DP", "EP", "DP_EP")
 DEFAULT_LATENCY_US = 3.0
 PACKET, FLOW = LEVELS = "packet", "flow"

@@ -31,6 +31,7 @@ COMPILED = cache_of(Path(__file__).parent, SOURCES)
 CONFIG.CACHE_DIR = str(COMPILED)
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)
+inlined = numba.njit(cache=True, nogil=True, forceinline=True)  # for what takes a state of many columns
 
 
 @jit

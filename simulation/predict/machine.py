@@ -6,7 +6,7 @@ Rates are those of aiconfigurator-core 0.12.0 (systems/*.yaml); NVLink's as simu
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -34,17 +34,41 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU: GB/s of its memory, NVLink and NIC in one direction, GPUs that NVLink joins, GiB of memory."""
+    """A GPU: GB/s of its memory, NVLink (L40S: PCIe) and NIC in one direction, GPUs that NVLink joins, of a server,
+    GiB of memory.
+    """
 
     gpu: str
     memory_GBps: float  # noqa: N815 - the unit's own spelling
     memory_GiB: float  # noqa: N815
     nvlink_GBps: float  # noqa: N815
     nvlink_domain: int
+    server: int
     nic_GBps: float  # noqa: N815
     bf16_TFLOPS: float  # noqa: N815
     power_W: float  # noqa: N815
     factors: Factors
+
+    def servers_of(self, gpus: int) -> "Machine | None":
+        """The machine with `gpus` in a server; None: it cannot be.
+
+        NVLink joins the GPUs of a server, or those of several (GB200 NVL72: trays of 4 in racks of 36 or 72).
+        """
+        if gpus <= self.server:
+            joined = gpus if self.nvlink_domain == self.server else self.nvlink_domain
+            return replace(self, server=gpus, nvlink_domain=joined)
+        if self.nvlink_domain > self.server and gpus in (self.nvlink_domain // 2, self.nvlink_domain):
+            return replace(self, server=gpus, nvlink_domain=gpus)
+        return None
+
+    def on(self, per_server: int, nic_gbps: float) -> "Machine":
+        """The machine in servers of `per_server`, each GPU with `nic_gbps` GB/s to other servers."""
+        return replace(self, server=per_server, nvlink_domain=per_server, nic_GBps=nic_gbps)
+
+    def allowed_servers(self) -> str:
+        """In words, the numbers of GPUs that `servers_of` takes."""
+        racks = "" if self.nvlink_domain == self.server else f", {self.nvlink_domain // 2} or {self.nvlink_domain}"
+        return f"1 to {self.server}{racks}"
 
 
 @cache
@@ -54,8 +78,8 @@ def machines() -> Mapping[str, Machine]:
     for row in _table("machines.csv"):
         gpu = row.pop("gpu")
         rates = {key: float(value) for key, value in row.items()}
-        domain = int(rates.pop("nvlink_domain"))
-        found[gpu] = Machine(gpu=gpu, nvlink_domain=domain, factors=_sustained(gpu), **rates)
+        joined, server = int(rates.pop("nvlink_domain")), int(rates.pop("server"))
+        found[gpu] = Machine(gpu=gpu, nvlink_domain=joined, server=server, factors=_sustained(gpu), **rates)
     return MappingProxyType(found)
 
 

@@ -138,14 +138,14 @@ def _latent_attention(job: TrainingJob) -> Part:
     assert job.latent is not None
     at, heads = job.latent, job.heads // job.tp
     query = heads * (at.nope + at.rope)
+    queries = [(job.hidden, at.q_lora), (at.q_lora, query)] if at.q_lora else [(job.hidden, query)]
     pieces = [
-        _linear(job, PRODUCTS, job.hidden, at.q_lora, 1),
-        _linear(job, PRODUCTS, at.q_lora, query, 1),
+        *(_linear(job, PRODUCTS, inner, outer, 1) for inner, outer in queries),
         _linear(job, PRODUCTS, job.hidden, at.kv_lora + at.rope, 1),
         _linear(job, PRODUCTS, at.kv_lora, heads * (at.nope + at.v), 1),
         _linear(job, PRODUCTS, heads * at.v, job.hidden, 1),
     ]
-    norms = Traffic(MEMORY, 2 * job.tokens * (at.q_lora + at.kv_lora) * HALF, 2)
+    norms = Traffic(MEMORY, 2 * job.tokens * (at.q_lora + at.kv_lora) * HALF, len(queries))
     # The keys are put together of two parts, rotated, and the values copied: each read and written once.
     rope = Traffic(MEMORY, 2 * job.tokens * (2 * query + heads * at.v) * HALF, 4)
     forward, backward = _core(job, heads, at.nope + at.rope, at.v, query, query)

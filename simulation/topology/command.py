@@ -13,7 +13,6 @@ from simulation.topology import naming, options, text
 from simulation.topology.resolve import resolve
 from simulation.topology.shape import FabricShape
 
-HELP = "describe a cluster's network: SimAI's templates, NVLink racks, or your own description"
 NAMES = ("simai", "full")
 
 

@@ -8,8 +8,6 @@ from common.whole_files import NAME_BYTES, write_whole
 from simulation.topology import drawing, whatif
 from simulation.topology.reading import read
 
-HELP = "draw a topology file of at most 128 GPUs as SVG"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""

@@ -13,8 +13,6 @@ from simulation.topology import distance, whatif
 from simulation.topology.fabric import Fabric, chunks
 from simulation.topology.reading import read
 
-HELP = "make a what-if of a topology file: slower links, cut links, slow GPUs"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and the edits."""

@@ -10,7 +10,6 @@ from common.whole_files import write_whole
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 
-HELP = "write a topology file in InfraGraph's format, as YAML or JSON"
 FORBIDDEN = re.compile(r"[^\sa-zA-Z0-9\-_()<>\[\]]")  # in names, by InfraGraph's schema
 FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 

@@ -9,8 +9,6 @@ from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.topology import fabric, infragraph_import, options
 
-HELP = "make a topology file of one in InfraGraph's format"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""

@@ -13,8 +13,6 @@ from simulation.topology.reading import ReadTopology, read
 from simulation.topology.recognise import recognise
 from simulation.topology.structure import Oversubscription, SpeedClass
 
-HELP = "say what a topology file describes: nodes, links, rails, oversubscription, bisection, and what is odd"
-
 
 class TopologyReport(NamedTuple):
     """All that is said about a file. `diameter` is in links between two GPUs."""

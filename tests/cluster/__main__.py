@@ -27,13 +27,12 @@ In a test:
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from common.command_line import FunctionVerb, Program, VerbParser
 from tests.cluster import images, seed
 from tests.cluster.bed import TestBed, take_down
 from tests.cluster.engine import answers
@@ -43,20 +42,23 @@ from tests.cluster.system import TestBedError
 
 DEFAULT_FOLDER = images.CACHE / "cluster"
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help=__doc__, rich_markup_mode=None, pretty_exceptions_enable=False
-)
-Folder = Annotated[Path, typer.Option("--dir", help="the bed's folder", file_okay=False)]
+
+def _add_folder(parser: VerbParser) -> None:
+    parser.add_argument("--dir", type=Path, metavar="DIR", default=DEFAULT_FOLDER, help="the bed's folder")
 
 
-@app.command()
-def up(
-    hosts: Annotated[int, typer.Argument(metavar="N", help="how many hosts", min=1, max=MAX_HOSTS)],
-    folder: Folder = DEFAULT_FOLDER,
-    engine: Annotated[bool, typer.Option(help="a Docker engine on each host")] = True,
-) -> None:
-    """Bring N hosts up and leave them up."""
-    bed = TestBed(hosts, folder, engine=engine, images=engine, persistent=True)
+def _no_options(_: VerbParser) -> None:
+    """Add nothing."""
+
+
+def _add_up(parser: VerbParser) -> None:
+    parser.add_argument("hosts", metavar="N", type=int, choices=range(1, MAX_HOSTS + 1), help="how many hosts")
+    parser.add_argument("--no-engine", dest="engine", action="store_false", help="no Docker engine on each host")
+    _add_folder(parser)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    bed = TestBed(arguments.hosts, arguments.dir, engine=arguments.engine, images=arguments.engine, persistent=True)
     bed.up()
     for host in bed.hosts:
         print(f"{host.name}  {host.address}  {shlex.join(bed.ssh_argv(host))}")
@@ -64,90 +66,119 @@ def up(
     python = sys.executable
     print(f"run:   {python} run_benchmarks/run.py --cluster-conf {bed.cluster_conf} --test-conf {bed.test_conf}")
     print(f"end:   {python} -m tests.cluster down --dir {bed.folder}")
+    return 0
 
 
-@app.command()
-def down(
-    folder: Folder = DEFAULT_FOLDER,
-    purge: Annotated[bool, typer.Option("--purge", help="remove the engines' images, too")] = False,
-) -> None:
-    """Take the hosts down, whatever state they are in."""
-    print("down" if take_down(folder, purge=purge) else f"nothing was up in {folder}")
+def _add_down(parser: VerbParser) -> None:
+    parser.add_argument("--purge", action="store_true", help="remove the engines' images, too")
+    _add_folder(parser)
 
 
-@app.command()
-def status(folder: Folder = DEFAULT_FOLDER) -> None:
-    """Say which hosts are up, and whether their sshd and Docker engine answer; exit code 1 if no bed is up."""
-    bed = TestBed.load(folder)
+def _down(arguments: argparse.Namespace) -> int:
+    folder = arguments.dir
+    print("down" if take_down(folder, purge=arguments.purge) else f"nothing was up in {folder}")
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    bed = TestBed.load(arguments.dir)
     if bed is None:
-        print(f"nothing is up in {folder}")
-        raise typer.Exit(1)
+        print(f"nothing is up in {arguments.dir}")
+        return 1
     for host in bed.hosts:
         if host.pid is None:
             state = "off"
         else:
-            docker = (
-                ("Docker answers" if answers(host.docker_socket) else "Docker is down")
-                if host.has_engine
-                else "no Docker"
-            )
+            docker = "no Docker"
+            if host.has_engine:
+                docker = "Docker answers" if answers(host.docker_socket) else "Docker is down"
             state = f"on, {'sshd answers' if host.sshd_answers() else 'sshd does not answer'}, {docker}"
         print(f"{host.name}  {host.address}  {state}")
+    return 0
 
 
-@app.command(name="exec")
-def execute(
-    name: Annotated[str, typer.Argument(metavar="HOST", help="node1, node2, ...")],
-    command: Annotated[list[str], typer.Argument(help="the command and its arguments, after --")],
-    folder: Folder = DEFAULT_FOLDER,
-) -> None:
-    """Run a command on a host, as root and without ssh; exits as the command does."""
+def _add_exec(parser: VerbParser) -> None:
+    _add_folder(parser)
+    parser.add_argument("name", metavar="HOST", help="node1, node2, ...")
+    parser.add_argument("command", nargs="+", help="the command and its arguments, after --")
+
+
+def _exec(arguments: argparse.Namespace) -> int:
+    name, folder = arguments.name, arguments.dir
     bed = TestBed.load(folder)
     host = next((host for host in bed.hosts if host.name == name), None) if bed is not None else None
     if host is None:
         known = ", ".join(host.name for host in bed.hosts) if bed is not None else "none is up"
         raise TestBedError(f"HOST: {name!r} is no host of {folder}; known: {known}")
-    done = host.exec(command, check=False, timeout=3600)
+    done = host.exec(arguments.command, check=False, timeout=3600)
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
-    raise typer.Exit(done.returncode)
+    return done.returncode
 
 
-@app.command(name="base-image")
-def base_image() -> None:
-    """Make the base image's tar unless it is there, and say where it is and how to import it."""
+def _base_image(_: argparse.Namespace) -> int:
     tar = images.base_image_tar()
     print(f"{tar}\nelsewhere: docker import {tar.name} {images.BASE_IMAGE}")
+    return 0
 
 
-@app.command()
-def wheelhouse() -> None:
-    """Download the workloads' wheels unless they are there, and say where they are; PIP_ARGS are pip's arguments."""
+def _wheelhouse(_: argparse.Namespace) -> int:
     print(images.make_wheelhouse())
+    return 0
 
 
-@app.command()
-def engine() -> None:
-    """Build the image of the CPU cases unless it is there, and say where the folder of the engine is that holds it."""
+def _engine(_: argparse.Namespace) -> int:
     print(seed.make())
+    return 0
 
 
-@app.command()
-def needs() -> None:
-    """Say what this machine lacks for a test bed; exit code 1 if anything."""
+def _needs(_: argparse.Namespace) -> int:
     lacking = missing()
     print("\n".join(lacking) or "this machine has what a test bed needs")
-    raise typer.Exit(1 if lacking else 0)
+    return 1 if lacking else 0
+
+
+UP, DOWN = FunctionVerb(_add_up, _up), FunctionVerb(_add_down, _down)
+STATUS, EXEC = FunctionVerb(_add_folder, _status), FunctionVerb(_add_exec, _exec)
+BASE_IMAGE, WHEELHOUSE = FunctionVerb(_no_options, _base_image), FunctionVerb(_no_options, _wheelhouse)
+ENGINE, NEEDS = FunctionVerb(_no_options, _engine), FunctionVerb(_no_options, _needs)
+_HERE = "tests.cluster.__main__"
+PROGRAM = Program(
+    module="tests.cluster",
+    purpose=__doc__,
+    verbs={
+        "up": (f"{_HERE}:UP", "bring N hosts up and leave them up"),
+        "down": (f"{_HERE}:DOWN", "take the hosts down, whatever state they are in"),
+        "status": (
+            f"{_HERE}:STATUS",
+            "say which hosts are up, and whether their sshd and Docker engine answer; exit code 1 if no bed is up",
+        ),
+        "exec": (f"{_HERE}:EXEC", "run a command on a host, as root and without ssh; exits as the command does"),
+        "base-image": (
+            f"{_HERE}:BASE_IMAGE",
+            "make the base image's tar unless it is there, and say where it is and how to import it",
+        ),
+        "wheelhouse": (
+            f"{_HERE}:WHEELHOUSE",
+            "download the workloads' wheels unless they are there, and say where they are; PIP_ARGS are pip's",
+        ),
+        "engine": (
+            f"{_HERE}:ENGINE",
+            "build the image of the CPU cases unless it is there, and say where the folder of its engine is",
+        ),
+        "needs": (f"{_HERE}:NEEDS", "say what this machine lacks for a test bed; exit code 1 if anything"),
+    },
+    is_summarised=False,
+)
 
 
 def main() -> int:
     """Run a command; a failure is one line on stderr and exit code 1."""
     try:
-        app()
+        return PROGRAM.main()
     except TestBedError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -13,9 +13,6 @@ import re
 from collections.abc import Callable, Iterable
 from unittest import mock
 
-import typer
-from typer.testing import CliRunner
-
 from common.command_line import Program
 from protocol import datasheet
 from protocol.case_config import load_case_config
@@ -33,7 +30,6 @@ from workloads import cli as workload_cli
 
 MARK = re.compile(r"^<!-- generated: (?P<name>[\w-]+) -->$", re.MULTILINE)
 WIDTH = 100  # columns of a --help
-RUN_PY = "run_benchmarks/run.py"
 FIGURES = ("what", "measured", "baseline", "ratio", "goal", "met")
 
 
@@ -57,14 +53,7 @@ def training_settings() -> str:
 
 def run_commands() -> str:
     """The --help of run.py and of each of its commands."""
-    names = sorted(typer.main.get_command(run_cli.app).commands)  # type: ignore[attr-defined]
-    return _section(RUN_PY, _run_help()) + "".join(_section(f"{RUN_PY} {name}", _run_help(name)) for name in names)
-
-
-def _run_help(*words: str) -> str:
-    answer = CliRunner().invoke(run_cli.app, [*words, "--help"], terminal_width=WIDTH, prog_name="run.py")
-    assert answer.exit_code == 0, (words, answer)
-    return answer.stdout
+    return _program(run_cli.PROGRAM)
 
 
 def workload_commands() -> str:
@@ -79,7 +68,7 @@ def simulation_commands() -> str:
 
 def _program(program: Program) -> str:
     calls = [[], *(verb.split() for verb in program.verbs)]
-    heading = program.called.removeprefix(".venv/bin/")
+    heading = program.module if program.is_script else f"python -m {program.module}"
     return "".join(_section(" ".join([heading, *words]), _help(program.main, words)) for words in calls)
 
 

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from run_benchmarks.commands import cli
 from tests.docs.pages import text_of
+from tests.run_benchmarks.calling import call
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
 
@@ -18,7 +17,7 @@ H200_BYTES = 150.0e9
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_measurement_is_a_run_that_can_be_planned(path: Path) -> None:
-    result = CliRunner().invoke(cli.app, ["--test-conf", str(path), "plan"])
+    result = call("--test-conf", str(path), "plan")
     assert result.exit_code == 0, result.output
     for case in json.loads(result.stdout)["cases"]:
         if case["model"] not in MODELS:

@@ -20,7 +20,7 @@ OLD = "import runpy, sys; sys.version_info = (3, 8, 18); runpy.run_path(sys.argv
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["-S"], "lacks docker, paramiko, pydantic, rich, typer"),  # without site-packages
+        (["-S"], "lacks docker, paramiko, pydantic, rich"),  # without site-packages
         (["-c", OLD], "is Python 3.8; run.py needs 3.11 or later"),
     ],
 )

@@ -20,14 +20,8 @@ SIMPLE = ("common", "protocol", "workloads", "training/benchmarks/aicb", "simula
 """Where ruff's measure is not all: comprehensions and boolean operators count, too."""
 # Its verbs are split as they are rewritten.
 APART = "simulation"
-# The parameters of a command of run.py are its options.
 STILL_MANY = {
     "container/image.py::image_spec",
-    "run_benchmarks/commands/cli.py::default",
-    "run_benchmarks/commands/cli.py::plan",
-    "run_benchmarks/commands/cli.py::run",
-    "run_benchmarks/commands/history.py::show_history",
-    "run_benchmarks/commands/options.py::with_options",
     "training/benchmarks/network/hosts/nccl_tests.py::run",
     "training/benchmarks/network/pytorch/measuring/timing.py::measure",
     "training/benchmarks/network/slow_parts/events.py::_culprits",

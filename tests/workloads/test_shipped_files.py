@@ -1,33 +1,52 @@
-"""Loads each workload that AICB ships, row for row: all 28 files, the CSVs reduced to a row of each form (shipped/)."""
+"""Loads each workload that AICB ships, row for row: all 28 files, of which most CSVs are reduced (shipped/)."""
 
 import csv
+import json
+import lzma
 import warnings
 from pathlib import Path
 
 import pytest
 
 from common.errors import InputNote
+from simulation.cli import main as simulate
 from workloads.cli import main
 from workloads.job.errors import WorkloadFileError
 from workloads.library import Log, SimaiWorkload, Workload
 from workloads.rows.ops import COLUMNS
 
 DATA = Path(__file__).parents[1] / "data" / "aicb" / "shipped"
-FILES = sorted(DATA.iterdir())
+STAGES = "L65B-M1-C05_Llama65B_megatron_tp2_pp8_mbs1.csv"
+NAMES = sorted(path.name.removesuffix(".xz") for path in DATA.iterdir())
 OLD_CSV = "has no column comm_group_size: it is None in every row"
 OLD_TEXT = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
 OTHER_COUNT = "line 2: says 839 rows, but 33 follow; these are taken"
 
 
-def cells(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV as they stand in it, by column, without a list of ranks before the header."""
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all files, the compressed one unpacked."""
+    folder = tmp_path_factory.mktemp("shipped")
+    for path in DATA.iterdir():
+        data = path.read_bytes()
+        (folder / path.name.removesuffix(".xz")).write_bytes(lzma.decompress(data) if path.suffix == ".xz" else data)
+    return folder
+
+
+def cells(path: Path, stage: int = 0) -> list[dict[str, str]]:
+    """The rows of a CSV as they stand in it, by column; stage: of which section, if each begins with its ranks."""
     lines = path.read_text().splitlines()
-    return list(csv.DictReader(lines[lines[0].startswith("[") :]))
+    begins = [number for number, line in enumerate(lines) if line.startswith("[")]
+    if begins:
+        lines = lines[begins[stage] + 1 : [*begins, None][stage + 1]]
+    return list(csv.DictReader(lines))
 
 
 def missing(path: Path) -> list[str]:
     """What a file does not say."""
     lines = path.read_text().splitlines()
+    if path.name == STAGES:
+        return ["has a section for each of 8 pipeline stages: this is the first"]
     if path.suffix == ".csv":
         return [] if "comm_group_size" in "".join(lines[:2]) else [OLD_CSV]
     said = [] if lines[0] == "MICRO" or "pp_comm:" in lines[0] else [OLD_TEXT]
@@ -43,13 +62,14 @@ def noted(path: Path) -> tuple[Workload | SimaiWorkload, list[str]]:
     return loaded, [str(each.message).removeprefix(str(path)).lstrip(":, ") for each in said]
 
 
-def test_all_that_aicb_ships_is_here() -> None:
-    assert len(FILES) == 28
-    assert sum(missing(path) != [] for path in FILES) == 11
+def test_all_that_aicb_ships_is_here(shipped: Path) -> None:
+    assert len(NAMES) == 28
+    assert sum(missing(shipped / name) != [] for name in NAMES) == 12
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_what_aicb_ships_loads_row_for_row(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_what_aicb_ships_loads_row_for_row(name: str, shipped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = shipped / name
     loaded, said = noted(path)
     assert said == missing(path)
     if isinstance(loaded, Workload):
@@ -63,7 +83,7 @@ def test_what_aicb_ships_loads_row_for_row(path: Path, capsys: pytest.CaptureFix
         assert tensor == ([] if loaded.header is None else [str(loaded.header.tp)])
     assert main(["show", str(path)]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        f"note: {path}{', ' if note == OTHER_COUNT else ' ' if note == OLD_CSV else ': '}{note}" for note in said
+        f"note: {path}{', ' if note == OTHER_COUNT else ': ' if note == OLD_TEXT else ' '}{note}" for note in said
     ]
 
 
@@ -75,32 +95,29 @@ def test_the_log_that_aicb_ships_has_its_times() -> None:
     assert [row.busbw for row in log.comm_logs] == [float(row["busbw"]) for row in rows if row not in ends]
 
 
-def test_a_file_with_a_section_for_each_stage_loads_stage_by_stage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_file_with_a_section_for_each_stage_loads_whole(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As AICB ships L65B-M1-C05 (tp 2, pp 8): before each section its ranks and the header; made of its rows here."""
-    part = (DATA / "L65B-M1-C05_Llama65B_megatron_tp2_pp8_mbs1.csv").read_text().splitlines()
-    assert part[0].startswith("[ pp_stage0: [rank0, ") and part[0].endswith("rank15] ]")
-    extra = "CommType.broadcast,CommGroup.tp_group,2,{},forward_step,None,0,,None,None,None,1"
-    lines: list[str] = []
+    """All rows of all eight sections; embeddings, which the last stage sums with the first, stand in the last alone."""
+    path = shipped / STAGES
     for stage in range(8):
-        ranks = ", ".join(f"rank{rank}" for rank in range(16 * stage, 16 * stage + 16))
-        rows = [line for line in part[2:] if "CommGroup.pp_group,1," not in line]
-        lines += [f"[ pp_stage{stage}: [{ranks}] ]", part[1], *rows[:-1], extra.format(1000 + stage), rows[-1]]
-    path = tmp_path / "stages.csv"
-    path.write_text("\n".join(lines))
-    first, said = noted(path)
-    assert said == ["has a section for each of 8 pipeline stages: this is the first"]
-    for stage in range(8):
-        items = list(Workload.load(path, stage)[0])
-        assert len(items) == len(first) and items[-2].msg_size == 1000 + stage
+        rows = cells(path, stage)
+        loaded, _ = Workload.load(path, stage)
+        assert [row.to_csv().split(",") for row in loaded] == [[row[name] for name in COLUMNS] for row in rows]
+        assert any(row["comm_group"] == "CommGroup.embedding_group" for row in rows) == (stage == 7)
     with pytest.raises(WorkloadFileError, match="has 8 pipeline stages, from 0 on; 8 is none of them"):
         Workload.load(path, 8)
     folder = tmp_path / "traces"
     assert main(["export", str(path), "--chakra", str(folder)]) == 0
     assert {file.name for file in folder.glob("*.et")} == {f"workload.{16 * stage}.et" for stage in range(8)}
+    assert [0, 112] in json.loads((folder / "comm_groups.json").read_text()).values()
+    cluster = ["-g", "128", "-g_p_s", "8", "-n_p_s", "8", "-nic_t", "cx7", "-g_type", "A100"]
+    assert simulate(["analytical", "-w", str(path), *cluster, "-r", str(tmp_path / "times_")]) == 0
+    division = json.loads((tmp_path / "times_EndToEnd.json").read_text())["division"]
+    assert (division["tp"], division["pp"], division["dp"], division["ga"]) == (2, 8, 8, 8)
     capsys.readouterr()
     broken = tmp_path / "broken.csv"
-    broken.write_text("\n".join([*lines, "CommType.none,x"]))
-    with pytest.raises(WorkloadFileError, match=f"line {len(lines) + 1}"):
+    text = path.read_text()
+    broken.write_text(f"{text}CommType.none,x")
+    with pytest.raises(WorkloadFileError, match=f"line {text.count(chr(10)) + 1}"):
         Workload.load(broken, 7)

@@ -12,7 +12,6 @@ from workloads.analysis.log_comparison import LogComparison, compare_logs
 from workloads.analysis.merged import merge
 from workloads.oplog.file import OpLog, read_folder
 
-HELP = "find what makes an executed workload jitter, or differs between two. Exit codes: 0 nothing, 1 something"
 MOST_LINES = 20
 
 

@@ -19,7 +19,6 @@ from workloads.job.errors import AicbError, ParameterError
 class Writing:
     """A verb that writes one kind of file. target: csv, or simai for SimAI's text."""
 
-    HELP: str
     target: str
 
     def add_arguments(self, parser: VerbParser) -> None:
@@ -34,7 +33,8 @@ class Writing:
             )  # fmt: skip
         add_dialect(parser)
         named = dialects.named_in(parser.words)
-        options.add_to(parser, named, options.idle_in(named, self.target))
+        shows_help = any(word.startswith(("-h", "--h")) for word in parser.words)
+        options.add_to(parser, named, options.idle_in(named, self.target) if shows_help else ())
 
     def run(self, arguments: argparse.Namespace) -> Summary:
         """See Verb."""
@@ -104,10 +104,6 @@ def _save(workload: Workload, path: Path, form: str | None) -> int:
         raise AicbError(f"{path}: {error}") from None
 
 
-GENERATE = Writing("write a workload as CSV: every collective and GEMM with its group, size and stage", "csv")
-SIMAI = Writing(
-    "write a workload as text for the SimAI simulator (aicb's frame collective_test: its micro test)", "simai"
-)
-JOB = FunctionVerb(
-    "write the description of a job, which every verb that needs a job reads as --job", _add_job, _write_job
-)
+GENERATE = Writing("csv")
+SIMAI = Writing("simai")
+JOB = FunctionVerb(_add_job, _write_job)

@@ -11,8 +11,6 @@ from workloads.oplog.file import LogFileError, OpLog, read_folder
 from workloads.oplog.log import Log
 from workloads.oplog.measured import UNITS
 
-HELP = "print what was measured of an executed workload, as AICB prints it; write its log CSV"
-
 
 def add_arguments(parser: VerbParser) -> None:
     """See Verb."""

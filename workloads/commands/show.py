@@ -41,10 +41,9 @@ def _deviations(arguments: argparse.Namespace) -> Summary:
     return Summary(text, {each.name: each.what for each in found})
 
 
-SHOW = FunctionVerb("summarise a workload file: operations and bytes by type, group and stage", _add_show, _show)
+SHOW = FunctionVerb(_add_show, _show)
 DIFF = FunctionVerb(
-    "compare two workload CSVs: totals, and the first calls that differ. Exit code 1: they differ",
     _add_diff,
     _diff,
 )
-DEVIATIONS = FunctionVerb("list where a dialect does not do what the real framework does", _add_deviations, _deviations)
+DEVIATIONS = FunctionVerb(_add_deviations, _deviations)

@@ -8,8 +8,6 @@ from common.summary import Summary
 from workloads import suite
 from workloads.commands.generate import add_dialect
 
-HELP = "write the ten workloads of the AICB specification 1.1"
-
 
 def add_arguments(parser: VerbParser) -> None:
     """See Verb."""

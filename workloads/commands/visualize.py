@@ -8,8 +8,6 @@ from common.summary import Summary
 from common.whole_files import write_whole
 from workloads.analysis import page, timeline
 
-HELP = "write one page, for any browser without a network, of a run's op logs or of a workload"
-
 
 def add_arguments(parser: VerbParser) -> None:
     """See Verb."""

@@ -130,10 +130,8 @@ def _merge(arguments: argparse.Namespace) -> Summary:
     return Summary(f"wrote {output}: {after} rows, {after - before} of them new", data)
 
 
-LOOK_UP = FunctionVerb(
-    "answer with a time, how it was found (exact, interpolated, roofline) and its error bar", _add_look_up, _look_up
-)
-FILL = FunctionVerb("write a workload CSV with the time of each of its kernels on a device", _add_fill, _fill)
-SHOW = FunctionVerb("list what is in the shipped tables and in databases", _add_show, _show)
-CHECK = FunctionVerb("predict each row from the others. Exit code 1: the median error is 10 % or more", _files, _check)
-MERGE = FunctionVerb("merge databases; rows that differ in version, source or time are kept apart", _add_merge, _merge)
+LOOK_UP = FunctionVerb(_add_look_up, _look_up)
+FILL = FunctionVerb(_add_fill, _fill)
+SHOW = FunctionVerb(_add_show, _show)
+CHECK = FunctionVerb(_files, _check)
+MERGE = FunctionVerb(_add_merge, _merge)

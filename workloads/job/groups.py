@@ -43,8 +43,10 @@ class RankGroups:
         """The rank lists of a group, each ascending, ordered by first rank within the axes' order.
 
         Raises:
-            ValueError: the group is the embedding group, which is no product of axes.
+            ValueError: the sizes do not determine the group.
         """
+        if group is CommGroup.embedding_group:
+            return [_ends(ranks) for ranks in self.groups(CommGroup.pp_group)]
         varying, fixed = self._axes(group)
         offsets = _combinations(varying)
         return [[start + offset for offset in offsets] for start in _combinations(fixed)]
@@ -53,8 +55,14 @@ class RankGroups:
         """The ranks of `group` that `rank` belongs to.
 
         Raises:
-            ValueError: the group is the embedding group, which is no product of axes.
+            ValueError: the sizes do not determine the group, or the rank is in none: embeddings are in the first and
+                the last pipeline stage.
         """
+        if group is CommGroup.embedding_group:
+            ends = _ends(self.group_of(rank, CommGroup.pp_group))
+            if rank not in ends:
+                raise ValueError(f"rank {rank} is of a stage between the first and the last, without embeddings")
+            return ends
         varying, _ = self._axes(group)
         start = rank - sum(rank // stride % size * stride for size, stride in varying)
         return [start + offset for offset in _combinations(varying)]
@@ -140,6 +148,10 @@ def size_by_rows(rows: Iterable[LogItem], axis: str) -> int:
     if said and not known and axis != "dp":
         raise ValueError(f"rows of {group.name} state no size of it")
     return lcm(*known) if known else 1
+
+
+def _ends(ranks: list[int]) -> list[int]:
+    return sorted({ranks[0], ranks[-1]})
 
 
 def _combinations(axes: list[tuple[int, int]]) -> list[int]:

@@ -26,7 +26,6 @@ from workloads.trace.depth import depth_of
 from workloads.trace.job import NAMES, OWN, TraceJob
 from workloads.trace.record import Trace, load
 
-HELP = "run Megatron-core, FSDP2 or DeepSpeed itself for one rank of any job on this machine; write what it sends"
 KNOWN = {
     "Megatron": {"torch": "2.13.0", "megatron-core": "0.16.1"},
     "FSDP2": {"torch": "2.13.0"},

@@ -52,10 +52,15 @@ class SlurmHost:
 
     needs_docker_client = False
 
-    def __init__(self, name: str, allocation: Allocation) -> None:
-        self.name, self._allocation = name, allocation
+    def __init__(self, name: str, allocation: Allocation, inside: Surroundings | None = None) -> None:
+        """`inside`: what commands run in; None: what the allocation says."""
+        self.name, self._allocation, self._surroundings = name, allocation, inside
         self._local = LocalHost(name, end_seconds=STEP_END_SECONDS, environment=environment)
         self._is_connected = False
+
+    @property
+    def _inside(self) -> Surroundings:
+        return self._allocation.surroundings if self._surroundings is None else self._surroundings
 
     @property
     def address(self) -> str:
@@ -82,10 +87,11 @@ class SlurmHost:
             ConnectError: no step can be started.
             JobOverError: the job is over.
         """
-        folders = self._allocation.surroundings.folders
+        folders = self._inside.folders
         try:
             if folders and not self._is_connected:
-                self._run(["mkdir", "-p", *folders], Surroundings(), deadline=CONNECT_SECONDS)
+                bare = SlurmHost(self.name, self._allocation, Surroundings())
+                bare.run(["mkdir", "-p", *folders], deadline=CONNECT_SECONDS)
             self.run(["true"], deadline=CONNECT_SECONDS)
         except JobOverError:
             raise
@@ -107,21 +113,7 @@ class SlurmHost:
         cancel: threading.Event | None = None,
     ) -> Completed:
         """See Host.run."""
-        inside = self._allocation.surroundings
-        return self._run(argv, inside, deadline=deadline, stdin=stdin, on_stdout=on_stdout, check=check, cancel=cancel)
-
-    def _run(
-        self,
-        argv: Sequence[str],
-        inside: Surroundings,
-        *,
-        deadline: float,
-        stdin: IO[bytes] | None = None,
-        on_stdout: Callable[[bytes], None] | None = None,
-        check: bool = True,
-        cancel: threading.Event | None = None,
-    ) -> Completed:
-        out = Capture()
+        out, inside = Capture(), self._inside
         begun = Beginning(on_stdout or out.add)
         own_seconds = str(math.ceil(deadline) + OWN_CLOCK_SECONDS)
         step = step_argv(
@@ -139,7 +131,7 @@ class SlurmHost:
             if not begun.seen:
                 raise LinkLostError(self.name, f"Slurm began no step within {deadline:g} s", error.output) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + error.output) from error
-        exit_code, said = _ended(done)
+        exit_code, said = reported(done)
         is_cancelled = cancel is not None and cancel.is_set()
         if is_cancelled:
             exit_code = CANCELLED
@@ -179,7 +171,7 @@ class SlurmHost:
             cpus = self._allocation.cpus(self.name)
         except SlurmError as error:
             raise LinkLostError(self.name, str(error)) from error
-        inside = self._allocation.surroundings
+        inside = self._inside
         words, options = [*inside.prefix, *argv], (*inside.options, *options)
         step = step_argv(self._allocation.number, self.name, words, cpus=cpus, options=options)
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
@@ -223,7 +215,7 @@ class SlurmHost:
         return self.docker()
 
 
-def _ended(done: Completed) -> tuple[int | None, str]:
+def reported(done: Completed) -> tuple[int | None, str]:
     """The command's exit code by its shell's report, None without one; and its own stderr, without srun's."""
     reports = list(ENDED.finditer(done.stderr))
     if not reports:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from run_benchmarks.hosts.slurm.client import SlurmError, call
 from run_benchmarks.hosts.slurm.node_names import expanded
 
 # The reason stands last: it is a sentence that may hold any separator ("ReqNodeNotAvail, UnavailableNodes:n2").
-SQUEUE_FORMAT = "%i|%T|%N|%L|%S|%r"
+SQUEUE_FORMAT = "%i|%T|%N|%L|%V|%S|%r"
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList"
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 ACTIVE = frozenset({"RUNNING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT"})
@@ -29,14 +30,14 @@ ENDS = {
     "COMPLETED": "it ended",
 }
 FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL")
-# A job that is accepted and never begins, whatever it waits for; transient reasons (Resources, Priority, nodes that are
-# away, BeginTime) are none of these.
+# A job that is accepted and never begins, whatever it waits for. Reasons that pass are none of these: Resources,
+# Priority, nodes that are away, BeginTime, and limits on what a user's jobs have together (AssocMaxJobsLimit).
+# Source: Slurm's page job_reason_codes.
 NEVER_BEGINS = (
     "PartitionNodeLimit",
     "PartitionTimeLimit",
     "PartitionConfig",
     "AccountNotAllowed",
-    "AssocMaxJobsLimit",
     "AssociationTimeLimit",
     "AssocMaxWallDurationPerJobLimit",
     "BadConstraints",
@@ -47,7 +48,6 @@ NEVER_BEGINS = (
     "JobHeldUser",
     "MaxMemPerLimit",
     "QOSMaxNodePerJobLimit",
-    "QOSMaxNodePerUserLimit",
     "QOSMaxWallDurationPerJobLimit",
     "QOSTimeLimit",
     "launch failed requeued held",
@@ -64,6 +64,7 @@ class Job:
         state: Slurm's word, such as RUNNING; only the word of "CANCELLED by 0".
         hosts: the nodes that it has.
         seconds_left: until its time limit; None without one.
+        submitted: when it came into the queue, "" if unknown; times are Slurm's, local ones without their zone.
         start: when it began, or Slurm's estimate of when it will; "" if there is none.
         reason: why it waits or ended, in Slurm's words; "" if there is none.
     """
@@ -72,6 +73,7 @@ class Job:
     state: str
     hosts: tuple[str, ...] = ()
     seconds_left: float | None = None
+    submitted: str = ""
     start: str = ""
     reason: str = ""
 
@@ -79,6 +81,17 @@ class Job:
     def is_waiting(self) -> bool:
         """Whether it has no nodes yet."""
         return self.state in WAITING
+
+    @property
+    def queue_seconds(self) -> float | None:
+        """How long it waited for its nodes; None if it waits, or if that is unknown."""
+        if self.is_waiting:
+            return None
+        try:
+            began, submitted = map(datetime.fromisoformat, (self.start, self.submitted))
+        except ValueError:
+            return None
+        return max(0.0, (began - submitted).total_seconds())
 
     @property
     def is_over(self) -> bool:
@@ -125,14 +138,15 @@ def sacct_argv(ids: Sequence[str]) -> list[str]:
 def from_squeue(text: str) -> Iterator[Job]:
     """The jobs in an answer of squeue in SQUEUE_FORMAT; lines of another form are left out."""
     for line in text.splitlines():
-        fields = line.split("|", 5)
-        if len(fields) == 6:
-            number, state, nodes, left, start, reason = fields
+        fields = line.split("|", 6)
+        if len(fields) == 7:
+            number, state, nodes, left, submitted, start, reason = fields
             yield Job(
                 id=number.strip(),
                 state=state.strip(),
                 hosts=expanded(nodes) if nodes.strip("() \t") and not nodes.startswith("(") else (),
                 seconds_left=seconds_of(left),
+                submitted=submitted,
                 start="" if start in ("N/A", "Unknown") else start,
                 reason="" if reason in ("None", "(null)") else reason,
             )

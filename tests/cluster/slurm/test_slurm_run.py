@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from run_benchmarks.results.records import DrainRecord, write_record
-from tests.cluster.controller import wait_until
-from tests.cluster.faulty_project import WAITS
+from run_benchmarks.report.overview import duration
+from run_benchmarks.results.records import DrainRecord, RunRecord, load_record, read_round, write_record
+from run_benchmarks.state.journal import Journal
+from tests.cluster.controller import rank_processes, wait_until
+from tests.cluster.faulty_project import WAITS, project
 from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.cluster.slurm.files import CPUS
+from tests.docs.pages import ROOT
+from tests.docs.tutorials import follow
 from tests.run_benchmarks.results.rounds import run_record
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -28,10 +34,19 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
     slurm_cluster.cancel_all()
 
 
-def test_a_run_submits_a_job_uses_its_nodes_and_gives_them_back(controller: SlurmController) -> None:
+def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(controller: SlurmController) -> None:
     controller.configure_cluster(HOSTS="node[1-2]", SLURM_PARTITION="main", SLURM_TIME="10")
-    answer = controller.call()
+    before = controller.cluster.allocate(2)
+    process = controller.start()
+    wait_until("the reason", lambda: controller.said("waits: Resources"))
+    controller.cluster.call(["scancel", before])
+    answer = controller.finish(process)
     assert answer.exit_code == 0, answer.output
+    (job,) = answer.run_record()["jobs"]
+    assert answer.folder is not None
+    page = (answer.folder / "report.html").read_text()
+    assert job["hosts"] == "node[1-2]" and job["queue_seconds"] >= 1
+    assert f"after {duration(job['queue_seconds'])} in the queue" in page
     record = answer.round_record("one")
     assert record["verdict"] == "pass"
     assert [node["host"] for node in record["nodes"]] == ["node1", "node2"]
@@ -41,6 +56,23 @@ def test_a_run_submits_a_job_uses_its_nodes_and_gives_them_back(controller: Slur
     shown = ["sacct", "--noheader", "--parsable2", "--format=JobName%60,AllocCPUS,NNodes,NodeList", "--allusers"]
     steps = [line.split("|") for line in controller.cluster.call(shown).splitlines() if "-one-r1-n" in line]
     assert sorted(step[1:] for step in steps) == [[str(CPUS), "1", "node1"], [str(CPUS), "1", "node2"]]
+
+
+@pytest.mark.nightly
+def test_the_tutorial_s_five_lines_and_commands(controller: SlurmController, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs/tutorials/slurm.md").read_text(), re.DOTALL)
+    assert block is not None
+    controller.cluster_conf.write_text(block[1].replace("gpu[01-02]", "node[1-2]"))
+    controller.configure_test({"ALL_REDUCE": CASE}, HISTORY="off")
+    for name, value in controller.cluster.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def said(command: str) -> str:
+        run = command.replace(".venv/bin/python run_benchmarks/run.py", shlex.join(controller.argv()))
+        return f"set -o pipefail; {run} | sed -e 's/node.1-2./gpu[01-02]/' -e 's/node\\([12]\\)/gpu0\\1/g'"
+
+    follow("slurm", controller.logs.parent, said)
+    assert controller.jobs() == []
 
 
 def test_inside_an_allocation_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
@@ -106,6 +138,47 @@ def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controll
     record = answer.round_record("one")
     assert record["verdict"] == "aborted", record
     assert f"job {job} is over: somebody cancelled it (CANCELLED" in record["reason"]
+
+
+def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_and_cancels_it(
+    controller: SlurmController,
+) -> None:
+    controller.configure_test({name: {**WAITING, "nnodes": 1} for name in ("one", "two")}, MAX_PARALLEL_CASES=2)
+    process = controller.start()
+    wait_until("work of both", lambda: controller.at_work("one") and controller.at_work("two"))
+    assert len(controller.jobs()) == 1
+    process.send_signal(signal.SIGINT)
+    answer = controller.finish(process)
+    assert answer.exit_code == 130, answer.output
+    records = [answer.round_record(case) for case in ("one", "two")]
+    assert [record["nodes"][0]["host"] for record in records] == ["node1", "node2"]
+    for record in records:
+        assert (record["verdict"], record["reason"]) == ("aborted", "interrupted by SIGINT")
+        assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
+    assert controller.jobs() == [] and rank_processes() == {}
+
+
+@pytest.mark.nightly
+def test_a_detached_controller_runs_in_the_job_and_its_results_lie_on_the_shared_file_system(
+    slurm_cluster: SlurmCluster,
+) -> None:
+    controller = SlurmController(slurm_cluster.shared, slurm_cluster, project(slurm_cluster.shared / "project"))
+    controller.configure_cluster(SLURM_DETACH=True)
+    before = slurm_cluster.allocate(2)
+    begun = controller.call("run", "--detach")
+    run = controller.newest_run()
+    assert begun.exit_code == 0 and run is not None and "is begun by a job of Slurm" in begun.output, begun.output
+    (job,) = set(controller.jobs()) - {before}
+    shown = controller.call("status", run.name).output
+    assert f"submitted: Slurm's job {job} begins it" in " ".join(shown.split())
+    slurm_cluster.call(["scancel", before])
+    wait_until("its end", lambda: Journal(run).read().run_ended)
+    wait_until("the job's end", lambda: not controller.jobs())
+    record = load_record(run / "run.json", RunRecord)
+    assert record.verdict == "pass", (run / "console.log").read_text()
+    assert [each.id for each in record.jobs] == [job] and record.command[1] == "resume"
+    ended = read_round(run / "one" / "round1")
+    assert ended is not None and [(node.host, node.missing) for node in ended.nodes] == [("node1", []), ("node2", [])]
 
 
 def test_a_full_queue_is_told_and_ctrl_c_takes_the_job_out_of_it(controller: SlurmController) -> None:

@@ -10,17 +10,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from protocol.case_config import load_case_config, trace_case_config
 from protocol.config_file import config_file
 from protocol.problems import Problem
-from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
 from run_benchmarks.plan.code_bundle import PARTS
+from tests.run_benchmarks import calling
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
@@ -329,7 +328,7 @@ def test_a_mistake_in_the_tree_is_named_and_nothing_is_written(
     assert any(said in problem for problem in found), found
     output = tmp_path / "output"
     with pytest.raises(ConfigError):
-        CliRunner().invoke(cli.app, ["import-flagperf", str(tree), "--output", str(output)], catch_exceptions=False)
+        calling.call("import-flagperf", str(tree), "--output", str(output)).checked()
     assert not output.exists()
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
 import vendors
-from run_benchmarks.commands import cli
 from run_benchmarks.errors import ConfigError
 from run_benchmarks.settings.docs import COLUMNS, FILES, documented, markdown_table, table_rows
+from tests.run_benchmarks.calling import call
 from training.benchmarks import catalog
 
 
 def listed(*words: str) -> str:
-    answer = CliRunner().invoke(cli.app, ["list", *words], terminal_width=200)
+    answer = call("list", *words)
     assert answer.exit_code == 0, answer
     return answer.stdout
 
@@ -54,7 +53,7 @@ def test_a_model_in_markdown_is_that_model_in_each_framework() -> None:
     rows = [line for line in lines if line.startswith("| `target_mlm_accuracy` | ")]
     assert len(rows) == 2 and not any("LINK_LIMIT" in line for line in lines)
     with pytest.raises(ConfigError, match="list: --markdown = 'vendors': for settings or a model: aicb, base, bert"):
-        CliRunner().invoke(cli.app, ["list", "vendors", "--markdown"], catch_exceptions=False)
+        call("list", "vendors", "--markdown").checked()
 
 
 def test_a_model_is_described_and_not_referred_to() -> None:
@@ -65,4 +64,4 @@ def test_a_model_is_described_and_not_referred_to() -> None:
 
 def test_what_is_neither_topic_nor_model_is_named() -> None:
     with pytest.raises(ConfigError, match=r"list 'vendor': expected a topic or a model; did you mean 'vendors'\?"):
-        CliRunner().invoke(cli.app, ["list", "vendor"], catch_exceptions=False)
+        call("list", "vendor").checked()

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from run_benchmarks.commands import cli
 from run_benchmarks.console.command_line import ROOT
+from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.conftest import Load
 
 TOKEN, PASSWORD = "hf_0123456789abcdef", "swordfish99"
@@ -78,7 +77,7 @@ EXPECTED_OF_THE_CASE = {
 def planned(load: Load, tmp_path: Path, *words: str) -> str:
     load(BERT, 'HOSTS = ["h1", "h2"]\n')
     files = ["--cluster-conf", str(tmp_path / "cluster_conf.py"), "--test-conf", str(tmp_path / "test_conf.py")]
-    answer = CliRunner().invoke(cli.app, [*files, "plan", *SETS, *words], catch_exceptions=False)
+    answer = call(*files, "plan", *SETS, *words).checked()
     assert answer.exit_code == 0
     return answer.stdout
 

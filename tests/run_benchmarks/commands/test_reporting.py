@@ -8,11 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from protocol.problems import ConfigError
-from run_benchmarks.commands.cli import app
 from tests.pages import charts_of
+from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.report.sample import write_sample
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
@@ -32,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def test_two_runs_are_one_page_with_the_hosts_of_both_and_links_to_their_files(runs: list[Path]) -> None:
     page = runs[0].parent / "both.html"
-    answer = CliRunner().invoke(app, ["report", *map(str, runs), "--output", str(page)])
+    answer = call("report", *map(str, runs), "--output", str(page))
     assert answer.exit_code == 0 and "Written:" in answer.output, answer.output
     text = page.read_text()
     assert text.count("<section") == 22 and "20 cases" in text and "node77" in text
@@ -67,7 +66,7 @@ def test_headings_sentences_and_charts_are_chinese_where_that_is_asked_for(runs:
     page, english = tmp_path / "zh.html", tmp_path / "en.html"
     for words in ((str(page), "--lang", "zh"), (str(english),)):
         asked = ["report", str(runs[0]), "--output", *words]
-        assert CliRunner().invoke(app, asked).exit_code == 0
+        assert call(*asked).exit_code == 0
     text = page.read_text(encoding="utf-8")
     assert '<html lang="zh">' in text
     found, before = Headings(text).found, Headings(english.read_text(encoding="utf-8")).found
@@ -82,13 +81,13 @@ def test_every_mistake_is_said_at_once_and_nothing_is_written(runs: list[Path], 
     damaged = tmp_path / "run20261124091401"
     shutil.copytree(runs[0], damaged)
     (damaged / "run.json").write_text("{}")
-    answer = CliRunner().invoke(app, ["report", str(damaged), "--output", str(tmp_path / "no" / "page.html")])
+    answer = call("report", str(damaged), "--output", str(tmp_path / "no" / "page.html"))
     assert isinstance(answer.exception, ConfigError)
     assert "is no RunRecord" in str(answer.exception) and "a folder that exists" in str(answer.exception)
 
 
 def test_a_sealed_run_is_not_changed(runs: list[Path]) -> None:
     (runs[0] / "seal.json").write_text("{}")
-    answer = CliRunner().invoke(app, ["report", str(runs[0]), "--output", str(runs[0] / "report.html")])
+    answer = call("report", str(runs[0]), "--output", str(runs[0] / "report.html"))
     assert isinstance(answer.exception, ConfigError) and "lies in a sealed run" in str(answer.exception)
     assert not (runs[0] / "report.html").exists()

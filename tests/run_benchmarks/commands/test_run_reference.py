@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from protocol.baseline_file import CaseBaseline, save
 from run_benchmarks.commands import cli, starting
@@ -28,6 +27,7 @@ from run_benchmarks.settings.settings import Settings, load_settings
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, RoundStarted, RunStarted
 from run_benchmarks.state.vouching import KEY_FILE, is_own, signed
+from tests.run_benchmarks import calling
 from tests.run_benchmarks.conftest import TEST, Load
 
 RUN = "run20261121191924"
@@ -309,7 +309,7 @@ def test_no_text_of_ours_tells_to_call_python() -> None:
 
 def test_help_by_its_short_name_for_every_command() -> None:
     for words in ([], ["run"], ["clean"]):
-        answer = CliRunner().invoke(cli.app, [*words, "-h"])
+        answer = calling.call(*words, "-h")
         assert answer.exit_code == 0 and "--help" in answer.stdout
 
 

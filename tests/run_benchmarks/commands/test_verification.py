@@ -19,6 +19,7 @@ from run_benchmarks.commands.status import follow_log
 from run_benchmarks.commands.verification import NoRunError, _check_expectations, report, verify
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results import records
 from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.results.seal import SEAL_FILE, sha256, write_seal
@@ -63,8 +64,8 @@ def run(folder: Path, on_round: Callable[[], None] = lambda: None) -> Path:
     result.mkdir(parents=True, exist_ok=True)
     attempt = RoundScheduler._attempt
 
-    def then(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
-        record = attempt(self, case, index, number)
+    def then(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
+        record = attempt(self, case, index, number, wave)
         on_round()
         return record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 import shutil
 from collections.abc import Sequence
@@ -11,10 +12,9 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from protocol.baseline_file import save
-from run_benchmarks.commands.cli import app
+from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
 from run_benchmarks.compare.rules import Rules, read_rules
@@ -22,6 +22,7 @@ from run_benchmarks.errors import ConfigError
 from run_benchmarks.history.recording import FILE, default_url, rebuild
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.standards import case_baseline
+from tests.run_benchmarks import calling
 from tests.run_benchmarks.results.recorded_runs import OTHERS, a_run, on_disk
 from tests.tiers import most, samples
 
@@ -184,13 +185,13 @@ def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path
     (damaged / "PAIRS" / "round1" / "round.json").write_text("{")
     with pytest.raises(LoadError, match=r"round1/round\.json: is no RoundRecord"):
         load_run(damaged)
-    said = CliRunner().invoke(app, ["compare", str(first), str(worse)])
+    said = calling.call("compare", str(first), str(worse))
     assert said.exit_code == 1 and "PAIRS: worse" in said.output and "which fails" in said.output
     assert "left out of the history" in said.output and "round1/round.json" in said.output
     rules = tmp_path / "rules.toml"
     rules.write_text('[cases."PAIR*"]\nfail_on = []\n')
-    assert CliRunner().invoke(app, ["compare", str(first), str(worse), "--rules", str(rules)]).exit_code == 0
-    assert CliRunner().invoke(app, ["compare", str(first), str(same)]).exit_code == 0
+    assert calling.call("compare", str(first), str(worse), "--rules", str(rules)).exit_code == 0
+    assert calling.call("compare", str(first), str(same)).exit_code == 0
 
 
 def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gone(tmp_path: Path) -> None:
@@ -201,7 +202,7 @@ def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gon
         assert [problem for _, problem in rebuild(root, "0" * 8, default_url(root))] == [""] * (len(before) + 2)
         for folder in folders:
             shutil.rmtree(folder)
-        return CliRunner().invoke(app, ["compare", *map(str, pair)]).output, root
+        return calling.call("compare", *map(str, pair)).output, root
 
     said, root = compared((90.0, 100.0, 110.0))
     assert "PAIRS: cannot tell" in said and "is not known" not in said, "runs differ by more than that"
@@ -209,11 +210,21 @@ def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gon
     assert "PAIRS: better" in said and "is not known" in said, "the runs that are compared are none of before"
     pair = [str(folder) for folder in sorted(root.glob("run*"))]
     (root / FILE).write_text("no database")
-    said = CliRunner().invoke(app, ["compare", *pair]).output
+    said = calling.call("compare", *pair).output
     assert "PAIRS: better" in said and "that of the run folders alone" in " ".join(said.split())
     (root / FILE).unlink()
-    said = CliRunner().invoke(app, ["compare", *pair]).output
+    said = calling.call("compare", *pair).output
     assert "PAIRS: better" in said and "alone" not in said and not (root / FILE).exists(), "it makes none"
+
+
+def test_a_history_that_does_not_answer_is_left_after_a_time_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / FILE)  # opening it waits for a writer, as a network file system that hangs does
+    pair = [load_run(on_disk(tmp_path, a_run(f"run2026110200000{at}", [100.0] * 3))) for at in range(2)]
+    (result,) = compare([pair[0]], [pair[1]], RunsBefore(default_url(tmp_path), pair, seconds=1.0), Rules())
+    assert result.word == "same"
+    assert "its database did not answer within 1 s" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_baseline_is_a_file_or_its_name_in_the_results_folder(tmp_path: Path) -> None:
@@ -225,8 +236,8 @@ def test_a_baseline_is_a_file_or_its_name_in_the_results_folder(tmp_path: Path) 
     save([case_baseline(good.record.run_id, case, good.rounds["PAIRS"])], root / "good.json")
     (root / "bad.json").write_text("{}")
 
-    def call(word: str) -> Result:
-        return CliRunner().invoke(app, ["--test-conf", str(file), "compare", now.record.run_id, "--baseline", word])
+    def call(word: str) -> calling.Answer:
+        return calling.call("--test-conf", str(file), "compare", now.record.run_id, "--baseline", word)
 
     for word in ("good", "good.json", str(root / "good.json")):
         assert call(word).exit_code == 1 and "PAIRS: worse" in call(word).output, word

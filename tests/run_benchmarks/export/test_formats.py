@@ -15,14 +15,13 @@ from junitparser import JUnitXml
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as of_node_exporter
-from typer.testing import CliRunner
 
-from run_benchmarks.commands.cli import app
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.export.formats import FORMATS, ExportError, write
 from run_benchmarks.results import frame, load_run
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import DrainRecord, HostRecord, Verdict
+from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 from tests.training.benchmarks.network.nccl_parsers import cloudai, superbench
@@ -159,16 +158,16 @@ def test_nccl_tests_text_is_what_superbench_and_cloudai_read(run: LoadedRun, tmp
 
 def test_the_command_names_every_mistake_and_writes_to_a_file_or_a_pipe(tmp_path: Path) -> None:
     folder = on_disk(tmp_path, a_run("run20261101000000", [100.0, 101.0]))
-    said = CliRunner().invoke(app, ["export", str(folder)])
+    said = call("export", str(folder))
     assert said.exit_code == 0 and said.stdout.startswith("run,started_ms,case,round")
     file = tmp_path / "run.parquet"
-    assert CliRunner().invoke(app, ["export", str(folder), "--format", "parquet", "--output", str(file)]).exit_code == 0
+    assert call("export", str(folder), "--format", "parquet", "--output", str(file)).exit_code == 0
     assert pandas.read_parquet(file).value.tolist() == [100.0, 101.0]
-    wrong = CliRunner().invoke(app, ["export", str(folder), "--format", "xml", "--table", "step"])
+    wrong = call("export", str(folder), "--format", "xml", "--table", "step")
     assert "did you mean 'steps'" in str(wrong.exception) and "expected a format" in str(wrong.exception)
-    whole = CliRunner().invoke(app, ["export", str(folder), "--format", "junit", "--table", "steps"])
+    whole = call("export", str(folder), "--format", "junit", "--table", "steps")
     assert "junit holds the whole run" in str(whole.exception)
-    assert "expected a file" in str(CliRunner().invoke(app, ["export", str(folder), "--format", "parquet"]).exception)
+    assert "expected a file" in str(call("export", str(folder), "--format", "parquet").exception)
     assert all(each.of_table is not None or each.of_run is not None for each in FORMATS.values())
 
 
@@ -181,7 +180,7 @@ def test_a_bundle_holds_one_case_without_its_secrets_or_another_case(tmp_path: P
     (folder / "OTHER").mkdir()
     (folder / "OTHER" / "round.json").write_text("{}")
     output = tmp_path / "case.tar.gz"
-    assert CliRunner().invoke(app, ["bundle", str(folder), "PAIRS", "--output", str(output)]).exit_code == 0
+    assert call("bundle", str(folder), "PAIRS", "--output", str(output)).exit_code == 0
     with tarfile.open(output) as archive:
         names = archive.getnames()
         texts = {name: archive.extractfile(name).read().decode() for name in names}  # type: ignore[union-attr]
@@ -193,7 +192,7 @@ def test_a_bundle_holds_one_case_without_its_secrets_or_another_case(tmp_path: P
     assert not [name for name in names if "OTHER" in name or "link" in name]
     whole = "".join(texts.values())
     assert not [secret for secret in ("hf_abcdefgh", "sk-0123456789", "geheim") if secret in whole]
-    wrong = CliRunner().invoke(app, ["bundle", str(folder), "OTHER"])
+    wrong = call("bundle", str(folder), "OTHER")
     assert "expected a case of run20261101000000" in str(wrong.exception)
 
 

@@ -6,15 +6,14 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from run_benchmarks.commands.cli import app
 from run_benchmarks.console.console import LOG
 from run_benchmarks.history.recent import drawn
 from run_benchmarks.history.recording import FILE, default_url, rebuild
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.loading import load_run
 from tests.pages import charts_of
+from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.history.test_history import OWNER, run_of
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
@@ -37,14 +36,14 @@ def drawn_of(page: Path) -> list[list[float]]:
 def test_a_report_draws_the_runs_of_its_case_from_five_on(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     few, many = (kept(tmp_path / name, LEVELS[:count]) for name, count in (("few", 4), ("many", 5)))
-    assert CliRunner().invoke(app, ["report", str(few[-1]), "--output", str(page)]).exit_code == 0
+    assert call("report", str(few[-1]), "--output", str(page)).exit_code == 0
     assert drawn_of(page) == []
-    assert CliRunner().invoke(app, ["report", str(many[-1]), "--output", str(page)]).exit_code == 0
+    assert call("report", str(many[-1]), "--output", str(page)).exit_code == 0
     assert drawn_of(page) == [pytest.approx(LEVELS)]
     off = tmp_path / "test_conf.py"
     off.write_text('HISTORY = "off"\n')
     asked = ["--test-conf", str(off), "report", str(many[-1]), "--output", str(page)]
-    assert CliRunner().invoke(app, asked).exit_code == 0 and drawn_of(page) == []
+    assert call(*asked).exit_code == 0 and drawn_of(page) == []
 
 
 def test_the_page_of_a_run_that_ends_has_the_runs_before_it(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def test_runs_of_other_settings_are_no_history_of_a_run(tmp_path: Path) -> None:
     other = a_run("run20261201000000", [70.0] * 3, train_steps=7)
     page = tmp_path / "page.html"
     asked = ["report", str(on_disk(tmp_path, other)), "--output", str(page)]
-    assert CliRunner().invoke(app, asked).exit_code == 0 and drawn_of(page) == []
+    assert call(*asked).exit_code == 0 and drawn_of(page) == []
 
 
 def test_a_database_that_hangs_hangs_no_report(tmp_path: Path) -> None:

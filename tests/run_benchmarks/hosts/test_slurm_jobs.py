@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,11 @@ def as_asked(line: str) -> str:
     """A recorded line of squeue with the columns that we ask for; time left was not recorded."""
     values = dict(zip(COLUMNS, line.split("|"), strict=True))
     return "|".join(
-        [*(values[key] for key in ("JOBID", "STATE", "NODELIST")), "0:00", values["START_TIME"], values["REASON"]]
+        [
+            *(values[key] for key in ("JOBID", "STATE", "NODELIST")),
+            "0:00",
+            *(values[key] for key in ("SUBMIT_TIME", "START_TIME", "REASON")),
+        ]
     )
 
 
@@ -39,6 +45,17 @@ def test_a_reason_with_commas_and_blanks_stays_whole() -> None:
     assert found["34"].reason.startswith("Nodes required for job are DOWN, DRAINED or reserved")
     assert found["39"].hosts == ("n1", "n3") and not found["39"].is_waiting
     assert found["40"].start == "2026-11-23T16:45:15" and found["35"].start == ""
+
+
+def test_a_job_s_time_in_the_queue_ends_with_its_start() -> None:
+    """By the accounts as JSON, whose times are epoch seconds, of a job that scontrol shows with local times."""
+    accounts = json.loads((RECORDED / "sacct_one_job.json").read_text())["jobs"][0]
+    shown = (RECORDED / "scontrol_job_nodefail_requeued_shrunk.txt").read_text().partition("\n\n")[0]
+    values = dict(re.findall(r"(SubmitTime|StartTime)=(\S+)", shown))
+    (job,) = from_squeue(f"26|RUNNING|n[2-3]|59:31|{values['SubmitTime']}|{values['StartTime']}|None")
+    assert job.queue_seconds == accounts["time"]["start"] - accounts["time"]["submission"] == 1
+    (waiting,) = from_squeue(as_asked(next(line for line in PENDING if line.startswith("40|"))))
+    assert waiting.submitted and waiting.start and waiting.queue_seconds is None
 
 
 def test_only_reasons_that_do_not_pass_end_the_waiting() -> None:
@@ -65,11 +82,15 @@ def test_a_requeued_job_has_an_incarnation_for_each_start() -> None:
 @pytest.mark.parametrize(
     ("squeue", "sacct", "state"),
     [  # a node was killed: 28.8 s and 36.1 s later, and while slurmdbd was behind
-        ("26|COMPLETING|n2|0:00|N/A|NodeDown", "26|NODE_FAIL|0:0|n[2-3]", "NODE_FAIL"),
-        ("26|NODE_FAIL|n[2-3]|0:00|N/A|NodeDown", "26|RUNNING|0:0|n[2-3]", "NODE_FAIL"),
-        ("26|COMPLETING|n2|0:00|N/A|NodeDown", "26|RUNNING|0:0|n[2-3]", "COMPLETING"),
-        ("27|COMPLETING|n2|0:00|N/A|None", "27|NODE_FAIL|0:0|n[2-3]\n27|PENDING|0:0|None assigned", "PENDING"),
-        ("52|FAILED|n3|0:00|N/A|NonZeroExitCode", "52|FAILED|0:0|n3", "FAILED"),
+        ("26|COMPLETING|n2|0:00|2026-11-23T16:37:16|N/A|NodeDown", "26|NODE_FAIL|0:0|n[2-3]", "NODE_FAIL"),
+        ("26|NODE_FAIL|n[2-3]|0:00|2026-11-23T16:37:16|N/A|NodeDown", "26|RUNNING|0:0|n[2-3]", "NODE_FAIL"),
+        ("26|COMPLETING|n2|0:00|2026-11-23T16:37:16|N/A|NodeDown", "26|RUNNING|0:0|n[2-3]", "COMPLETING"),
+        (
+            "27|COMPLETING|n2|0:00|2026-11-23T16:37:16|N/A|None",
+            "27|NODE_FAIL|0:0|n[2-3]\n27|PENDING|0:0|None assigned",
+            "PENDING",
+        ),
+        ("52|FAILED|n3|0:00|2026-11-23T16:37:16|N/A|NonZeroExitCode", "52|FAILED|0:0|n3", "FAILED"),
         (None, "48|CANCELLED by 7101|0:9|n3", "CANCELLED"),
         (None, "", None),
     ],

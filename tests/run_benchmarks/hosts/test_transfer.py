@@ -9,7 +9,7 @@ import shutil
 import socket
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from run_benchmarks.errors import CollectError, CommandError, HostError
 from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.base import Completed, Host
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.hosts.transfer import pull, push
+from run_benchmarks.hosts.transfer import fetch, pull, push
 from tests.run_benchmarks.hosts.sshd import SshServer
 
 SECONDS = 60.0
@@ -47,6 +47,57 @@ def archive(files: dict[str, bytes]) -> io.BytesIO:
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class OnSharedFiles(LocalHost):
+    """A host of another name which sees our files, and has no tar; what it sees as `there` may lie elsewhere here."""
+
+    def __init__(self, there: Path, own: Path | None = None) -> None:
+        super().__init__("node1", environment=lambda: {**os.environ, "PATH": str(self.programs)})
+        self.there, self.own, self.programs = there, own or there, there.parent / "bin"
+        self.programs.mkdir()
+        for name in ("sh", "find", "sha256sum", "rm", "printf"):
+            (self.programs / name).symlink_to(shutil.which(name) or name)
+
+    def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        return super().run([str(self.own) if word == str(self.there) else word for word in argv], **options)
+
+
+def test_a_folder_on_a_shared_file_system_is_read_where_it_lies(tmp_path: Path) -> None:
+    """The host sends nothing, and its sums decide: a file that it has otherwise is refused."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    push(LocalHost("localhost"), archive(FILES), str(there), deadline=SECONDS)
+    (there / "link").symlink_to("/etc/passwd")
+    said: list[str] = []
+    pulled = fetch(OnSharedFiles(there), str(there), here, deadline=SECONDS, warn=said.append)
+    assert pulled.files == {name: hashlib.sha256(data).hexdigest() for name, data in FILES.items()}
+    assert tree(here) == FILES and [line.partition(" is left out")[0] for line in said] == ["node1: link"]
+
+
+def test_a_folder_of_the_same_name_here_is_not_taken_for_the_host_s(tmp_path: Path) -> None:
+    there, own = tmp_path / "there", tmp_path / "own"
+    for folder, text in ((there, "ours"), (own, "of the host")):
+        folder.mkdir()
+        (folder / "rank0.out.log").write_text(text)
+    host = OnSharedFiles(there, own)
+    (host.programs / "tar").symlink_to(shutil.which("tar") or "tar")
+    fetch(host, str(there), tmp_path / "here", deadline=SECONDS, warn=pytest.fail)
+    assert tree(tmp_path / "here") == {"rank0.out.log": b"of the host"}
+
+
+def test_what_a_shared_file_system_shows_late_comes_from_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS shows an old size of a file: the sums differ, and the host sends it."""
+    there, own = tmp_path / "there", tmp_path / "own"
+    for folder, text in ((there, "begin"), (own, "begin and end")):
+        folder.mkdir()
+        (folder / "rank0.out.log").write_text(text)
+    monkeypatch.setattr(transfer, "sees", lambda *_: True)
+    host = OnSharedFiles(there, own)
+    (host.programs / "tar").symlink_to(shutil.which("tar") or "tar")
+    fetch(host, str(there), tmp_path / "here", deadline=SECONDS, warn=pytest.fail)
+    assert tree(tmp_path / "here") == {"rank0.out.log": b"begin and end"}
 
 
 def test_a_folder_goes_there_and_comes_back(host: Host, tmp_path: Path) -> None:

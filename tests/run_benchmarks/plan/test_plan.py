@@ -133,7 +133,7 @@ def test_the_planner_does_no_io(load: Load, watch: Watch, monkeypatch: pytest.Mo
         try:
             plan = make_plan(settings, resolved, run_id="run20261121191924", code_digest="0" * 16)
             for case in resolved.cases:
-                plan_round(plan, settings, resolved, case, index=1, attempt=2)
+                plan_round(plan, settings, resolved, case, plan.cases[0].hosts, index=1, attempt=2)
         finally:
             watch.is_on = False
         assert watch.seen == [], text

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from protocol.baseline_file import Baseline
-from run_benchmarks.report.html import write_report
+from run_benchmarks.console.language import Words
+from run_benchmarks.report.html import write_page, write_report
+from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.standards import against_baseline, case_baseline
 from tests.pages import charts_of
 from tests.run_benchmarks.report.test_html import Page
@@ -29,6 +31,18 @@ def test_the_matrix_and_the_sentence(tmp_path: Path) -> None:
     chart, *_ = charts_of(page.file.read_text())
     assert chart["kind"] == "heat" and chart["cells"][0] == [None, 10, 5, 10]
     assert "10.0.0.3" in chart["sentence"]
+
+
+def test_titles_and_columns_of_the_matrix_are_chinese_on_a_chinese_page(tmp_path: Path) -> None:
+    found = a_round(steps("pairs", 4, slowest_member({}), noise=0, seed=1))
+    run = LoadedRun(
+        folder=tmp_path, record=run_record({}).model_copy(update={"cases": [case()]}), rounds={case().name: [found]}
+    )
+    write_page([run], tmp_path / "page.html", words=Words("zh"))
+    page = Page(tmp_path / "page.html")
+    assert "主机间总线带宽，GB/s：各次重复的中位数（区间） 10.0.0.1" in " ".join(page.text.split())
+    chart, *_ = charts_of(page.file.read_text(encoding="utf-8"))
+    assert chart["title"] == "主机间总线带宽，GB/s（行发送，列接收）"
 
 
 def test_groups_and_bisection(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from protocol.claims import LoggedRun, LoggedStep
 from protocol.perflog import Event
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.results.derivation import Derivation, derive
+from run_benchmarks.results.derivation import derive
 from run_benchmarks.results.rank_logs import RankLog, StepLines
 from run_benchmarks.results.records import RoundRecord
 from tests.run_benchmarks.commands.test_verification import edit, seal_anew
@@ -44,13 +44,17 @@ TINY: dict[str, Any] = {
     "vocab_size": 100,
     "seq_length": 16,
 }
+# Embedding and head, norms, and the matrices of attention and of the gated feed-forward layer.
+PARAMETERS = 2 * 100 * 4 + 3 * 4 + 4 * 4 * 4 + 3 * 4 * 4
 # Both numbers of each lie, as regular expressions.
 LIES = {
     "none": [],
     "steps": ["global_steps is 300 by FINISHED, 20 by its last STEP_END", "it ended after step 20 of 300"],
     "clock": [r"raw_train_time is 0\.\d+ by FINISHED, \d\.\d+ to \d\.\d+ by the times of its log's lines"],
     "other clock": [r"the training took \d\.\d+ s by the lines of rank 0, \d\d\.\d+ s by those of rank 1"],
+    "whole clock": [r"the training took 0\.\d+ s by the lines of rank 1, \d+\.\d+ s by the clock of its launcher"],
     "figures": [
+        "parameters is 7000000000 by FINISHED, 100 by its settings",
         r"final_loss is 0\.01 by FINISHED, 0\.23\d* in its last EVALUATE",
         "converged is True by FINISHED, False by its last EVALUATE and the targets",
         r"throughput\(ips\)_raw is 99999 by FINISHED, \d+\.?\d* to \d+\.?\d* by its own steps and seconds",
@@ -80,7 +84,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for lie in LIES:
         target = {"target_loss": 0.001} if lie == "figures" else {}
-        conf[name_of(lie)] = case | {"overrides": {"lie": lie, **target}}
+        slow = {"max_steps": 80, "pause": 0.1} if lie == "whole clock" else {}
+        conf[name_of(lie)] = case | {"overrides": {"lie": lie, **target, **slow}}
     (folder / "test_conf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in conf.items()))
     (folder / "cluster_conf.py").write_text('HOSTS = ["localhost"]\n')
     argv = ["run_benchmarks/run.py", "--cluster-conf", "cluster_conf.py", "--test-conf", "test_conf.py"]
@@ -199,11 +204,12 @@ class Loop:
             "tokens_per_second_per_device": samples * 16 / (raw - excluded) / 2,
             "tokens_per_second_per_device_steady": rate * 16 / 2,
             "flops_per_sample": 900,
-            "flops_per_sample_6n": 6 * 70 * 16,
-            "parameters": 70,
+            "flops_per_sample_6n": 6 * PARAMETERS * 16,
+            "parameters": PARAMETERS,
+            "peak_memory_bytes": 30 * PARAMETERS,
             "peak_tflops": 2.0,
             "mfu": rate * 900 / 4e12,
-            "mfu_6n": rate * 6 * 70 * 16 / 4e12,
+            "mfu_6n": rate * 6 * PARAMETERS * 16 / 4e12,
             "converged": False,
             "targets": ["eval_loss <= 0.5"],
             "final_loss": 1.25,
@@ -235,6 +241,7 @@ def test_a_right_training_contradicts_nothing_and_each_wrong_number_is_found(see
     assert [name for name in long if not loop.contradictions(**{name: loop.finished[name] / 2})] == []
     assert [name for name in long if not loop.contradictions(**{name: loop.finished[name] * 2})] == []
     apart = {"warmup_time", "warmup_steps", "init_time", "e2e_time", "converged", "targets", "step_time_p99"}
+    apart |= {"peak_memory_bytes"}
     whole = {*loop.finished} - {*spans, *apart}
     wrong = {name: loop.finished[name] * loop.random.choice([2, 1.01]) + 1 for name in whole}
     assert [name for name in whole if not loop.contradictions(**{name: wrong[name]})] == []
@@ -264,6 +271,19 @@ def test_targets_and_the_peak_of_a_device_are_those_of_the_settings_and_of_its_d
     low = {"peak_tflops": 494.7} | {name: 2 * right[name] for name in ("mfu", "mfu_6n")}
     (said,) = loop.contradictions(**low)
     assert said.startswith("peak_tflops is 494.7 by FINISHED, 989.4"), said
+
+
+def test_memory_is_that_of_the_weights_at_least_and_that_of_the_device_at_most() -> None:
+    loop = Loop(1)
+    (said,) = loop.contradictions(peak_memory_bytes=11 * PARAMETERS)
+    assert said.startswith(f"peak_memory_bytes is {11 * PARAMETERS} by FINISHED, at least {12 * PARAMETERS} by its")
+    loop.config = loop.config.model_copy(update={"strategy": "fsdp"})
+    assert loop.contradictions(peak_memory_bytes=11 * PARAMETERS) == []
+    assert loop.contradictions(peak_memory_bytes=5 * PARAMETERS) != []
+    loop.submitted = {"device_name": "NVIDIA H100 80GB HBM3"}
+    assert loop.contradictions(peak_memory_bytes=79 << 30) == []
+    (said,) = loop.contradictions(peak_memory_bytes=81 << 30)
+    assert re.search(r"is 86973087744 by FINISHED, \d+ to 8.58993e\+10 by .* and the memory of NVIDIA H100", said), said
 
 
 def test_times_without_evaluations_that_are_too_short_in_every_line_are_found() -> None:
@@ -324,4 +344,3 @@ def test_a_log_that_no_training_writes_fails() -> None:
     log = RankLog(rank=0, step_lines=StepLines())
     (sentence,) = derive(case, {0: log}, is_whole=True).contradictions
     assert sentence.startswith("FINISHED cannot be derived from its log: ")
-    assert derive(SimpleNamespace(**{**vars(case), "model": "network"}), {0: log}, is_whole=True) == Derivation()

@@ -101,7 +101,8 @@ def test_secrets_are_masked_also_in_what_came_of_a_broken_transfer(
 ) -> None:
     secret = outcome.node.workload.environment["HF_TOKEN"]
     (tmp_path / "there" / "rank0.out.log").write_text(secret)
-    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("-cf - {} +", "-cf - ./vanished {} +"))
+    for name in ("PULL", "SEND"):  # from the host, or here on a shared file system
+        monkeypatch.setattr(transfer, name, getattr(transfer, name).replace("-cf - {} +", "-cf - ./vanished {} +"))
     with pytest.raises(CollectError, match="vanished"):
         collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     assert (outcome.folder / "rank0.out.log").read_text() == "***"
@@ -114,7 +115,7 @@ def test_files_that_did_not_come_are_missing(outcome: NodeOutcome, monkeypatch: 
         (outcome.folder / "rank0.out.log").write_text("log\n")
         raise CollectError("node1", "broke", files={"rank0.out.log": "d"}, missing=["cpu_monitor.log", "monitor.jsonl"])
 
-    monkeypatch.setattr(collect, "pull", pull)
+    monkeypatch.setattr(collect, "fetch", pull)
     with pytest.raises(CollectError):
         collect_node(LocalHost("node1"), outcome, "pytorch", 29501)
     assert outcome.files == {"rank0.out.log": CollectedFile(size=4, sha256="d")}

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.results.records import Verdict
-from run_benchmarks.state.journal import Journal, NodeEnd, RoundCollecting, RoundEnded, RoundStarted, RunStarted
+from run_benchmarks.state.journal import (
+    Journal,
+    NodeEnd,
+    OpenRound,
+    RoundCollecting,
+    RoundEnded,
+    RoundStarted,
+    RunStarted,
+)
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 
 # run.py, whose controller is killed for good at the call of a function: before it, or after what it does.
@@ -44,11 +52,10 @@ def test_the_journal_says_how_a_round_that_is_collected_ended(tmp_path: Path) ->
     journal = Journal(tmp_path)
     for event in (STARTED, BEGUN, COLLECTING):
         journal.append(event)
-    state = journal.read()
-    assert (state.open, state.collecting) == (BEGUN, COLLECTING)
+    assert journal.read().open == {"A": OpenRound(started=BEGUN, collecting=COLLECTING)}
     journal.append(RoundEnded(case="A", round=1, attempt=1, verdict=Verdict.TIMEOUT, reason="late"))
     journal.append(BEGUN.model_copy(update={"round": 2}))
-    assert journal.read().collecting is None
+    assert journal.read().open["A"].collecting is None
 
 
 def killed_at(run: Run, name: str, when: str, *words: str) -> None:

@@ -14,13 +14,16 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
+from run_benchmarks.session import schedule as schedules
 from run_benchmarks.session import session as sessions
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.journal import RoundEnded
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.reports import a_report
 from tests.run_benchmarks.results.rounds import round_record
@@ -53,14 +56,20 @@ def run(
     cases: str = "",
     failed: tuple[str, ...] = (),
     barred: dict[str, str] | None = None,
+    lost: tuple[str, int] | None = None,
 ) -> tuple[RunRecord, dict[str, tuple[str, ...]]]:
-    """The run's record, and the hosts on which each case ran."""
+    """The run's record, and the hosts on which each case ran; the attempt `lost` at a case loses its host for good."""
     placed: dict[str, tuple[str, ...]] = {}
 
-    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
-        self._place(case)
-        placed[case.name] = next(each.hosts for each in self._plan.cases if each.name == case.name)
-        return round_record(tmp_path / case.name, case=case.name)
+    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
+        plan = self._place(case, wave[case.name] if len(wave) > 1 else None)
+        placed[case.name] = next(each.hosts for each in plan.cases if each.name == case.name)
+        if (is_lost := lost == (case.name, number)) and (host := placed[case.name][0]):
+            self._lost[host] = f"{host}: out of reach"
+        verdict = Verdict.FAIL if is_lost else Verdict.PASS
+        ended = RoundEnded(case=case.name, round=index, attempt=number, verdict=verdict, reason="")
+        self._journal.append(ended)
+        return round_record(tmp_path / f"{case.name}{number}", case=case.name, verdict=verdict, attempt=number)
 
     @contextlib.contextmanager
     def connected(*_: object) -> Iterator[dict[str, Host]]:
@@ -124,12 +133,24 @@ def test_a_host_without_the_data_of_one_case_is_used_for_the_others(
     assert (record.exit_code, placed) == (0, {"ONE": ("b",), "TWO": ("a",)})
 
 
+def test_a_case_that_loses_its_host_beside_another_takes_a_spare_one_once_it_is_alone(
+    tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which host that is does not depend on when the other case ends."""
+    monkeypatch.setattr(schedules, "answers", lambda host: False)
+    cases = "MAX_PARALLEL_CASES = 2\nTWO['retries'] = 1"
+    record, placed = run(tmp_path, load, monkeypatch, "", cases=cases, lost=("TWO", 1))
+    assert (record.exit_code, placed) == (0, {"ONE": ("a",), "TWO": ("c",)})
+    two = record.cases[1]
+    assert (two.attempts, [each.verdict for each in two.earlier_attempts]) == ([2], [None])
+
+
 def test_missing_data_skips_its_case_alone_and_names_host_and_folder(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the real check of this machine; the round of the other case is not made."""
 
-    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
         self._place(case)
         return round_record(tmp_path / case.name, case=case.name)
 

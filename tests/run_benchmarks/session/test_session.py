@@ -13,6 +13,7 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.code_folder import bring
 from run_benchmarks.plan.plan import CasePlan, round_folder
+from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.session.preparation import prepare
@@ -53,8 +54,8 @@ def test_a_signal_while_the_last_round_is_collected(
     settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '8', 'iterations': 1}")
     attempt = RoundScheduler._attempt
 
-    def interrupted(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
-        record = attempt(self, case, index, number)
+    def interrupted(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
+        record = attempt(self, case, index, number, wave)
         os.kill(os.getpid(), signal.SIGTERM)
         return record
 
@@ -71,7 +72,7 @@ def test_what_ends_a_round_before_its_next_attempt_leaves_the_failed_one_its_ver
 ) -> None:
     """Its round.json is there, so run.json has it, too."""
 
-    def fails(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def fails(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
         if number > 1:
             raise TooFewHostsError("it needs 1 hosts and 0 of its 1 are left")
         if end == "signal":
@@ -92,7 +93,7 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
     """A signal between two attempts and one in the last but one, which is aborted by it and does not count."""
     tried: list[tuple[int, int]] = []
 
-    def fails(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def fails(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
         tried.append((index, number))
         if number < 3 and index == 1:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -118,7 +119,7 @@ def test_a_resumed_run_makes_the_retries_that_are_left_and_no_more(
 def test_a_host_keeps_what_was_not_collected_of_an_attempt_though_the_next_one_was(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def runs(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def runs(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
         folder = tmp_path / "result" / case.folder / round_folder(index, number)
         folder.mkdir(parents=True)
         verdict = Verdict.PASS if number == 2 else Verdict.FAIL
@@ -160,11 +161,11 @@ def test_a_number_is_of_the_code_that_is_named(
     attempt, watch = RoundScheduler._attempt, Watch.run
     rounds: list[int] = []
 
-    def between(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def between(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: Wave) -> RoundRecord:
         if index == 2:
             edit()
         rounds.append(index)
-        return attempt(self, case, index, number)
+        return attempt(self, case, index, number, wave)
 
     def meanwhile(self: Watch) -> tuple[Verdict, str] | None:
         ended = watch(self)

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.results.records import Verdict
+from run_benchmarks.results.records import JobRecord, Verdict
 from run_benchmarks.session.run_folder import new_run_folder, owner_of
 from run_benchmarks.state.journal import (
     Journal,
     JournalError,
+    JournalState,
+    OpenRound,
     OwedCollection,
     RoundCollecting,
     RoundEnded,
@@ -31,6 +33,10 @@ ENDED = RoundEnded(case="A", round=1, attempt=1, verdict=Verdict.PASS, reason="a
 SECOND = RoundStarted(case="A", round=2, attempt=3, master_port=29501, hosts=["h1"])
 
 
+def opened(state: JournalState) -> list[RoundStarted]:
+    return [each.started for each in state.open.values()]
+
+
 def written(folder: Path) -> Journal:
     journal = Journal(folder)
     for event in (STARTED, BEGUN, ENDED, SECOND):
@@ -40,7 +46,7 @@ def written(folder: Path) -> Journal:
 
 def test_what_ended_and_what_is_open(tmp_path: Path) -> None:
     state = written(tmp_path).read()
-    assert state.ended == {("A", 1): ENDED} and state.open == SECOND and state.run_ended is None
+    assert state.ended == {("A", 1): ENDED} and opened(state) == [SECOND] and state.run_ended is None
     assert state.attempts == {("A", 1): 1, ("A", 2): 3}
     assert stat.S_IMODE((tmp_path / "journal.jsonl").stat().st_mode) & 0o137 == 0
 
@@ -52,12 +58,26 @@ def test_how_workloads_ended_is_of_the_open_round_alone(is_ended: bool, tmp_path
     collecting = RoundCollecting(case="A", round=1, attempt=1, nodes={}, early_end=None, phase_seconds={})
     for event in (STARTED, BEGUN, collecting):
         journal.append(event)
-    assert journal.read().collecting == collecting
+    assert journal.read().open == {"A": OpenRound(started=BEGUN, collecting=collecting)}
     if is_ended:
         journal.append(ENDED)
-        assert (journal.read().open, journal.read().collecting) == (None, None)
+        assert journal.read().open == {}
     journal.append(SECOND)
-    assert (journal.read().open, journal.read().collecting) == (SECOND, None)
+    assert [*journal.read().open.values()] == [OpenRound(started=SECOND)]
+
+
+def test_rounds_of_two_cases_are_open_and_the_end_of_one_leaves_the_other(tmp_path: Path) -> None:
+    """As of cases that run side by side: each is collected, ends, and owes files, by itself."""
+    journal, other = written(tmp_path), BEGUN.model_copy(update={"case": "B", "hosts": ["h2"]})
+    journal.append(other)
+    collecting = RoundCollecting(case="A", round=2, attempt=3, nodes={}, early_end=None, phase_seconds={})
+    journal.append(collecting)
+    both = {"A": OpenRound(started=SECOND, collecting=collecting), "B": OpenRound(started=other)}
+    assert journal.read().open == both
+    journal.append(ENDED.model_copy(update={"round": 2, "attempt": 3, "owed": ["h1"]}))
+    state = journal.read()
+    assert state.open == {"B": OpenRound(started=other)}
+    assert state.owed == {("A", 2, 3): OwedCollection(started=SECOND, collecting=collecting, hosts=["h1"])}
 
 
 def test_what_is_owed_until_it_is_collected(tmp_path: Path) -> None:
@@ -75,7 +95,7 @@ def test_what_is_owed_until_it_is_collected(tmp_path: Path) -> None:
     assert [owed.hosts for owed in journal.read().owed.values()] == [["h2"]]
     journal.append(ENDED)
     state = journal.read()
-    assert (state.owed, state.open, state.ended["A", 1]) == ({}, SECOND, second)
+    assert (state.owed, opened(state), state.ended["A", 1]) == ({}, [SECOND], second)
     assert state.failures["A", 1] == 0 and state.attempts == {("A", 1): 2, ("A", 2): 3}
 
 
@@ -98,6 +118,18 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypa
     assert synced[2:] == [("journal.jsonl", journal.path.stat().st_size)] and first < journal.path.stat().st_size
 
 
+def test_a_run_that_a_job_begins_starts_with_its_nodes(tmp_path: Path) -> None:
+    """What it waits in the queue is no part of the time that RUN_TIME_LIMIT bounds."""
+    journal, job = Journal(tmp_path), JobRecord(id="7", hosts="")
+    journal.append(STARTED.model_copy(update={"job": job, "time_ms": 1000}))
+    assert journal.read().is_submitted and journal.read().begun_ms == 1000
+    held = job.model_copy(update={"hosts": "n[1-2]", "queue_seconds": 60.0})
+    journal.append(STARTED.model_copy(update={"job": held, "time_ms": 61000}))
+    assert not journal.read().is_submitted and journal.read().begun_ms == 61000
+    journal.append(STARTED.model_copy(update={"job": held.model_copy(update={"id": "8"}), "time_ms": 90000}))
+    assert (journal.read().begun_ms, list(journal.read().jobs)) == (61000, ["7", "8"])
+
+
 def test_a_resumed_run_has_not_ended(tmp_path: Path) -> None:
     journal = written(tmp_path)
     journal.append(RunEnded(verdict=Verdict.ABORTED, exit_code=130))
@@ -112,9 +144,9 @@ def test_a_cut_line_counts_as_not_written_and_the_next_one_is_whole(tmp_path: Pa
     journal.path.write_bytes(journal.path.read_bytes()[:-cut])
     state = journal.read()
     assert state.ended == {("A", 1): ENDED}
-    assert state.open == (SECOND if cut == 1 else None)
+    assert opened(state) == ([SECOND] if cut == 1 else [])
     journal.append(SECOND)
-    assert journal.read().open == SECOND
+    assert opened(journal.read()) == [SECOND]
 
 
 def test_no_journal_and_no_run(tmp_path: Path) -> None:

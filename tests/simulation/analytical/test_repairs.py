@@ -12,13 +12,13 @@ from simulation.analytical.machine import Cluster
 from simulation.analytical.nccl_tuning import tuned
 from simulation.analytical.placement import GroupPlacement
 from simulation.analytical.repairs import ALL_SWITCHABLE, REPAIRS, SWITCHABLE
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, text_of
 from tests.simulation.analytical import recorded
 from tests.simulation.analytical.asking import CLUSTER, ask, row, times, write
 from tests.simulation.analytical.recorded import RecordedRun
 from workloads.formats.simai_text import ALLREDUCE
 
-PAGE = ROOT / "docs" / "reference" / "simulation.md"
+PAGE = text_of(ROOT / "docs" / "reference" / "simulation.md")
 # What the default dialect refuses, or what the original's wrapped integers decide.
 REFUSED = {"ex_dpo2_outofrange", "ex_g1024_notmult", "ex_no_nps", "ex_no_nv_nic", "ex_nps1_neg", "ex_nps2", "ex_nps4"}
 MEANINGLESS = {"ex_gpu_B200_unknown", "ex_nic_unknown"}
@@ -67,16 +67,13 @@ def test_the_page_tells_every_repair_with_its_effect_on_the_seeds_example(tmp_pa
     def total(names: frozenset[str]) -> float:
         return ask("-w", str(path), *recorded.SEED_OPTIONS, "-r", "x-", "--json", *without(names)).total
 
-    told = {
-        match[1]: match[2]
-        for match in re.finditer(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE)
-    }
+    told = {match[1]: match[2] for match in re.finditer(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", PAGE, re.MULTILINE)}
     assert {repair.name for repair in REPAIRS} <= told.keys()
     original, ours = total(ALL_SWITCHABLE), total(frozenset())
     for repair in SWITCHABLE:
         alone = total(ALL_SWITCHABLE - {repair.name}) - original
         assert told[repair.name] == (f"{alone:+,.0f} us" if round(alone) else "none"), repair.name
-    assert f"{ours:,.0f} us" in PAGE.read_text() and f"{ours - original:+,.0f} us" in PAGE.read_text()
+    assert f"{ours:,.0f} us" in PAGE and f"{ours - original:+,.0f} us" in PAGE
 
 
 def phase(path: Path, *options: str, name: str = "forward") -> dict[str, object]:

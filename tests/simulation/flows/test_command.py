@@ -12,6 +12,7 @@ import pytest
 from simulation import cli
 from simulation.flows.request import add_options
 from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30
+from tests.docs.pages import ROOT, text_of
 from tests.simulation.flows.interpreter import check, parse
 
 
@@ -168,7 +169,7 @@ def test_tables_of_the_default_dialect_are_written_beside() -> None:
 
 
 def test_the_page_explains_every_option() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "simulation.md").read_text(encoding="utf-8")
+    page = text_of(ROOT / "docs" / "reference" / "simulation.md")
     parser = argparse.ArgumentParser(add_help=False)
     add_options(parser)
     options = [action.option_strings for action in parser._actions]
@@ -176,7 +177,7 @@ def test_the_page_explains_every_option() -> None:
 
 
 def test_the_formats_name_every_column() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "file-formats.md").read_text(encoding="utf-8")
+    page = text_of(ROOT / "docs" / "reference" / "file-formats.md")
     assert all(f"`{column}`" in page for column in COLUMNS_2_30.strip().split(","))
     assert f"\n    {COLUMNS_1_6.strip()}\n" in page
 

@@ -92,6 +92,8 @@ def test_every_mistake_of_every_row_is_told_with_its_line(capsys: pytest.Capture
         (("--ep", "2"), "ep 2: needs experts"),
         (("--gbs", "12"), "gbs 12: must be dp x mbs x micro_batches"),
         (("--output", "x.csv"), "has no effect without --rows"),
+        (("--gpus-per-node", "16"), "gpus_per_node 16: must be 1 to 8 for H100"),
+        (("--gpu", "GB200", "--gpus-per-node", "8"), "gpus_per_node 8: must be 1 to 4, 36 or 72 for GB200"),
         (("--gpus", "0"), "must be a whole number from 1"),
     ],
 )
@@ -101,47 +103,45 @@ def test_a_layout_that_cannot_be_is_refused(
     assert said in refused(capsys, *MODEL, *words)
 
 
+def test_tensor_parallelism_over_more_gpus_than_a_server_has_goes_over_the_nics(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def sent(*words: str) -> float:
+        words = (*MODEL, "--tp", "8", "--overlap", "none", *words)
+        return float(asked(capsys, *words)["classes_ms"]["tp"])  # type: ignore[index]
+
+    assert sent("--gpus-per-node", "4") > 1.3 * sent("--gpus-per-node", "8") == 1.3 * sent()
+
+
+def test_racks_of_a_gb200_may_be_of_36_or_72_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    def sent(size: str) -> float:
+        """Milliseconds of expert parallelism over 40 GPUs."""
+        words = ("--model", "deepseek_v2", "--gpu", "GB200", "--gpus", "80", "--gbs", "80", "--ep", "40")
+        found = asked(capsys, "predict", *words, "--overlap", "none", "--gpus-per-node", size)
+        return float(found["classes_ms"]["ep"])  # type: ignore[index]
+
+    assert sent("36") > sent("72") == sent("4")
+
+
 def test_an_unknown_column_is_named_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.csv").write_text("gpu,hiden\nH100,1\n")
     assert "'hiden': is no column; did you mean hidden?" in refused(capsys, "predict", "--rows", "rows.csv")
 
 
-SWEEP = ("sweep", "--model", "llama3_70b", "--gpu", "H100", "--gbs", "256")
+def test_columns_of_nobody_come_back_and_are_told_and_numbers_may_be_of_a_table_of_floats(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("rows.csv").write_text(
+        "name,gpu,gpus,hidden,layers,heads,vocab,seq,tp,measured_ms,measured_tokens_s_gpu,cluster\n"
+        "a,H100,8.0,4096.0,32,32,32000,4096,2.0,,8000,kalos\n"
+    )
+    found = asked(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert found["without_effect"] == ["cluster"] and found["errors"]["all: time"]["rows"] == 1  # type: ignore[index]
+    (back,) = csv.DictReader(Path("out.csv").read_text().splitlines())
+    assert back["cluster"] == "kalos"
 
 
-def test_a_sweep_ranks_layouts_that_fit_and_says_why_the_second_is_second(capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "--recompute", "none", "--output", "all.csv")
-    rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
-    times = [float(row["predicted_ms"]) for row in rows]
-    assert times == sorted(times)
-    assert all(float(row["predicted_reserved_gib"]) <= 80 for row in rows)
-    assert len(rows) == found["fitting"] < found["layouts"]  # type: ignore[operator]
-    longer = sum(found["second_behind_ms"].values())  # type: ignore[attr-defined]
-    assert longer == pytest.approx(times[1] - times[0], abs=0.02)
-    assert f"--tensor-model-parallel-size {rows[0]['tp']} " in str(found["megatron"])
-
-
-def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*SWEEP, "--mbs", "1", "--vpp", "1", "--cp", "1", "--recompute", "none")
-    found = asked(capsys, *words, "--target", "1e11 tokens in 10 days")
-    needed = 1e11 / 10 / 86400
-    rate = float(found["best"][0]["tokens_per_second_and_gpu"])  # type: ignore[index]
-    gpus = int(found["gpus"])  # type: ignore[call-overload]
-    assert rate * gpus >= needed
-    half = asked(capsys, *words, "--gpus", str(gpus // 2))
-    assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
-
-
-def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--gpus", "8", "--mbs", "1", "--vpp", "1", "--cp", "1")
-    assert cli.main([*SWEEP, *words]) == 1
-    assert "the least memory is" in capsys.readouterr().err
-
-
-def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--model", "llama3_8b", "--gpu", "TPU", "--gbs", "0", "--target", "soon", "--top", "0")
-    said = refused(capsys, "sweep", *words)
-    for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0"):
-        assert told in said
-    assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")
-    assert "--target 1.2.3 tokens" in refused(capsys, *SWEEP, "--target", "1.2.3 tokens in 1 day")
+def test_a_measured_value_that_is_no_number_is_told_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_file("a,H100,8,4096,32,32,32000,4096,2,1,OOM", "b,H100,8,4096,32,32,32000,4096,2,1,-3")
+    said = refused(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert "line 2: measured_ms OOM: must be a number above 0" in said and "line 3: measured_ms -3" in said

@@ -43,6 +43,34 @@ def test_flops_are_six_for_each_weight_and_token_and_those_of_causal_attention(n
     assert model_flops(its) == pytest.approx(6 * in_products * its.seq + attention, rel=0.01)
 
 
+MOE = ("mixtral_8x7b", "mixtral_8x22b", "deepseek_v2_lite", "deepseek_v2", "deepseek_v3", "qwen3_235b")
+# GFLOPs a token of training at 4,096 tokens: "Insights into DeepSeek-V3", arXiv:2505.09343, table 2.
+PUBLISHED_GFLOPS = {"deepseek_v2": 155, "deepseek_v3": 250, "llama3_405b": 2448}
+
+
+def attention_flops(its: TrainingJob) -> float:
+    """Of a causal forward pass over a sample."""
+    widths = 2 * its.head_dim if its.latent is None else its.latent.nope + its.latent.rope + its.latent.v
+    return float(its.layers * its.seq**2 * its.heads * widths)
+
+
+@pytest.mark.parametrize("name", MOE)
+def test_a_token_passes_the_published_weights_but_those_of_the_experts_it_does_not_take(name: str) -> None:
+    its = job(name, gbs=1)
+    left_out = (its.layers - its.leading_dense) * (its.experts - its.topk) * 3 * its.hidden * its.moe_ffn
+    passed = (model_flops(its) - 3.5 * attention_flops(its)) / 6 / its.seq
+    embedding = its.vocab * its.hidden
+    assert passed == pytest.approx(PUBLISHED[name] * 1e9 - left_out - embedding, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", PUBLISHED_GFLOPS)
+def test_flops_of_a_token_are_the_published_ones(name: str) -> None:
+    """Published with a backward pass of attention that costs twice its forward pass; flash attention's is 2.5."""
+    its = job(name, gbs=1, seq=4096)
+    found = model_flops(its) - 0.5 * attention_flops(its)
+    assert found / its.seq == pytest.approx(PUBLISHED_GFLOPS[name] * 1e9, rel=0.011)
+
+
 @pytest.mark.parametrize("layout", [{"tp": 4}, {"pp": 4}, {"cp": 2}, {"tp": 2, "pp": 2, "cp": 2}])
 def test_flops_do_not_depend_on_the_layout(layout: dict[str, int | str]) -> None:
     gpus = prod(int(size) for size in layout.values())

@@ -33,13 +33,17 @@ from workloads.trace.transformer import Decoder, tokens_of
 
 def sharded(job: TraceJob) -> Any:
     tp = job.tensor_model_parallel_size
-    mesh = init_device_mesh("cpu", (job.world_size // tp, tp), mesh_dim_names=("dp", "tp"))
+    copies = job.replicate
+    names = ("copies", "shards", "tp") if copies > 1 else ("shards", "tp")
+    sizes = (copies, job.world_size // tp // copies, tp)[-len(names) :]
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
+    data = mesh[names[:-1]]
     policy: Any = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if job.fsdp_units == "layers":
         model = Decoder(job)
         for layer in model.layers:
-            fully_shard(layer, mesh=mesh["dp"], mp_policy=policy)
-        return fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
+            fully_shard(layer, mesh=data, mp_policy=policy)
+        return fully_shard(model, mesh=data, mp_policy=policy)
     with torch.device("meta"):
         model = Decoder(replace(job, activation_recompute="none"))
     if tp > 1:
@@ -48,9 +52,9 @@ def sharded(job: TraceJob) -> Any:
         for name, layer in model.layers.named_children():
             model.layers.register_module(name, checkpoint_wrapper(layer, preserve_rng_state=False))
     for unit in (model.embed_tokens, *model.layers):
-        fully_shard(unit, mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=True)
-    fully_shard([model.norm, model.lm_head], mesh=mesh["dp"], mp_policy=policy, reshard_after_forward=False)
-    fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
+        fully_shard(unit, mesh=data, mp_policy=policy, reshard_after_forward=True)
+    fully_shard([model.norm, model.lm_head], mesh=data, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mesh=data, mp_policy=policy)
     model.to_empty(device="cpu")
     with torch.no_grad():
         for parameter in model.parameters():
@@ -79,8 +83,10 @@ def main() -> None:
     model = sharded(job)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
-        with loss_parallel():
-            model(tokens_of(job)).backward()
+        for number in range(job.num_microbatches):
+            model.set_requires_gradient_sync(number == job.num_microbatches - 1)
+            with loss_parallel():
+                model(tokens_of(job)).backward()
         if job.fsdp_units == "layers":
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         else:

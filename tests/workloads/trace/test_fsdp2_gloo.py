@@ -24,6 +24,9 @@ TITAN = {"fsdp_units": "torchtitan", "untie_embeddings": True}
 JOBS = {
     "torch's defaults": SMALL,
     "torchtitan": SMALL | TITAN,
+    "torchtitan with two copies of the shards and two micro-batches": (
+        SMALL | TITAN | {"replicate": 2, "num_microbatches": 2}
+    ),
     "torchtitan with tensor parallelism": SMALL | TITAN | {"tensor_model_parallel_size": 2},
     "torchtitan with tensor parallelism, biases and recomputation": (
         SMALL | TITAN | {"tensor_model_parallel_size": 2, "add_bias_linear": True, "activation_recompute": "full"}

@@ -69,6 +69,14 @@ class BertSettings(TrainingConfig):
         """See TrainingConfig."""
         return self.max_seq_length
 
+    def parameters(self) -> int:
+        """See TrainingConfig; the head of masked tokens shares the embedding's matrix."""
+        size, inner = self.hidden_size, self.ffn_hidden_size
+        layer = 4 * size * (size + 1) + (size + 1) * inner + (inner + 1) * size + 4 * size
+        embeddings = (self.vocab_size + self.max_position_embeddings + 2) * size + 2 * size
+        heads = 2 * size * (size + 1) + 2 * size + self.vocab_size + 2 * (size + 1)
+        return embeddings + self.num_layers * layer + heads
+
     def flops_per_sample(self) -> int:
         """See TrainingConfig; of a sample of max_seq_length tokens, max_predictions_per_seq of them masked."""
         per_token, per_pair, per_prediction, per_sample = self.flops_of_parts()

@@ -247,5 +247,5 @@ def _communicators(path: Path) -> dict[str, Ranks]:
         raise WorkloadFileError(path, None, f"does not map names of groups to lists of ranks: {error}") from None
 
 
-EXPORT = FunctionVerb("write workload CSVs as Chakra execution traces, one for each rank", _add_export, _export)
-IMPORT = FunctionVerb("read a Chakra execution trace as a workload CSV", _add_import, _import)
+EXPORT = FunctionVerb(_add_export, _export)
+IMPORT = FunctionVerb(_add_import, _import)

@@ -43,6 +43,9 @@ def main() -> None:
     if config.lie == "other clock" and rank == world_size - 1:
         begin_ns = _time_ns()
         time.time_ns = lambda: begin_ns + 20 * (_time_ns() - begin_ns)
+    if config.lie == "whole clock" and rank == world_size - 1:
+        slow_from = _time_ns()
+        time.time_ns = lambda: slow_from + (_time_ns() - slow_from) // 20
     begin = time.perf_counter()
     logger = PerfLogger(rank)
     logger.log(Event.SUBMIT_INFO, submission(arguments, "liar", "pytorch", config, case_sha256).model_dump(mode="json"))
@@ -104,7 +107,7 @@ def _lies(lie: str, finished: dict[str, Any]) -> dict[str, Any]:
         samples = finished["num_trained_samples"] // STEPS_MADE * STEPS_CLAIMED
         return {"global_steps": STEPS_CLAIMED, "num_trained_samples": samples}
     if lie == "figures":
-        return {"final_loss": 0.01, "converged": True} | dict.fromkeys(RATES, 99999.0)
+        return {"final_loss": 0.01, "converged": True, "parameters": 7_000_000_000} | dict.fromkeys(RATES, 99999.0)
     return {}
 
 

@@ -15,6 +15,7 @@ import pytest
 from pydantic import JsonValue
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from tests.training.benchmarks.claimed import contradictions
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
@@ -147,6 +148,8 @@ def test_a_tool_answers_its_question(answered: Path, tool: Tool) -> None:
     assert [step["collective"] for step in found] == tool.steps
     assert all(step["correct"] == "pass" for step in found)
     assert check_sequence(records(folder, 1)) == []
+    assert contradictions(folder, "network", 2) == []
+    assert contradictions(folder, "network", 2, **{tool.figure: 1e9})
     summary = values(folder, Event.FINISHED)[0]
     assert float(str(summary[tool.figure])) > 0
     settings = values(folder, Event.SUBMIT_INFO)[0]["config"]

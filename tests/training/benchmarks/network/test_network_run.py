@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from protocol.bandwidth import CONVENTION
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import (
     command,
     exit_record,
@@ -80,6 +81,14 @@ def test_every_rank_keeps_the_rules(healthy: Finished, rank: int) -> None:
     assert {record.metadata.rank for record in records} == {rank}
     assert healthy.values(rank, Event.TRAIN_START) == [{"total_steps": 4}]
     assert healthy.values(rank, Event.FINISHED)[0]["correct"] == "pass"
+
+
+def test_what_is_said_of_the_rows_follows_from_them(healthy: Finished) -> None:
+    assert contradictions(healthy.folder, "network", 2) == []
+    assert unnoticed(healthy.folder, "network", 2) == ["e2e_time"]
+    assert contradictions(healthy.folder, "network", 2, e2e_time=0.001)
+    (said,) = contradictions(healthy.folder, "network", 2, correct="fail")
+    assert said == "correct is 'fail' by FINISHED, 'pass' by the rows of its log"
 
 
 def test_the_whole_config_is_submitted(healthy: Finished) -> None:

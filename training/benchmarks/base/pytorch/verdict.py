@@ -1,6 +1,7 @@
 """Finds bad devices: wrong results, too far below the datasheet, or too far below the best of the run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from protocol.datasheet import Datasheet
 from training.benchmarks.base.pytorch.config import Config
@@ -12,7 +13,7 @@ def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None
     """
     if config.datasheet is not None:
         return next((value for name, value in config.datasheet.items() if name == test), None)
-    if sheet is None:
+    if sheet is None or test == "training":
         return None
     if test.startswith("matmul_"):
         return sheet.tflops.get(test.removeprefix("matmul_"))
@@ -44,3 +45,19 @@ def bad_ranks(
         if reasons:
             found[rank] = "; ".join(reasons)
     return found
+
+
+def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """For each test the worst device's figure, in the test's unit, and its percentage of the datasheet."""
+    found: dict[str, Any] = {}
+    for result in results:
+        unit = str(result["unit"]).replace("/s", "ps")
+        worst = min(result["values_of_ranks"])
+        found[f"{result['test']}_{unit}"] = worst
+        if "farthest_of_ranks" in result:
+            found[f"{result['test']}_farthest_{unit}"] = min(result["farthest_of_ranks"])
+        if result["datasheet"] is not None:
+            found[f"{result['test']}_percent"] = 100 * worst / result["datasheet"]
+    bad = sorted({int(rank) for result in results for rank in result["bad_ranks"]})
+    correct = all(result["correct"] == "pass" for result in results)
+    return found | {"correct": "pass" if correct else "fail", "bad_ranks": bad}

@@ -4,7 +4,12 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings.settings import (
+    Target,
+    TrainingConfig,
+    pre_norm_parameters,
+    transformer_flops,
+)
 
 ENTRY_MODULE = "training.benchmarks.cpm.pytorch.run_pretraining"
 
@@ -58,6 +63,11 @@ class Config(TrainingConfig):
     def tokens_per_sample(self) -> int:
         """See TrainingConfig."""
         return self.seq_length
+
+    def parameters(self) -> int:
+        """See TrainingConfig; the output shares the embedding's matrix."""
+        embeddings = (self.vocab_size + self.max_position_embeddings) * self.hidden_size
+        return embeddings + pre_norm_parameters(self.num_layers, self.hidden_size)
 
     def flops_per_sample(self) -> int:
         """See TrainingConfig; a backward pass takes twice the operations of the forward pass."""

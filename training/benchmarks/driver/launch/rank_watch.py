@@ -52,6 +52,8 @@ class _Rank:
     moved_ms: int
     said: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] = field(default_factory=dict)
+    train_start_ms: int | None = None
+    train_ms: tuple[int, int] | None = None
     state: str | None = None
     state_told_ms: int = 0
 
@@ -153,6 +155,12 @@ class RankWatch:
             self._register(pid)
             return
         rank = self._ranks[pid]
+        if what in ("TRAIN_START", "TRAIN_END"):
+            if what == "TRAIN_START":
+                rank.train_start_ms = now
+            elif rank.train_start_ms is not None:
+                rank.train_ms = rank.train_start_ms, now
+            return
         if "left_us" in rank.said:
             return  # a pulse that was sent before and arrived after
         if what == "leaves":
@@ -194,7 +202,8 @@ class RankWatch:
         states = []
         for pid, rank in sorted(self._ranks.copy().items(), key=lambda item: item[1].rank):
             rank.look(pid)
-            known = {"pid": pid, "told_ms": rank.told_ms, "moved_ms": rank.moved_ms, "state": rank.state}
+            known: dict[str, Any] = {"pid": pid, "told_ms": rank.told_ms, "moved_ms": rank.moved_ms}
+            known |= {"state": rank.state, "train_ms": rank.train_ms}
             with contextlib.suppress(ValidationError):
                 states.append(RankState.model_validate({**rank.said, **rank.end, **known, "rank": rank.rank}))
         with contextlib.suppress(OSError):  # a full disk: the ranks' own failure will say so

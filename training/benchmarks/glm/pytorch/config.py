@@ -4,7 +4,12 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings.settings import (
+    Target,
+    TrainingConfig,
+    pre_norm_parameters,
+    transformer_flops,
+)
 
 ENTRY_MODULE = "training.benchmarks.glm.pytorch.run_pretraining"
 
@@ -61,6 +66,11 @@ class Config(TrainingConfig):
     def tokens_per_sample(self) -> int:
         """See TrainingConfig: every choice is read together with the whole question."""
         return self.num_choices * self.max_seq_length
+
+    def parameters(self) -> int:
+        """See TrainingConfig; the output shares the embedding's matrix."""
+        embeddings = (self.vocab_size + 2 * (self.max_position_embeddings + 1)) * self.hidden_size
+        return embeddings + pre_norm_parameters(self.num_layers, self.hidden_size)
 
     def flops_per_sample(self) -> int:
         """See TrainingConfig; only the answers' tokens use the vocabulary. A backward pass takes twice the

@@ -94,6 +94,12 @@ class Config(TrainingConfig):
         )
         return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)
 
+    def parameters(self) -> int:
+        """See TrainingConfig."""
+        size, kv_size = self.hidden_size, self.hidden_size // self.num_attention_heads * self.num_key_value_heads
+        layer = 2 * size * (size + kv_size) + 3 * size * self.ffn_hidden_size + 2 * size
+        return 2 * self.vocab_size * size + self.num_layers * layer + size
+
     def tensor_parallelism(self) -> tuple[int, bool]:
         """See TrainingConfig."""
         return self.tensor_parallel_size, self.sequence_parallel

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
+from protocol.claims import LoggedRun, departures, process_seconds
 from protocol.default_outcome import DefaultOutcome, compare
 from protocol.finding import PartFinding
 from protocol.outcome import (
@@ -24,6 +26,8 @@ from protocol.outcome import (
     Table,
     TableCell,
 )
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.summing import derived
 from training.benchmarks.network.reporting.references import (
     median_busbw_gbps,
     named_references,
@@ -94,6 +98,13 @@ class NetworkOutcome(DefaultOutcome):
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
         """The backend alone: collective, size, form and hosts are in each measurement's key."""
         return {"backend": case.config.get("backend")}
+
+    def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
+        """See ClaimsOutcome; the figures that follow from the rows alone."""
+        if log.rows is None:
+            return process_seconds(log)
+        found = derived(Config.model_validate_json(json.dumps(dict(case.config))), case.nnodes, log.rows)
+        return [*process_seconds(log), *departures(log, found, "the rows of its log")]
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
         """The time of each collective, size, form and group."""

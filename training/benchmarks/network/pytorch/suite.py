@@ -1,19 +1,17 @@
 """Runs the network benchmark: measures what the case asks for, answers in words, and judges by the data received."""
 
-import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from common.units import format_size
-from protocol.bandwidth import host_gbps
 from protocol.perflog import Event
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.output_folder import chosen_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -23,16 +21,16 @@ from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
-from training.benchmarks.network.pytorch.measuring.output import Output, rows_of
+from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.overlap import Overlap, overlaps
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 from training.benchmarks.network.pytorch.measuring.scan import AdaptiveScan
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.soak import LongRun
-from training.benchmarks.network.pytorch.measuring.stepping import worst
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
 from training.benchmarks.network.pytorch.operations.variants import unsupported
+from training.benchmarks.network.pytorch.summing import rates, summary
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
@@ -75,7 +73,7 @@ def main() -> None:
 def _broken_off(output: Output, steps: list[dict[str, Any]], sentence: str) -> dict[str, Any]:
     """FINISHED's value of a run that ended early, from rank 0's steps; prints the table's end with the sentence."""
     output.finish(steps, [sentence], plot=False, advertised=None)
-    return _summary(steps)[0]
+    return summary(steps)[0]
 
 
 Work = Sweep | AdaptiveScan | ToolComparison | Overlap | Congestion | LongRun
@@ -113,7 +111,7 @@ def _concluded(
     if isinstance(work, AdaptiveScan) and work.result is not None:
         figures |= {"search_rounds": work.result.rounds, **told(work.findings())}
         sentences += work.sentences()
-    summary, wrong_sizes = _summary(steps)
+    found, wrong_sizes = summary(steps)
     failed = dict.fromkeys(map(format_size, wrong_sizes))
     problem = f"{steps[0]['collective']} delivered wrong data at {', '.join(failed)}" if failed else ""
     if isinstance(work, Sweep | AdaptiveScan | Overlap | Congestion | LongRun) and work.skipped:
@@ -123,8 +121,8 @@ def _concluded(
         figures["ours_over_nccl_tests"], sentences, problem = ratios, [*sentences, *lines], problem or theirs
     advertised = advertised_gbps(config.expected_link, config.expected_links)
     output.finish(steps, sentences, plot=config.tool == "all_reduce_bench", advertised=advertised)
-    summary = {**summary, **figures} | ({"answer": "; ".join(sentences)} if sentences else {})
-    return {"correct": str(summary["correct"]), "problem": problem}, summary
+    found = {**found, **figures} | ({"answer": "; ".join(sentences)} if sentences else {})
+    return {"correct": str(found["correct"]), "problem": problem}, found
 
 
 def _loaded(work: Work, steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]] | None:
@@ -157,8 +155,8 @@ def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
 
 def _free_devices(run: WorkloadContext[Config], exchange: Exchange) -> None:
     """Give the memory of the measurements back to the device on every rank, before rank 0 starts nccl-tests on it."""
-    if run.group.device.type == "cuda":
-        torch.cuda.empty_cache()
+    if is_accelerator(run.group.device):
+        accelerators(run.group.device).give_back()
     exchange.to_first(range(run.group.placement.world_size), {})
 
 
@@ -193,31 +191,6 @@ def _beside_nccl_tests(
     return {format_size(size): ratio for size, ratio in ratios.items()}, sentences, ""
 
 
-def _summary(steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
-    """What FINISHED says of all measurements, and the sizes in bytes whose data was wrong; row by row, in one pass."""
-    best: dict[str, Any] = {}
-    total, count, algbw, least = 0.0, 0, 0.0, math.inf
-    wrong: list[int] = []
-    for row in (row for step in steps for row in rows_of(step) if "after_compute_ms" not in row):
-        best = row if not best or row["busbw_GBps"] > best["busbw_GBps"] else best
-        total, count = total + row["busbw_GBps"], count + 1
-        algbw, least = max(algbw, row["algbw_GBps"]), min(least, row["time_us"]["p50"])
-        wrong += [row["size_bytes"]] * (row["correct"] == "fail")
-    return {
-        "correct": worst([str(step["correct"]) for step in steps]),
-        "max_busbw_GBps": best["busbw_GBps"],
-        "peak_size_bytes": best["size_bytes"],
-        "avg_busbw_GBps": total / count,
-        "max_algbw_GBps": algbw,
-        "min_p50_us": least,
-    }, wrong
-
-
-def host_rate(collective: str, row: Mapping[str, Any]) -> float:
-    """GB/s that leave the busiest host of a measurement in one direction; of one host its bus bandwidth."""
-    return host_gbps(collective, float(row["busbw_GBps"]), int(row["world_size"]), len(row["hosts"]))
-
-
 def _answers(
     run: WorkloadContext[Config],
     steps: Sequence[dict[str, Any]],
@@ -231,7 +204,7 @@ def _answers(
     if config.tool not in SWEEPS:
         ratio, sentence = answers.object_against_tensor(steps, run.group.backend)
         return {"object_over_tensor": ratio}, [sentence]
-    figures, sentences = _rates(run, steps)
+    figures, sentences = rates(config, run.group.placement.nnodes, steps)
     slow, late = config.slow_percent, config.late_percent
     found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
     if found is not None:
@@ -240,32 +213,4 @@ def _answers(
         if found.bisection_gbps is not None:
             figures["bisection_GBps"] = found.bisection_gbps
         sentences += found.sentences
-    return figures, sentences
-
-
-def _rates(run: WorkloadContext[Config], steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Figures and sentences about the best rate of a sweep: against what is expected, the original and training."""
-    config = run.config
-    figures: dict[str, Any] = {}
-    sentences: list[str] = []
-    best = max(host_rate(config.collective, row) for step in answers.between_hosts(steps) for row in rows_of(step))
-    if config.expected_link is not None:
-        figures["measured_over_expected"], sentence = answers.expectation(
-            best, config.expected_link, config.expected_links
-        )
-        sentences.append(sentence)
-    elif config.tool == "all_reduce_bench":
-        sentences.append(
-            f"measured {best:.4g} GB/s busbw; expected_link is not set: no advertised speed to compare with"
-        )
-    theirs = [float(step["original_timing"]["busbw_GBps"]) for step in steps if "original_timing" in step]
-    if theirs:
-        figures["original_max_busbw_GBps"] = max(theirs)
-        sentences.append(f"as the original takes it, the best busbw is {max(theirs):.4g} GB/s")
-    if config.collective == "all_reduce" and config.pattern == "all":
-        verdict, sentence = answers.training_at_scale(best, run.group.placement.nnodes)
-        if verdict is not None:
-            figures["zero3_at_scale"] = verdict
-        if verdict is not None or config.tool == "all_reduce_bench":
-            sentences.append(sentence)
     return figures, sentences

@@ -13,7 +13,7 @@ LAUNCHER = "processes"
 class Config(TrainingConfig):
     """What it trains, and how it lies."""
 
-    lie: Literal["none", "steps", "clock", "other clock", "figures"] = Field(
+    lie: Literal["none", "steps", "clock", "other clock", "whole clock", "figures"] = Field(
         "none", description="what its log does not bear out"
     )
     pause: float = Field(0.002, ge=0, description="how long a step takes, in seconds")
@@ -23,6 +23,10 @@ class Config(TrainingConfig):
         """See TrainingConfig."""
         bound = self.target_loss
         return () if bound is None else (Target(metric="eval_loss", bound=bound, at_least=False),)
+
+    def parameters(self) -> int:
+        """See TrainingConfig."""
+        return 100
 
     def tokens_per_sample(self) -> int:
         """See TrainingConfig."""

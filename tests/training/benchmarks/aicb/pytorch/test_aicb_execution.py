@@ -13,6 +13,7 @@ import torch
 
 from protocol import pulse
 from protocol.perflog import Event, check_sequence, parse_line
+from tests.training.benchmarks.claimed import contradictions
 from tests.training.benchmarks.driver.launch.launching import run
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.running.clocks import ClockOffset, joined
@@ -242,6 +243,14 @@ def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
         kinds = [item.comm_type for item in each.workload]
         assert [kinds[op] for op in each.op[-1:]] == [CommType.epoch_end]
     assert (tmp_path / "workload_log.csv").is_file()
+    assert contradictions(tmp_path, "aicb", 2) == []
+    own: list[Any] = [each.value for each in records if each.event is Event.STEP_END]
+    least, most = (function(value["iteration_ms"] for value in own) for function in (min, max))
+    lies = {"iterations": 6, "init_ms": 1e9, "e2e_time": 0.01, "iteration_max_ms": most / 2}
+    lies |= {f"iteration_{name}_ms": least / 2 for name in ("min", "mean", "p50", "p90", "p99")}
+    for name, lie in lies.items():
+        (said,) = contradictions(tmp_path, "aicb", 2, **{name: lie})
+        assert said.startswith(f"{name} is ") and " by FINISHED, " in said, said
     slowest: Any = value["slowest_iteration"]
     assert slowest["ranks"] == [0, 1] and slowest["ms"] >= 0.9 * float(str(value["iteration_max_ms"]))
     of = [(each, each.iteration == slowest["iteration"]) for each in found]

@@ -100,7 +100,7 @@ def test_groups_and_peers_follow_the_rank() -> None:
     ("row", "says"),
     [
         (LogItem(CommType.all_reduce, CommGroup.dp_group, 8, 64), "comm_group_size is 8, this job's dp_group has 4"),
-        (LogItem(CommType.all_reduce, CommGroup.embedding_group, None, 64), "embedding_group has is not stated"),
+        (LogItem(CommType.all_reduce, CommGroup.expert_tp_group, None, 64), "expert_tp_group has is not stated"),
         (LogItem(CommType.all_reduce, CommGroup.dp_group, None, -1), "msg_size is -1, not bytes"),
         (LogItem(CommType.isend, CommGroup.pp_group, None, 8), "additional is '', not send_next"),
         (LogItem(CommType.all_reduce, None, None, 8, ranks=Ranks.of([0, 9])), "ranks beyond the 4 of this run"),

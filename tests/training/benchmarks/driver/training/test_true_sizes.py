@@ -11,6 +11,7 @@ from typing import Any
 import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
+import torch
 
 from protocol.case_config import load_case_config
 from protocol.config_file import config_file
@@ -19,6 +20,7 @@ from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of,
 from training.benchmarks.bert.paddle.config import Config as PaddleConfig
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, activation_bytes, step_bytes
+from training.benchmarks.driver.training.model.model import parameter_count
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate, learning_rate
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
@@ -51,6 +53,20 @@ def test_a_step_fits_into_the_devices_memory(model: str, device: str, shape: str
         config = choice.applied(config)
     needed = step_bytes(benchmark, config, RANKS[shape])
     assert needed * (1 + RESERVED) < MEMORY[device], f"{needed / 1e9:.1f} GB"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_settings_count_the_parameters_of_the_model(model: str) -> None:
+    """The shipped cases, and models of odd sizes: the head node knows their number without torch."""
+    odd = {"num_layers": 3, "hidden_size": 36, "num_attention_heads": 6, "vocab_size": 211}
+    narrow = {"max_position_embeddings": 57, "max_seq_length": 40, "ffn_hidden_size": 50, "num_key_value_heads": 2}
+    config = _config(model, "A100", "1x8")
+    fitting = {name: value for name, value in (odd | narrow).items() if name in type(config).model_fields}
+    for each in (config, config.model_copy(update=fitting)):
+        with torch.device("meta"):
+            assert each.parameters() == parameter_count(benchmark_of(model).build_model(each))
+    # Touvron et al. 2023: 6.7B; of LLaMA-2's published weights, 6,738,415,616.
+    assert model != "llama" or config.parameters() == 6_738_415_616
 
 
 @pytest.mark.parametrize("model", PUBLISHED)

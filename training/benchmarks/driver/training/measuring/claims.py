@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from protocol.claims import CLOCK_SECONDS, CLOCK_TOLERANCE, LoggedRun, LoggedStep, outside
+from protocol.datasheet import datasheet
 from protocol.perflog import Event
 from training.benchmarks.driver.training.measuring.rates import flops_without_attention, peak_of
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
 _INFINITY = float("inf")
 _TERA = 1e12
+_KEPT_BYTES = 12  # of a parameter between two steps: itself and two moments, each float32
 _ROUNDING = 1e-6
 _RAW, _NO_EVAL, _PURE = "raw_train_time", "train_no_eval_time", "pure_training_computing_time"
 _BY_LINES = "the times of its log's lines"
@@ -214,9 +216,33 @@ class TrainingClaims:
         ):
             yield from outside(name, finished.get(name), 0, most * (1 + _ROUNDING), "its settings")
         device = self._log.value(Event.SUBMIT_INFO).get("device_name")
-        peak = peak_of(self._config, device if isinstance(device, str) else None)
+        device = device if isinstance(device, str) else None
+        yield from self._sizes(device)
+        peak = peak_of(self._config, device)
         if peak is not None:
             yield from outside("peak_tflops", finished.get("peak_tflops"), peak, peak, f"its settings for {device}")
+
+    def _sizes(self, device: str | None) -> Iterator[str]:
+        """The model's size, and memory: not less than this part of the weights and their moments, not more than the
+        device has, where it is known.
+        """
+        config, log, parameters = self._config, self._log, self._finished.get("parameters")
+        counted = config.parameters()
+        if counted is not None:
+            yield from outside("parameters", parameters, counted, counted, "its settings")
+        count = parameters if counted is None else counted
+        if count is None or self._last <= self._resumed:
+            return
+        shards = log.world_size
+        if config.layout != "auto":
+            copy = config.ranks_of_a_copy(world_size=log.world_size, per_node=log.nproc)
+            shards = copy * config.tensor_parallelism()[0]
+        sheet = None if device is None else datasheet(device)
+        most = _INFINITY if sheet is None else sheet.memory_bytes
+        how = f"its {count} parameters on {shards} ranks" + ("" if sheet is None else f" and the memory of {device}")
+        yield from outside(
+            "peak_memory_bytes", self._finished.get("peak_memory_bytes"), _KEPT_BYTES * count / shards, most, how
+        )
 
     def _formulas(self) -> dict[str, float]:
         """What each rate is by its definition, from the steps of the log and the seconds that were checked, in

@@ -61,7 +61,7 @@ class TrainingConfig(DataSettings):
 
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="of the computation; weights stay float32")
     init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16, adapted automatically")
-    tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
+    tf32: bool = Field(True, description="whether float32 matrix products may use TF32 where a device has it")
     strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
         "ddp", description="data parallelism: replicas, FSDP2's shards, or replicas of shards"
     )
@@ -247,6 +247,10 @@ class TrainingConfig(DataSettings):
         """
         raise NotImplementedError
 
+    def parameters(self) -> int | None:
+        """Number of the model's parameters, shared ones once; None: it is not known without the model."""
+        return None
+
     def varying_shapes(self) -> str | None:
         """What makes the shapes of a block's inputs differ from step to step; None: they are the same."""
         return None
@@ -271,6 +275,11 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.bound:g}"
+
+
+def pre_norm_parameters(num_layers: int, hidden_size: int) -> int:
+    """Number of parameters of `num_layers` layers of GPT-2's kind, with biases, and of the last norm."""
+    return num_layers * (12 * hidden_size**2 + 13 * hidden_size) + 2 * hidden_size
 
 
 def transformer_flops(

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,11 +16,12 @@ from common.charts.page import document, figure
 from common.charts.sweep import sweep
 from common.units import format_size
 from protocol.perflog import write_line
+from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.measuring.rotation import calls_of_a_trial
+from training.benchmarks.network.pytorch.summing import rows_of
 from training.benchmarks.network.reporting import table
-from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 
 CSV_FILE = "network.csv"
 JSONL_FILE = "network.jsonl"
@@ -66,7 +67,7 @@ class Output:
     def header(self, collective: str, convention: str, *, forms: int = 1) -> None:
         """Print the lines above the table of an operation that is measured in so many forms. All ranks call it."""
         device, placement = self._group.device, self._group.placement
-        name = self._group.backend if device.type == "cpu" else torch.cuda.get_device_name(device)
+        name = device_name(device) if is_accelerator(device) else self._group.backend
         local = int(os.environ["LOCAL_RANK"])
         own = table.rank_line(placement.rank, os.getpid(), platform.node(), local, _pci_address(device), name)
         ranks = self._group.gathered(own)
@@ -151,17 +152,6 @@ class Output:
             (self.folder / PLOT_FILE).write_text(document(title, body), encoding="utf-8")
 
 
-def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """One row per group of a STEP_END's value, each with its place in the pattern; packed ones, too."""
-    place = {name: value[name] for name in ("pattern", "repeat", "round") if name in value}
-    if "packed" in value:
-        yield from (place | row for row in unpacked(value, host_names(value)))
-    elif "groups" in value:
-        yield from (place | dict(group) for group in value["groups"])
-    else:
-        yield dict(value)
-
-
 class RowFiles:
     """CSV and JSON lines in `folder`, one line per measurement, each written whole when it is added.
 
@@ -190,10 +180,7 @@ class RowFiles:
 
 def _pci_address(device: torch.device) -> str:
     """Domain, bus and device, as 0000:1b:00; empty on CPUs."""
-    if device.type != "cuda":
-        return ""
-    found: Any = torch.cuda.get_device_properties(device)
-    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}"
+    return accelerators(device).pci_address(device.index) if is_accelerator(device) else ""
 
 
 def _show(text: str) -> None:

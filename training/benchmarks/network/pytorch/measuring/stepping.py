@@ -19,6 +19,7 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, measure
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.variants import Variant, created, variants
+from training.benchmarks.network.pytorch.summing import worst
 from training.benchmarks.network.slow_parts.packing import Packer
 
 
@@ -171,8 +172,3 @@ def group_place(group: Group) -> dict[str, Any]:
         "node_ranks": [host.node_rank for host in group.hosts],
         "ranks": list(group.ranks),
     }
-
-
-def worst(verdicts: list[str]) -> str:
-    """fail if any failed, else the first; not_checked for none."""
-    return "fail" if "fail" in verdicts else next(iter(verdicts), "not_checked")

@@ -1,0 +1,261 @@
+"""The commands of run.py that run, watch, check and clean: each imports what it does when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from common.command_line import FunctionVerb, VerbParser
+from run_benchmarks.commands.options import (
+    DEFAULT_TEST,
+    add_files,
+    add_run_and_files,
+    add_selection,
+    asked_for,
+    of_a_run,
+)
+from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
+
+RUN_ID_SLOT = "run<timestamp>"
+
+
+def _add_run(parser: VerbParser) -> None:
+    add_selection(parser)
+    parser.add_argument(
+        "--save-baseline", type=Path, metavar="F", help="save the measurements as a baseline if all cases pass"
+    )
+    parser.add_argument("--overwrite-baseline", action="store_true", help="replace that file if it exists")
+    _add_detach(parser)
+
+
+def _add_detach(parser: VerbParser) -> None:
+    parser.add_argument("--detach", action="store_true", help="run in the background; see `status` and `attach`")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands import starting
+    from run_benchmarks.state.journal import BaselineTarget
+
+    file, overwrite, learn = arguments.save_baseline, arguments.overwrite_baseline, None
+    if file is not None:
+        learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
+    elif overwrite:
+        allowed = "needs --save-baseline, whose file it replaces"
+        raise ConfigError([Problem("--overwrite-baseline", "", True, allowed)])
+    return starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
+
+
+def _add_resume(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    _add_detach(parser)
+
+
+def _resume(arguments: argparse.Namespace, folder: Path) -> int:
+    from run_benchmarks.commands import starting
+    from run_benchmarks.commands.run_reference import settings_of
+
+    settings = settings_of(folder, arguments.cluster_conf, arguments.test_conf)
+    return starting.resume(settings, folder, detach=arguments.detach)
+
+
+def _collect(arguments: argparse.Namespace, folder: Path) -> int:
+    from run_benchmarks.commands import starting
+    from run_benchmarks.commands.run_reference import settings_of
+
+    return starting.collect(settings_of(folder, arguments.cluster_conf, arguments.test_conf), folder)
+
+
+def _add_status(parser: VerbParser) -> None:
+    parser.add_argument("run_id", metavar="RUN", nargs="?", help="one run; default: all")
+    add_files(parser)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands import status
+    from run_benchmarks.commands.run_reference import find_run
+
+    if arguments.run_id is not None:
+        folders = [find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)]
+    else:
+        from run_benchmarks.session.run_folder import result_root
+
+        folders = sorted(result_root(asked_for(arguments).settings()).glob("run*"))
+    print_table("", status.COLUMNS, status.rows(folders))
+    for line in status.ways_on(folders):
+        print(line)
+    return EXIT_PASS
+
+
+def _attach(arguments: argparse.Namespace, folder: Path) -> int:
+    from run_benchmarks.commands import attaching
+    from run_benchmarks.commands.run_reference import typical_seconds
+
+    return attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, arguments.test_conf, cases))
+
+
+def _add_stop(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    parser.add_argument(
+        "--now", action="store_true", help="immediately, without stopping tasks on the hosts; `clean` removes them"
+    )
+
+
+def _stop(arguments: argparse.Namespace, folder: Path) -> int:
+    from run_benchmarks.commands import stopping
+
+    return stopping.stop(folder, sys.stdout, at_once=arguments.now)
+
+
+def _add_plan(parser: VerbParser) -> None:
+    add_selection(parser)
+    parser.add_argument("--settings", action="store_true", help="each case's settings and where each is set")
+    parser.add_argument("--slurm", action="store_true", help="the batch script and the steps that Slurm receives")
+    parser.add_argument("--kubernetes", action="store_true", help="JobSets; not tried on a cluster")
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
+    from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
+    from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
+    from run_benchmarks.session.preparation import prepare
+
+    prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
+    for warning in prepared.resolved.warnings:
+        complain(f"warning: {warning}")
+    if arguments.slurm:
+        print(slurm_script(prepared), end="")
+        return EXIT_PASS
+    shown = job_sets(prepared) if arguments.kubernetes else masked(prepared.plan)
+    if not arguments.settings or arguments.kubernetes:
+        print(json.dumps(shown, indent=2, ensure_ascii=False))
+        return EXIT_PASS
+    for each in shown["cases"]:
+        print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
+        if rows := layout_rows(each):
+            print_table(f"{each['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
+    return EXIT_PASS
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands.check_view import show_reports
+    from run_benchmarks.inspection.check import check_hosts
+    from run_benchmarks.inspection.health import examine_health
+    from run_benchmarks.session.allocation import allocated
+    from run_benchmarks.session.preparation import connected, prepare
+    from run_benchmarks.session.run_folder import new_run_id
+
+    planned = prepare(asked_for(arguments).settings(), new_run_id())
+    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+        reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
+        examine_health(reached, reports, prepared.plan)
+    show_reports(reports)
+    failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
+    return EXIT_CHECK if failed else EXIT_PASS
+
+
+def _add_trust(parser: VerbParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="record without asking")
+    add_files(parser)
+
+
+def _trust(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands.trusting import trust_hosts
+
+    failed = trust_hosts(
+        asked_for(arguments).settings().cluster, lambda question: arguments.yes or _confirmed(question)
+    )
+    return EXIT_CHECK if failed else EXIT_PASS
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N]: ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands import starting
+
+    return starting.diagnose(asked_for(arguments).settings())
+
+
+def _add_accept(parser: VerbParser) -> None:
+    add_selection(parser)
+    add = parser.add_argument
+    add("--rungs", metavar="A,B", default="health,single,network,whole", help="of health, single, network, whole")
+    add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
+    add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
+
+
+def _accept(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands import accepting
+
+    asked = asked_for(arguments)
+    return accepting.accept(asked, rungs=arguments.rungs, budget=arguments.budget, nproc=arguments.nproc)
+
+
+def _clean(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands import cleaning
+    from run_benchmarks.commands.run_reference import existing_run, settings_of
+    from run_benchmarks.session.allocation import allocated
+    from run_benchmarks.session.preparation import connected, prepare
+    from run_benchmarks.session.run_folder import OWNER_FILE, owner_of, result_root
+    from run_benchmarks.settings.host_selection import selected
+    from run_benchmarks.state.journal import recorded_hosts
+
+    asked, run_id = asked_for(arguments), arguments.run_id
+    folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
+    if folder is None or recorded_hosts(folder) is None:  # a run of another head node, or one that has no journal yet
+        settings = asked.settings()
+        folder = folder or result_root(settings) / run_id
+    else:
+        settings = settings_of(folder, asked.cluster_conf, asked.test_conf)
+    owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
+    planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
+    cleaning.check_run(folder, planned.plan)
+    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
+        result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
+    for host, removed in result.succeeded.items():
+        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+    for error in result.failed.values():
+        complain(str(error))
+    return EXIT_FAIL if result.failed else EXIT_PASS
+
+
+def _add_verify(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    parser.add_argument(
+        "--signers", type=Path, metavar="FILE", help="ssh-keygen's allowed signers, one of whom signed it"
+    )
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from run_benchmarks.commands import verification
+    from run_benchmarks.commands.run_reference import find_run
+
+    if arguments.signers is not None and not arguments.signers.is_file():
+        raise ConfigError([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
+    folder = Path(arguments.run_id)
+    if not folder.is_dir():
+        folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
+    return EXIT_FAIL if verification.report(folder, say, arguments.signers) else EXIT_PASS
+
+
+RUN = FunctionVerb(_add_run, _run)
+ACCEPT = FunctionVerb(_add_accept, _accept)
+RESUME = of_a_run(_resume, _add_resume)
+COLLECT = of_a_run(_collect)
+STATUS = FunctionVerb(_add_status, _status)
+ATTACH = of_a_run(_attach)
+STOP = of_a_run(_stop, _add_stop)
+PLAN = FunctionVerb(_add_plan, _plan)
+CHECK = FunctionVerb(add_selection, _check)
+TRUST = FunctionVerb(_add_trust, _trust)
+DIAGNOSE = FunctionVerb(add_selection, _diagnose)
+CLEAN = FunctionVerb(add_run_and_files, _clean)
+VERIFY = FunctionVerb(_add_verify, _verify)

@@ -1,0 +1,91 @@
+"""Sums up the rows of a network case for FINISHED; the controller derives FINISHED again by it. Needs no torch."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from protocol.bandwidth import host_gbps
+from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.reporting import answers
+from training.benchmarks.network.slow_parts.packing import host_names, unpacked
+
+
+def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One row per group of a STEP_END's value, each with its place in the pattern; packed ones, too."""
+    place = {name: value[name] for name in ("pattern", "repeat", "round") if name in value}
+    if "packed" in value:
+        yield from (place | row for row in unpacked(value, host_names(value)))
+    elif "groups" in value:
+        yield from (place | dict(group) for group in value["groups"])
+    else:
+        yield dict(value)
+
+
+def worst(verdicts: list[str]) -> str:
+    """fail if any failed, else the first; not_checked for none."""
+    return "fail" if "fail" in verdicts else next(iter(verdicts), "not_checked")
+
+
+def summary(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+    """What FINISHED says of all measurements, and the sizes in bytes whose data was wrong; row by row, in one pass."""
+    best: dict[str, Any] = {}
+    total, count, algbw, least = 0.0, 0, 0.0, math.inf
+    wrong: list[int] = []
+    for row in (row for step in steps for row in rows_of(step) if "after_compute_ms" not in row):
+        best = row if not best or row["busbw_GBps"] > best["busbw_GBps"] else best
+        total, count = total + row["busbw_GBps"], count + 1
+        algbw, least = max(algbw, row["algbw_GBps"]), min(least, row["time_us"]["p50"])
+        wrong += [row["size_bytes"]] * (row["correct"] == "fail")
+    return {
+        "correct": worst([str(step["correct"]) for step in steps]),
+        "max_busbw_GBps": best["busbw_GBps"],
+        "peak_size_bytes": best["size_bytes"],
+        "avg_busbw_GBps": total / count,
+        "max_algbw_GBps": algbw,
+        "min_p50_us": least,
+    }, wrong
+
+
+def host_rate(collective: str, row: Mapping[str, Any]) -> float:
+    """GB/s that leave the busiest host of a measurement in one direction; of one host its bus bandwidth."""
+    return host_gbps(collective, float(row["busbw_GBps"]), int(row["world_size"]), len(row["hosts"]))
+
+
+def rates(config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Figures and sentences about the best rate of a sweep: against what is expected, the original and training."""
+    figures: dict[str, Any] = {}
+    sentences: list[str] = []
+    best = max(host_rate(config.collective, row) for step in answers.between_hosts(steps) for row in rows_of(step))
+    if config.expected_link is not None:
+        figures["measured_over_expected"], sentence = answers.expectation(
+            best, config.expected_link, config.expected_links
+        )
+        sentences.append(sentence)
+    elif config.tool == "all_reduce_bench":
+        sentences.append(
+            f"measured {best:.4g} GB/s busbw; expected_link is not set: no advertised speed to compare with"
+        )
+    theirs = [float(step["original_timing"]["busbw_GBps"]) for step in steps if "original_timing" in step]
+    if theirs:
+        figures["original_max_busbw_GBps"] = max(theirs)
+        sentences.append(f"as the original takes it, the best busbw is {max(theirs):.4g} GB/s")
+    if config.collective == "all_reduce" and config.pattern == "all":
+        verdict, sentence = answers.training_at_scale(best, nnodes)
+        if verdict is not None:
+            figures["zero3_at_scale"] = verdict
+        if verdict is not None or config.tool == "all_reduce_bench":
+            sentences.append(sentence)
+    return figures, sentences
+
+
+def derived(config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The values of FINISHED that follow from the rows of a case's steps alone."""
+    found, _ = summary(steps)
+    if config.tool == "all_reduce_latency_comp":
+        return found | {"many_over_one": answers.one_against_many(steps, PARTS)[0]}
+    if config.tool in SWEEPS:
+        return found | rates(config, nnodes, steps)[0]
+    if config.tool.startswith("all_gather_object"):
+        return found | {"object_over_tensor": answers.object_against_tensor(steps, "")[0]}
+    return found
