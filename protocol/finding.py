@@ -14,10 +14,11 @@ FindingPart = Literal["host", "device", "link", "rack", "group"]
 # constant: slow in (nearly) every operation; intermittent: in a part of them; stalls: waits for retransmission;
 # below_expected: slower than the link that the case expects; transport: another transport than the devices have;
 # link_errors: a port counted errors; link_speed: a port or slot slower or narrower than it can be. Of an accelerator:
-# lost: it stopped answering; memory_errors: uncorrected ones; device_errors: the driver reported one; heat: too hot.
+# lost: it stopped answering; memory_errors: uncorrected ones; device_errors: the driver reported one; heat: too hot;
+# different_results: its results have other bits than those of its kind.
 FindingKind = Literal[
     "constant", "intermittent", "stalls", "below_expected", "transport", "link_errors", "link_speed", "lost",
-    "memory_errors", "device_errors", "heat",
+    "memory_errors", "device_errors", "heat", "different_results",
 ]  # fmt: skip
 FindingSeverity = Literal["fault", "warning"]
 KINDS: tuple[FindingKind, ...] = get_args(FindingKind)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.records import HostState, RungRecord
 from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, Cases, choice_of, stages_of
-from run_benchmarks.acceptance.suspects import Suspects, agreed, suspects_of
+from run_benchmarks.acceptance.suspects import Suspects, agreed, proven, suspects_of
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
-"""Good hosts beside each suspect when it is tested again, where there are as many."""
+"""Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 
 
 class EndedError(Exception):
@@ -70,7 +70,9 @@ class Climb:
             if loaded.record.verdict.is_failure:
                 self._without(record, stage, hosts, loaded, found)
             elif found:
-                self._confirm(record, stage, hosts, found)
+                certain = {host: said for host, said in found.items() if host in proven(loaded)}
+                record.out |= certain
+                self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
         record.verdict = "fail" if record.out or record.reason else "pass"
 
     def _without(
@@ -92,8 +94,10 @@ class Climb:
 
     def _confirm(self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects) -> None:
         """Test the suspects again beside good hosts; without good ones the first occasion decides."""
-        good = [host for host in hosts if host not in found]
-        beside = good[: max(GOOD_BESIDE, len(found))]
+        good = [host for host in hosts if host not in found and host not in record.out]
+        if not found:
+            return
+        beside = good[: GOOD_BESIDE * len(found)]
         if not beside:
             record.out |= found
             return

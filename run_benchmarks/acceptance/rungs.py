@@ -12,6 +12,7 @@ FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
 """Hosts that a rung needs."""
 ALL_PAIRS = 16
 """Hosts up to which every pair is measured; beyond, the adaptive search needs fewer rounds."""
+LEAST_SAMPLES = 4096
 Cases = Mapping[str, dict[str, Any]]
 
 
@@ -19,7 +20,8 @@ Cases = Mapping[str, dict[str, Any]]
 class Choice:
     """Configs of a vendor: of the device tests, and of a short training. limit: percent below the peers' median.
 
-    pair_overrides: of the measurement of pairs; sizes: of the collectives of all hosts together.
+    pair_overrides: of the measurement of pairs; sizes: of the collectives of all hosts together; sequences: what a rank
+    trains in a step, for which the made-up data has to suffice.
     """
 
     device_config: str
@@ -29,25 +31,40 @@ class Choice:
     pair_overrides: Mapping[str, Any]
     sizes: str
     limit: float
+    sequences: int
 
 
 _CPU = Choice(
     device_config="config_CPUx1x2",
-    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device"], "iterations": 40},
+    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device", "training"], "iterations": 40},
     training=("llama", "config_CPUx1x2"),
     training_overrides={"max_steps": 60, "target_loss": None},
     pair_overrides={"sizes": "8, 1M"},
     sizes="64K, 1M",
     limit=25.0,
+    sequences=32,
 )
 _DEVICES = Choice(
     device_config="config_datasheet",
-    device_overrides={"max_percent_below_best": None},
+    device_overrides={
+        "tests": [
+            "matmul_bf16",
+            "matmul_fp32",
+            "memory",
+            "memory_capacity",
+            "host_to_device",
+            "device_to_host",
+            "training",
+        ],
+        "min_percent": {},
+        "max_percent_below_best": None,
+    },
     training=("llama", "config_llama3_8b"),
-    training_overrides={"max_steps": 40},
+    training_overrides={"max_steps": 40, "data": "synthetic", "gradient_accumulation_steps": 4},
     pair_overrides={},
     sizes="1M, 64M, 1G",
     limit=7.0,
+    sequences=4,
 )
 
 
@@ -80,7 +97,8 @@ def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[
             },
         ]
     model, config = chosen.training
-    return [{"ACCEPT_TRAINING": case(model, config, chosen.training_overrides)}]
+    samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)
+    return [{"ACCEPT_TRAINING": case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
 
 
 def conf_text(own: str, cases: Cases, seconds: int) -> str:

@@ -2,7 +2,8 @@
 
 Devices are compared with the median of all devices of the run in the same test. One is a suspect if it is behind by
 more than `limit` percent and by more than OUTLYING times what its peers scatter (1.4826 times their median absolute
-deviation, a normal law's standard deviation: Rousseeuw and Croux, JASA 88, 1993).
+deviation, a normal law's standard deviation: Rousseeuw and Croux, JASA 88, 1993). Where its datasheet is known, it is a
+suspect below FLOORS, too, which every sound device exceeds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from run_benchmarks.results.records import RoundRecord
 OUTLYING = 5.0
 MAD = 1.4826
 FEWEST_PEERS = 4
+FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
+"""Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
+PROOFS = {"different_results", "lost", "memory_errors"}
+"""Kinds of findings that are no matter of chance: to see one once suffices."""
 Suspects = dict[str, list[str]]
 
 
@@ -34,24 +39,39 @@ def suspects_of(run: LoadedRun, limit: float) -> Suspects:
     return {host: said for host, said in found.items() if said}
 
 
+def proven(run: LoadedRun) -> set[str]:
+    """Hosts with a finding that needs no second occasion: a wrong bit may not come again for days."""
+    return {entry.host for entry in run.record.drain if any(each.kind in PROOFS for each in entry.evidence)}
+
+
 def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
     first = record.first_failure
-    if record.verdict.is_failure and first is not None and first.host:
+    bad = [step["bad_ranks"] for step in record.steps if isinstance(step.get("bad_ranks"), dict)]
+    if any(bad):  # all ranks end with an error, and any of them may be the first
+        for rank, why in ((rank, why) for each in bad for rank, why in each.items()):
+            for node in record.nodes:
+                if str(rank).isdecimal() and int(rank) in node.ranks:
+                    yield node.host, f"{case}: device {node.ranks.index(int(rank))}: {str(why)[:300]}"
+    elif record.verdict.is_failure and first is not None and first.host:
         yield first.host, f"{case}: {record.verdict}: {record.reason[:300]}"
 
 
 def slow_devices(record: RoundRecord, limit: float) -> Iterator[tuple[str, str]]:
-    """Host and evidence of each device that is behind its peers in a test by more than `limit` percent."""
+    """Host and evidence of each device that is behind its peers by more than `limit` percent, or below FLOORS."""
     hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for step in record.steps:
         values = step.get("values_of_ranks")
         if not isinstance(values, list) or not all(_is_figure(value) for value in values):
             continue
-        for rank, behind in _behind(values, limit).items():
+        test, unit, promised = str(step.get("test")), step.get("unit"), step.get("datasheet")
+        found = {rank: f"{behind:.0f} % below its peers' median" for rank, behind in _behind(values, limit).items()}
+        if test in FLOORS and _is_figure(promised):
+            for rank, value in enumerate(values):
+                if (percent := 100 * value / float(str(promised))) < FLOORS[test]:
+                    found[rank] = f"{percent:.0f} % of its datasheet, {FLOORS[test]:g} % is the least"
+        for rank, why in found.items():
             if rank in hosts:
-                test, unit, local = step.get("test"), step.get("unit"), _local(record, rank)
-                said = f"device {local}: {test} {values[rank]:.4g} {unit}, {behind:.0f} % below its peers' median"
-                yield hosts[rank], said
+                yield hosts[rank], f"device {_local(record, rank)}: {test} {values[rank]:.4g} {unit}, {why}"
 
 
 def _is_figure(value: object) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from run_benchmarks.acceptance.climb import Climb, EndedError
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
-from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text
+from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, conf_text, stages_of
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
@@ -17,6 +18,7 @@ from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import DrainRecord, record_text, write_text
 from run_benchmarks.session.allocation import allocated
@@ -67,7 +69,7 @@ class Acceptance:
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
         say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
-        settings = self._conf(name, cases, hosts, seconds)
+        settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
         self.interrupted = code == EXIT_INTERRUPTED
         if folder is None or self.interrupted:
@@ -88,9 +90,11 @@ class Acceptance:
         with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
             resolved, plan = prepared.resolved, prepared.plan
             reports = check_hosts(reached, prepared.settings, plan, resolved.vendor, prepared.runtime())
+            examine_health(reached, reports, plan)
         return {host: [report.reason] for host, report in reports.items() if report.failed}
 
-    def _conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
+    def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
+        """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
         path = self.folder / f"{name}_conf.py"
         path.write_text(conf_text(self._own, cases, seconds), encoding="utf-8")
         return checked_settings(self._cluster, path, self._changes, HostSelection(hosts=",".join(hosts)))
@@ -106,6 +110,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
     settings = asked.settings()
     prepare(settings, new_run_id())
+    plan_all(asked, settings, names, nproc)
     root = result_root(settings)
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
@@ -139,6 +144,21 @@ def _refuse_cases(asked: Request) -> None:
     if given:
         allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
         raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
+
+
+def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
+    """Plan the cases of all rungs on all hosts, so that none is refused after hours.
+
+    Raises:
+        ConfigError: the vendor lacks a config, or --nproc suits none.
+    """
+    hosts = list(settings.cluster.HOSTS)
+    with tempfile.TemporaryDirectory() as folder:
+        planned = Acceptance(asked, settings, Path(folder))
+        for name in names:
+            stages = stages_of(name, settings.test.VENDOR, hosts, nproc) if name != HEALTH else ()
+            for cases in stages if len(hosts) >= FEWEST[name] else ():
+                prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
 
 def _record(climb: Climb, name: str, settings: Settings, began: float) -> AcceptRecord:

@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from run_benchmarks.commands.detaching import go_to_the_background
+from run_benchmarks.commands.detaching import CONSOLE_FILE, go_to_the_background
 from run_benchmarks.commands.diagnose import Ladder, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.commands.run_reference import NOT_OWN
-from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.command_line import ROOT, own_command, run_word
 from run_benchmarks.console.console import (
     BANNER,
     CONSOLE,
@@ -32,7 +32,7 @@ from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
-from run_benchmarks.session.allocation import allocated
+from run_benchmarks.session.allocation import allocated, is_inside, submit_controller
 from run_benchmarks.session.collection import Collection, is_owing
 from run_benchmarks.session.learning import baseline_in_use, is_baseline_of
 from run_benchmarks.session.preparation import PreparedRun, connected, prepare
@@ -214,6 +214,23 @@ def _climb(ladder: Ladder) -> int:
     return EXIT_PASS
 
 
+def _submit(prepared: PreparedRun, folder: Path, learn: BaselineTarget | None) -> int:
+    """Let the run's job run run.py, which goes on with the run as inside any allocation."""
+    settings = prepared.settings
+    files = ["--cluster-conf", str(settings.cluster_file.resolve()), "--test-conf", str(settings.test_file.resolve())]
+    command = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), "resume", str(folder), *files]
+    session = Session(prepared, folder, Interruption(""), sys.argv, learn)
+    try:
+        submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_submitted)
+    except AllocationError as error:
+        complain(str(error))
+        return EXIT_CHECK
+    print(f"{folder.name} is begun by a job of Slurm, which prints to {folder / CONSOLE_FILE}. Show it, end it:")
+    for word in ("status", "clean"):
+        print(f"  {own_command(word, run_word(folder))}")
+    return EXIT_PASS
+
+
 def _control(
     prepared: PreparedRun,
     folder: Path,
@@ -222,6 +239,8 @@ def _control(
     learn: BaselineTarget | None = None,
     kind: type[Session] = Session,
 ) -> int:
+    if detach and prepared.settings.cluster.SLURM_DETACH and not is_inside():
+        return _submit(prepared, folder, learn)
     if detach and not go_to_the_background(folder):
         print(f"{folder.name} runs in the background. Follow it, show its state, end it:")
         for word in ("attach", "status", "stop"):

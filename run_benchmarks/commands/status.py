@@ -43,6 +43,8 @@ def _word(folder: Path, state: JournalState) -> str:
     if state.run_ended is not None:
         opened = "".join(f", {each.started.case} round {each.started.round} is open" for each in state.open.values())
         return f"ended: {state.run_ended.verdict}{opened or _owed(state)}"
+    if state.is_submitted and state.started.job is not None:
+        return f"submitted: Slurm's job {state.started.job.id} begins it"
     return f"{KILLED}{_owed(state)}"
 
 

@@ -232,16 +232,22 @@ def _check_case(case: CaseRecord, last: list[RoundRecord], findings: Findings) -
         findings.add(RUN_FILE, f"case {case.name}: verdict {case.verdict} does not follow from its rounds")
     _check_expectations(case, findings)
     measured = [record for record in last if record.verdict.is_measured]
-    if (key := case.key) is not None and (
-        [key.value] != numbers_of(case.metrics.get(key.metric))
-        or key.of_rounds != [value for each in measured for value in numbers_of(each.metrics.get(key.metric))]
-    ):
+    if not _key_follows(case, measured):
         findings.add(RUN_FILE, f"case {case.name}: its key figure does not follow from its rounds")
     if case.joules and case.joules != energy_of(measured):
         findings.add(RUN_FILE, f"case {case.name}: its joules do not follow from its rounds")
     metrics, spread = _combined(last)
     if changed := different(case.metrics, metrics) or different(_dumped(case.spread), _dumped(spread)):
         findings.add(RUN_FILE, f"case {case.name}: metrics do not follow from its rounds: {changed}")
+
+
+def _key_follows(case: CaseRecord, measured: list[RoundRecord]) -> bool:
+    """Whether the key figure, if there is one, is that of the metrics and of the rounds."""
+    if case.key is None:
+        return True
+    name = case.key.metric
+    of_rounds = [value for each in measured for value in numbers_of(each.metrics.get(name))]
+    return [case.key.value] == numbers_of(case.metrics.get(name)) and case.key.of_rounds == of_rounds
 
 
 def _check_expectations(case: CaseRecord, findings: Findings) -> None:

@@ -115,21 +115,10 @@ def _case(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Be
     if reason := _not_comparable(first, second):
         word: Word = "not comparable"
         return CaseResult(case=name, word=word, reason=reason, fails=word in fail_on)
-    groups = before(first[0])
-    declared = [metric for metric in metrics_of(second[0].case) if metric.is_key or metric.is_reference]
-    found = {metric.name: _compared(metric, first, second, groups.get(metric.name, ())) for metric in declared}
-    adjusted = holm(
-        {
-            m.name: each.difference.p_value
-            for m in declared
-            if not m.is_key and (each := found[m.name]) and each.difference
-        }
-    )
-    results = [
-        _result(metric, each, (rules.confidence, percent), adjusted)
-        for metric in declared
-        if (each := found[metric.name]) is not None
-    ]
+    compared = list(_all_compared(first, second, before(first[0])))
+    others = {metric.name: each.difference for metric, each in compared if not metric.is_key}
+    adjusted = holm({name: difference.p_value for name, difference in others.items() if difference})
+    results = [_result(metric, each, (rules.confidence, percent), adjusted) for metric, each in compared]
     key = next((each for each in results if each.metric.is_key), None)
     word = "cannot tell" if key is None else key.word
     return CaseResult(
@@ -140,6 +129,17 @@ def _case(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Be
         changed=list(_changed(first, second)),
         fails=word in fail_on,
     )
+
+
+def _all_compared(
+    first: list[CaseOfRun], second: list[CaseOfRun], groups: Groups
+) -> Iterator[tuple[Metric, _Compared]]:
+    """Each metric that the benchmark declares for comparisons and that both sides have."""
+    for metric in metrics_of(second[0].case):
+        if metric.is_key or metric.is_reference:
+            found = _compared(metric, first, second, groups.get(metric.name, ()))
+            if found is not None:
+                yield metric, found
 
 
 def _not_comparable(first: list[CaseOfRun], second: list[CaseOfRun]) -> str:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select
 
 from run_benchmarks.history.database import Database
 from run_benchmarks.history.entries import case_entries, host_rows, run_row
@@ -131,33 +132,38 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
         same = [row for row in reversed(runs) if row.kind == (kind or measured[0].kind)]
         keys = [row.id for row in same]
         found = select(table, name.label("figure")).where(table.c.case_id.in_(keys))
-        if host:
-            found = found.where(HOST_VALUES.c.host == host)
-        rows = connection.execute(found).all()
-    named = list(dict.fromkeys(row.figure for row in sorted(rows, key=lambda row: (not _is_key(row), row.figure))))
+        rows = connection.execute(found.where(HOST_VALUES.c.host == host) if host else found).all()
+    named = _named(rows)
     wanted = metric or next(iter(named), "")
     values = {row.case_id: row for row in rows if row.figure == wanted}
-    last = next((values[key] for key in reversed(keys) if key in values), None)
+    unit, better = next(((values[key].unit, values[key].better) for key in reversed(keys) if key in values), ("", ""))
     return Series(
         case=case,
         metric=wanted,
-        unit=last.unit if last is not None else "",
-        better=last.better if last is not None else "",
+        unit=unit,
+        better=better,
         host=host,
-        points=tuple(
-            Point(
-                run_id=row.run,
-                folder=row.folder,
-                started_ms=row.started_ms,
-                verdict=row.verdict,
-                device=row.device,
-                value=values[row.id].value if row.id in values else None,
-                provenance=json.loads(row.provenance),
-            )
-            for row in same
-        ),
+        points=tuple(_point(row, values.get(row.id)) for row in same),
         others=len(runs) - len(same),
         metrics=tuple(named),
+    )
+
+
+def _named(rows: Sequence[Row[Any]]) -> list[str]:
+    """The figures, each once, the key figure first."""
+    return list(dict.fromkeys(row.figure for row in sorted(rows, key=lambda row: (not _is_key(row), row.figure))))
+
+
+def _point(row: Row[Any], measured: Row[Any] | None) -> Point:
+    """A run in a series; `measured`: the row of its figure, None where it has none."""
+    return Point(
+        run_id=row.run,
+        folder=row.folder,
+        started_ms=row.started_ms,
+        verdict=row.verdict,
+        device=row.device,
+        value=measured.value if measured is not None else None,
+        provenance=json.loads(row.provenance),
     )
 
 

@@ -38,16 +38,21 @@ def without_effect(settings: Settings) -> list[str]:
     warnings += _of_other_launchers(settings)
     if "NETWORK_INTERFACE" in touched and all(case.nnodes == 1 for case in settings.cases.values()):
         warnings.append("NETWORK_INTERFACE has no effect: no case runs on more than one host")
-    demands = [demand_of(name, case, settings.cluster.HOSTS) for name, case in settings.cases.items()]
-    most = settings.test.MAX_PARALLEL_CASES
-    if most > 1 and all(len(wave) == 1 for wave in waves(demands, most, settings.test.PLACEMENT)):
-        room = f"no two cases have room beside each other on {len(settings.cluster.HOSTS)} hosts"
-        warnings.append(f"MAX_PARALLEL_CASES has no effect: {room}")
+    warnings += _of_parallel_cases(settings)
     finished = not settings.test.in_containers or settings.test.IMAGE is not None
     for name, case in settings.cases.items():
         if finished and "_" in case.framework:
             warnings.append(f"{name}.framework: the version in {case.framework!r} has no effect without an own image")
     return warnings
+
+
+def _of_parallel_cases(settings: Settings) -> list[str]:
+    demands = [demand_of(name, case, settings.cluster.HOSTS) for name, case in settings.cases.items()]
+    most = settings.test.MAX_PARALLEL_CASES
+    if most <= 1 or any(len(wave) > 1 for wave in waves(demands, most, settings.test.PLACEMENT)):
+        return []
+    room = f"no two cases have room beside each other on {len(settings.cluster.HOSTS)} hosts"
+    return [f"MAX_PARALLEL_CASES has no effect: {room}"]
 
 
 def _of_other_launchers(settings: Settings) -> list[str]:

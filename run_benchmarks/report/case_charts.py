@@ -34,28 +34,35 @@ def _by_step(
         sentence = words(
             "The slowest of {n} ranks is {rank}.", n=len(steps.late_ms), rank=_rank(steps.slowest, host_of, words)
         )
-        series = [Series(name=words("median rank"), x=steps.steps, y=steps.middle)]
-        if len(steps.late_ms) > 1:
-            series.append(Series(name=words("5 to 95 %"), x=steps.steps, style="band", low=steps.low, high=steps.high))
-            name = words("slowest: rank {n}", n=steps.slowest)
-            series.append(Series(name=name, x=steps.steps, y=steps.slowest_rate, tone="bad"))
-        panels.append(Panel(y=Axis(name=steps.unit), series=series))
+        panels.append(_throughput(steps, words))
     numbered = [(step["step"], step["loss"]) for step in record.steps if is_step(step, "loss")]
     if len(numbered) > 1:
         x, (y,) = thinned([at for at, _ in numbered], [loss for _, loss in numbered], most=600)
         panels.append(Panel(y=Axis(name="loss"), series=[Series(name="loss", x=x, y=y)]))
     if not panels or not any(each.series[0].x for each in panels):
         return
-    warm_up = record.metrics.get("warmup_steps")
-    first = min(float(x) for panel in panels for x in panel.series[0].x or () if x is not None)
-    areas = (
-        [Area(name=words("warm-up"), start=first, end=float(warm_up))]
-        if is_measured(warm_up) and warm_up > first
-        else []
-    )
+    areas = list(_warm_up(record, panels, words))
     one = words("{what} by step", what=panels[0].y.name)
     title = words("Throughput and loss by step") if len(panels) > 1 else one
     yield Curves(title=title, sentence=sentence, x=Axis(name=words("step")), panels=panels, areas=areas)
+
+
+def _warm_up(record: RoundRecord, panels: Sequence[Panel], words: Words) -> Iterator[Area]:
+    """The steps before the steady state, if there is one."""
+    warm_up = record.metrics.get("warmup_steps")
+    first = min(float(x) for panel in panels for x in panel.series[0].x or () if x is not None)
+    if is_measured(warm_up) and warm_up > first:
+        yield Area(name=words("warm-up"), start=first, end=float(warm_up))
+
+
+def _throughput(steps: StepCurves, words: Words) -> Panel:
+    """The rate of the median rank, of several also their range and the slowest one."""
+    series = [Series(name=words("median rank"), x=steps.steps, y=steps.middle)]
+    if len(steps.late_ms) > 1:
+        series.append(Series(name=words("5 to 95 %"), x=steps.steps, style="band", low=steps.low, high=steps.high))
+        name = words("slowest: rank {n}", n=steps.slowest)
+        series.append(Series(name=name, x=steps.steps, y=steps.slowest_rate, tone="bad"))
+    return Panel(y=Axis(name=steps.unit), series=series)
 
 
 def is_step(step: Mapping[str, Any], name: str) -> bool:

@@ -148,7 +148,7 @@ def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]], wo
 
 def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, int], words: Words) -> str:
     """The verdict as a sentence that begins with what to do; `out_of`: hosts to drain, and all hosts."""
-    count, (drained, hosts) = len(lines), out_of
+    count = len(lines)
     failed = [line for line in lines if not line.case.verdict.is_measured]
     degraded = [line for line in lines if line.case.verdict is Verdict.DEGRADED]
     cases = words("{n} case", n=1) if count == 1 else words("{n} cases", n=count)
@@ -158,6 +158,17 @@ def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, in
         words("{n} of {cases} met a bad part of the cluster", n=len(degraded), cases=cases) if degraded else "",
         words("all cases passed") if passed == count else words("{n} of {total} passed", n=passed, total=count),
     ]
+    what = _what_to_do(verdict, failed, degraded, out_of, words)
+    if not what:
+        return words("Nothing to do: {rest}.", rest=parts[-1]) if count else words("Nothing was run.")
+    return words("{what}: {rest}.", what=what, rest=", ".join(filter(None, parts)))
+
+
+def _what_to_do(
+    verdict: Verdict, failed: Sequence[CaseLine], degraded: Sequence[CaseLine], out_of: tuple[int, int], words: Words
+) -> str:
+    """The first part of the sentence; "" if there is nothing to do."""
+    drained, hosts = out_of
     if drained and hosts == 1:
         what = words("Take {n} of {total} host out of service", n=drained, total=hosts)
     elif drained:
@@ -171,8 +182,8 @@ def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, in
     elif verdict is not Verdict.PASS:
         what = words("Run it again, it was not finished")
     else:
-        return words("Nothing to do: {rest}.", rest=parts[-1]) if count else words("Nothing was run.")
-    return words("{what}: {rest}.", what=what, rest=", ".join(filter(None, parts)))
+        what = ""
+    return what
 
 
 def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:

@@ -7,7 +7,7 @@ so that buckets of the same width hold the same ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from pydantic import BaseModel, ConfigDict
@@ -20,6 +20,10 @@ LOW, HIGH = 0.05, 0.95
 # Rates in STEP_END by name, the first that a benchmark logs; else steps/s by the times of the lines.
 RATES = (("tokens/s_interval", "tokens/s"), ("seq/s_interval", "samples/s"))
 STEPS_UNIT = "steps/s"
+
+
+_Widened = dict[int, tuple[int, float | None, float]]
+"""By bucket the last step, the mean rate and the mean end (epoch ms)."""
 
 
 class StepCurves(BaseModel):
@@ -86,7 +90,7 @@ class StepBuckets:
                 max(kept[0], last), kept[1] + rates, kept[2] + rated, kept[3] + ends, kept[4] + count,
             )  # fmt: skip
 
-    def widened(self, width: int) -> dict[int, tuple[int, float | None, float]]:
+    def widened(self, width: int) -> _Widened:
         """By bucket of that many steps the last step, the mean rate (in `unit`) and the mean end (epoch ms)."""
         while self.width < width:
             self._halve()
@@ -102,34 +106,47 @@ def step_curves(ranks: Mapping[int, StepBuckets], offset_ms: Mapping[int, float]
     `offset_ms`: by rank, what its host's clock is ahead of the head node's.
     """
     width = max((found.width for found in ranks.values()), default=1)
-    by_rank = {rank: found.widened(width) for rank, found in ranks.items()}
-    by_rank = {rank: found for rank, found in by_rank.items() if found}
+    by_rank = {rank: widened for rank, found in ranks.items() if (widened := found.widened(width))}
     units = {ranks[rank].unit for rank in by_rank}
-    if not by_rank or len(units) > 1:
-        return None
-    shared = sorted(set.intersection(*map(set, by_rank.values())))
-    shared = [at for at in shared if all(_is_rate(found[at][1]) for found in by_rank.values())]
-    if len(shared) < 2:
+    shared = _shared(list(by_rank.values()))
+    if len(units) != 1 or len(shared) < 2:
         return None
     rates = {rank: [float(found[at][1] or 0.0) for at in shared] for rank, found in by_rank.items()}
     slowest = min(rates, key=lambda rank: (median(rates[rank]), rank))
-    ordered = [sorted(each[index] for each in rates.values()) for index in range(len(shared))]
+    ordered = [sorted(each) for each in zip(*rates.values(), strict=True)]
     first = min(by_rank)
     ends = {rank: [found[at][2] - offset_ms.get(rank, 0.0) for at in shared] for rank, found in by_rank.items()}
-    middle = [median(each[index] for each in ends.values()) for index in range(len(shared))]
     return StepCurves(
         unit=units.pop(),
         steps=[by_rank[first][at][0] for at in shared],
-        middle=[_short(median(each)) for each in ordered],
-        low=[_short(_quantile(each, LOW)) for each in ordered],
-        high=[_short(_quantile(each, HIGH)) for each in ordered],
+        middle=_of_each(ordered, median),
+        low=_of_each(ordered, lambda each: _quantile(each, LOW)),
+        high=_of_each(ordered, lambda each: _quantile(each, HIGH)),
         slowest=slowest,
         slowest_rate=[_short(each) for each in rates[slowest]],
-        late_ms={
-            rank: round(median(end - mid for end, mid in zip(each, middle, strict=True)), 1)
-            for rank, each in sorted(ends.items())
-        },
+        late_ms=_lateness(ends),
     )
+
+
+def _of_each(ordered: Sequence[Sequence[float]], figure: Callable[[Sequence[float]], float]) -> list[float]:
+    return [_short(figure(each)) for each in ordered]
+
+
+def _shared(ranks: Sequence[_Widened]) -> list[int]:
+    """The buckets in which every rank has a rate."""
+    if not ranks:
+        return []
+    common = set.intersection(*map(set, ranks))
+    return sorted(at for at in common if all(_is_rate(found[at][1]) for found in ranks))
+
+
+def _lateness(ends: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """By rank the median ms by which it ends a step after the median rank."""
+    middle = [median(each) for each in zip(*ends.values(), strict=True)]
+    return {
+        rank: round(median(end - mid for end, mid in zip(each, middle, strict=True)), 1)
+        for rank, each in sorted(ends.items())
+    }
 
 
 def _is_rate(value: float | None) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from run_benchmarks.console.console import LOG
-from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, find, obtain, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
-from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job
+from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
 from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
+from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.state.interruption import Interruption
 
@@ -62,6 +64,43 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
     finally:
         if trouble := allocation.give_back():
             LOG.warning("Slurm's job %s is not cancelled: %s", allocation.number, trouble)
+
+
+def submit_controller(
+    prepared: PreparedRun, command: Sequence[str], output: Path, note: Callable[[JobRecord], None]
+) -> None:
+    """Submit a job with the run's nodes whose first one runs `command`; `note` receives it before it can begin.
+
+    Raises:
+        AllocationError: Slurm does not take it.
+    """
+    request = dataclasses.replace(request_of(prepared), command=tuple(command), output=str(output).replace("%", "%%"))
+    submit(request, lambda number: note(JobRecord(id=number, hosts="")))
+
+
+def leave_queue(prepared: PreparedRun) -> str | None:
+    """Cancel the run's job if it still waits for its nodes; returns its id, None if none waits.
+
+    Raises:
+        AllocationError: Slurm does not answer.
+    """
+    if not prepared.settings.cluster.needs_allocation:
+        return None
+    try:
+        number = find(request_of(prepared).name)
+        job = None if number is None else job_of(number)
+    except SlurmError as error:
+        raise AllocationError(f"Slurm's queue cannot be looked at: {error.detail}") from error
+    if job is None or not job.is_waiting:
+        return None
+    if trouble := Allocation(number=job.id, is_ours=True).give_back():
+        raise AllocationError(f"Slurm's job {job.id} is not cancelled: {trouble}")
+    return job.id
+
+
+def is_inside() -> bool:
+    """Whether this process runs in an allocation."""
+    return _around_us() is not None
 
 
 def _surroundings(prepared: PreparedRun) -> Surroundings:

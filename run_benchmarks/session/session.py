@@ -23,6 +23,7 @@ from run_benchmarks.plan.recorded import CASES_FOLDER
 from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import (
+    JobRecord,
     RoundRecord,
     RunRecord,
     write_record,
@@ -69,7 +70,7 @@ class Session:
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end in any case, and returned."""
-        self._journal.append(self._started())
+        self._journal.append(self._started(self._prepared.job))
         for name in (SEAL_FILE, SIGNATURE_FILE):  # of an earlier controller; this one writes its own
             (self._result_dir / name).unlink(missing_ok=True)
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
@@ -104,7 +105,11 @@ class Session:
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
         self.not_saved = self.not_saved or sign_seal(self._result_dir, self._prepared.settings.test.SEAL_KEY)
 
-    def _started(self) -> RunStarted:
+    def note_submitted(self, job: JobRecord) -> None:
+        """Note in the journal that a job which has no nodes yet will begin the run."""
+        self._journal.append(self._started(job))
+
+    def _started(self, job: JobRecord | None = None) -> RunStarted:
         settings = self._prepared.settings
         started = RunStarted(
             run_id=self._plan.run_id,
@@ -117,7 +122,7 @@ class Session:
             runtime=self._plan.runtime,
             log_root_host=self._plan.log_root_host,
             changes=settings.changes,
-            job=self._prepared.job,
+            job=job,
             save_baseline=self._learn,
             baseline=baseline_in_use(settings.test),
         )
@@ -308,8 +313,8 @@ class Session:
             LOG.warning("Nothing is removed from the hosts: %s", error)
             return
         if unfinished:
-            where = ", ".join(map(str, unfinished.values()))
-            LOG.warning("Nothing is removed from the hosts: open: %s; %s goes on with it", where, resume)
+            where = " and ".join(f"{each} is open" for each in unfinished.values())
+            LOG.warning("Nothing is removed from the hosts: %s; %s goes on with it", where, resume)
             return
         touched = {
             name: host for name, host in hosts.items() if self._state.reports and self._state.reports[name].facts

@@ -154,10 +154,14 @@ class ClusterConf(BaseModel):
     )
     SLURM_CONTAINER: SlurmImage | None = Field(None, description="steps run in a container of this image, by pyxis")
     SLURM_APPTAINER: SlurmImage | None = Field(None, description="steps run in a container of this image, by apptainer")
+    SLURM_DETACH: bool = Field(
+        False, description="`--detach` lets the job itself run run.py, on its first node, which must see our folders"
+    )
     SLURM_QUEUE_LIMIT: Seconds = Field(86400.0, description="seconds to wait for the nodes")
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
-        "auto", description="interface of NCCL and Gloo on every host; auto: the one that reaches the first host"
+        "auto",
+        description="the collectives' interface on every host; auto: the one that reaches the first host",
     )
     NUMA_BINDING: bool = Field(
         True,

@@ -93,7 +93,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     problems += [] if unread else found
     if "CASES" in set_keys.keys:
         keyed, found = _keyed(test_names["CASES"], test_file)
-        definitions |= {name: value for name, value in keyed.items() if name not in definitions}
+        definitions = {**definitions, **keyed, **definitions}
         problems += set_keys.sourced(found)
     cluster, found, usable = _checked(ClusterConf, cluster_names, NO_HOSTS, cluster_file, KEYS_OF_CLUSTER)
     problems += set_keys.sourced(found)
@@ -106,12 +106,13 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
         problems += set_keys.sourced(_pairing(cluster, test, test_file))
     usable |= usable_of_test
     listed = test.CASES if "CASES" in usable else ()
+    undefined = [name for name in listed if name not in definitions]
     settings = Settings(
         cluster=cluster,
         test=test,
         cases=_picked(cases, listed),
         defined_cases=tuple(definitions),
-        undefined_cases=tuple(name for name in listed if name not in definitions and is_case_name(name)),
+        undefined_cases=tuple(filter(is_case_name, undefined)),
         cluster_file=cluster_file,
         test_file=test_file,
         changes=changes,
@@ -119,9 +120,18 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
         broken_cases=_picked(definitions, [name for name in listed if name not in cases]),
         unknown=frozenset((NO_HOSTS.keys() | NO_CASES.keys()) - usable),
     )
-    if problems:
-        raise SettingsError([each for each in problems if not _is_unread(each, unread)], settings)
+    _refuse(problems, unread, settings)
     return settings
+
+
+def _refuse(problems: Sequence[Problem], unread: Collection[str], sound: Settings) -> None:
+    """Go on only without mistakes; keys of a file that could not be read are none.
+
+    Raises:
+        SettingsError: there are mistakes.
+    """
+    if problems:
+        raise SettingsError([each for each in problems if not _is_unread(each, unread)], sound)
 
 
 def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:

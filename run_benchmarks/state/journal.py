@@ -74,7 +74,7 @@ class RunStarted(_Event):
     is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
-    `job`: of Slurm, that has the hosts of this start; null without one.
+    `job`: of Slurm, that has the hosts of this start; one without hosts will begin it. Null without one.
     `baseline`: what the run is compared with, also after a resume; null without BASELINE.
     `hmac_sha256`: the authentication code of all this by the head node's own key (run_benchmarks.state.vouching).
     """
@@ -214,6 +214,11 @@ class JournalState:
     ends: dict[tuple[str, int, int], RoundEnded] = field(default_factory=dict)
     jobs: dict[str, JobRecord] = field(default_factory=dict)
 
+    @property
+    def is_submitted(self) -> bool:
+        """Whether a job that had no nodes then will begin the run; nothing of it has run yet."""
+        return self.started.job is not None and not self.started.job.hosts and not self.attempts
+
     def counter(self, event: RoundEnded) -> Counter[tuple[str, int]]:
         """The count to which the end of an attempt belongs."""
         return self.losses if event.lost else self.failures
@@ -265,7 +270,8 @@ class Journal:
             except ValidationError:
                 continue
             if isinstance(event, RunStarted):
-                state = JournalState(started=event, begun_ms=event.time_ms) if state is None else state
+                if state is None or state.is_submitted:
+                    state = JournalState(started=event, begun_ms=event.time_ms)
                 state.started, state.run_ended = event, None
                 if event.job is not None:
                     state.jobs.setdefault(event.job.id, event.job)

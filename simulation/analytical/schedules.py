@@ -77,7 +77,7 @@ def run_schedule(
             done = 0
             for stage in range(stages):
                 while (one := following[stage]) is not None:
-                    ready = _ready(one, stage, stages, chunks, ends, transfer_us)
+                    ready = ready_at(one, stage, stages, chunks, ends, transfer_us)
                     if ready is None:
                         break
                     free[stage] = max(free[stage], ready) + took[one.forward]
@@ -107,10 +107,10 @@ def _pass(forward: bool, number: int, stages: int, chunks: int) -> Pass:
     return Pass(forward, round_ * stages + offset, chunk if forward else chunks - 1 - chunk)
 
 
-def _ready(
+def ready_at(
     one: Pass, stage: int, stages: int, chunks: int, ends: dict[tuple[bool, int, int, int], float], transfer_us: float
 ) -> float | None:
-    """When what a pass needs is there, which nothing else needs; None if it is not yet known."""
+    """When what a pass needs is there, which nothing else needs, in us as `ends` has it; None: not yet known."""
     micro_batch, chunk = one.micro_batch, one.chunk
     if one.forward:
         if stage == 0 and chunk == 0:

@@ -32,6 +32,7 @@ CONFIG.CACHE_DIR = str(COMPILED)
 # ALPHA to RECOVER are timers of DCQCN, which a flow that is not complete sets again for ever.
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)
+inlined = numba.njit(cache=True, nogil=True, forceinline=True)  # for what takes a state of many columns
 
 
 @jit

@@ -1,6 +1,7 @@
 """Times the operations of a rank on a machine, in microseconds, by class."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
 from simulation.predict import kernels
@@ -13,6 +14,7 @@ from simulation.predict.operations import (
     CP,
     EP,
     HEAD,
+    MEMORY,
     PERMUTATION,
     PRODUCTS,
     TP,
@@ -46,11 +48,21 @@ class Times(dict[str, float]):
             self[key] = self.get(key, 0.0) + count * us
 
 
+class Links(Protocol):
+    """What times collectives between servers: simulation.predict.network."""
+
+    def machine_on(self, machine: Machine) -> Machine:
+        """The machine with these servers and NICs."""
+
+    def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
+        """A collective of `size` bytes in all its groups; None: its time follows from rates."""
+
+
 class Stopwatch:
     """Times operations of one job on one machine."""
 
-    def __init__(self, job: TrainingJob, machine: Machine) -> None:
-        self.job, self.machine = job, machine
+    def __init__(self, job: TrainingJob, machine: Machine, network: Links | None = None) -> None:
+        self.job, self.machine, self._network = job, machine, network
         self.precision = job.precision
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
@@ -61,7 +73,8 @@ class Stopwatch:
         if self.job.recompute == "full":
             backward.add(forward)
         elif self.job.recompute.startswith("selective"):
-            backward.add({key: us * _AGAIN.get(key, 0.0) for key, us in forward.items()})
+            again = _AGAIN_FSDP if self.job.fsdp else _AGAIN
+            backward.add({key: us * again.get(key, 0.0) for key, us in forward.items()})
         forward.add(backward)
         return forward
 
@@ -109,6 +122,8 @@ class Stopwatch:
         """A collective of `size` bytes among `ranks` that are `stride` apart."""
         if ranks <= 1 or size < 1:
             return 0.0
+        if self._network and (us := self._network.collective_us(op, ranks, stride, size, self.job.gpus)) is not None:
+            return us
         domain = self.machine.nvlink_domain
         if ranks * stride <= domain:
             return self._inside(op, ranks, size)
@@ -141,5 +156,8 @@ class Stopwatch:
         return size / self._bytes_us
 
 
-_AGAIN = {PRODUCTS: 0.5, ATTENTION: 1.0}
-"""What selective recomputation per operator does again: every second product, attention (torchtitan's "op")."""
+_AGAIN = {ATTENTION: 1.0}
+_AGAIN_FSDP = {PRODUCTS: 0.5, MEMORY: 1.0}
+"""What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
+operations between products.
+"""

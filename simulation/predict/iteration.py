@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simulation.predict import memory, operations
-from simulation.predict.duration import Stopwatch, Times
+from simulation.predict.duration import Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
@@ -19,12 +19,15 @@ OPTIMIZER_BYTES = 34
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Milliseconds of an iteration, those of its classes on the slowest stage, and the memory of the fullest."""
+    """Milliseconds of an iteration, those of its classes on the slowest stage, of one micro-batch on each stage, and
+    the memory of the fullest.
+    """
 
     job: TrainingJob
     machine: Machine
     ms: float
     classes: Mapping[str, float]
+    stages_ms: tuple[float, ...]
     memory: memory.Memory
     flops: float
 
@@ -38,18 +41,20 @@ class Prediction:
         return self.flops / self.job.gpus / self.ms / 1e9 / self.machine.bf16_TFLOPS
 
 
-def predict(job: TrainingJob, machine: Machine) -> Prediction:
-    """Predict one iteration.
+def predict(job: TrainingJob, machine: Machine, network: Links | None = None) -> Prediction:
+    """Predict one iteration; `network` is the description of what joins the servers.
 
     Raises:
         KeyError: nothing was measured of this GPU in this precision.
     """
     machine = machine.servers_of(job.gpus_per_node) or machine
-    watch = Stopwatch(job, machine)
+    machine = network.machine_on(machine) if network else machine
+    watch = Stopwatch(job, machine, network)
     stages = _stages(job, watch)
     slowest = max(range(job.pp), key=lambda stage: sum(stages[stage].values()))
     per_batch = sum(stages[slowest].values())
-    pipeline = _pipeline(job, watch, [sum(each.values()) for each in stages], per_batch)
+    of_stages = [sum(each.values()) for each in stages]
+    pipeline = _pipeline(job, watch, of_stages, per_batch)
     held = stage_weights(job, slowest)
     classes = {key: us * job.micro_batches for key, us in stages[slowest].items()}
     classes["pipeline"] = pipeline - per_batch * job.micro_batches
@@ -60,6 +65,7 @@ def predict(job: TrainingJob, machine: Machine) -> Prediction:
         machine,
         sum(classes.values()) / 1e3,
         {key: us / 1e3 for key, us in sorted(classes.items(), key=lambda each: -each[1]) if us},
+        tuple(us / 1e3 for us in of_stages),
         memory.fullest(job),
         model_flops(job),
     )
@@ -113,12 +119,16 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
         (held.shared, job.dp * job.cp, job.tp),
         (held.experts, job.expert_dp, max(job.ep, job.tp)),
     ):
+        copies, ranks = (ranks // min(job.fsdp, ranks), min(job.fsdp, ranks)) if job.fsdp else (1, ranks)
         size = operations.HALF * weights
         scatter = watch.collective_us(operations.REDUCE_SCATTER, ranks, stride, job.grad_bytes * weights)
         gather = watch.collective_us(operations.ALL_GATHER, ranks, stride, size)
         if job.fsdp:
             # Weights are gathered for the forward and the backward pass of each micro-batch.
-            sent = (2 * gather + scatter) * job.micro_batches
+            between = watch.collective_us(
+                operations.ALL_REDUCE, copies, stride * ranks, job.grad_bytes * weights / ranks
+            )
+            sent = (2 * gather + scatter) * job.micro_batches + between
             hidden = per_batch * job.micro_batches * (1 - 1 / layers)
             total += max(sent / layers, sent - hidden)
         elif job.overlap:
@@ -132,7 +142,7 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     """Microseconds of the update, of clearing the gradients and of their norm."""
     sharded = job.distributed_optimizer or job.fsdp
-    shards = job.dp * job.cp if sharded else 1
+    shards = job.fsdp or (job.dp * job.cp if sharded else 1)
     own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
     touched = own if job.fsdp else held.shared + held.experts
     return watch.moved_us(OPTIMIZER_BYTES * own + 3 * job.grad_bytes * touched)

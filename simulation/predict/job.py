@@ -19,6 +19,7 @@ class TrainingJob:
     """A job. ffn: inner width of a dense MLP; moe_ffn, shared_ffn: of an expert, of all shared experts together.
 
     dense_layers: leading layers without experts. sp: sequence parallelism. micro_batches: of one rank and iteration.
+    fsdp: ranks that hold one copy of the weights between them, 0: each rank has its own.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
     """
 
@@ -46,7 +47,7 @@ class TrainingJob:
     cp_comm: str
     dp: int
     ep: int
-    fsdp: bool
+    fsdp: int
     experts: int
     topk: int
     moe_ffn: int

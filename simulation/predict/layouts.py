@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from common.errors import InputProblems
+from common.progress import StepProgress
 from simulation.predict.iteration import Prediction, predict
 from simulation.predict.job import TrainingJob
 from simulation.predict.job_table import job_of
+from simulation.predict.kept import Estimate, KeptLayouts
 from simulation.predict.machine import Machine
 
 SWEPT = ("tp", "pp", "vpp", "cp", "ep", "mbs", "recompute", "fsdp")
@@ -15,19 +18,32 @@ MOST = 200_000
 """Layouts that are looked at in one sweep."""
 
 
+class Layout(NamedTuple):
+    """A layout that fits, and what is predicted of it, in ms, GiB, and tokens a second."""
+
+    job: TrainingJob
+    estimate: Estimate
+
+    @property
+    def tokens_per_second_and_gpu(self) -> float:
+        return self.job.tokens_per_iteration / self.estimate.ms * 1e3 / self.job.gpus
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What a sweep found: layouts that divide evenly, those of them that fit, by time."""
+    """What a sweep found: how many layouts divide evenly, those of them that fit, by time, the least memory in GiB."""
 
     divided: int
-    fitting: list[Prediction]
+    fitting: list[Layout]
     least_gib: float
 
-    def second_behind(self) -> Mapping[str, float]:
-        """By class, ms that the second layout takes longer than the first."""
-        first, second = self.fitting[0].classes, self.fitting[1].classes
-        longer = {key: second.get(key, 0.0) - first.get(key, 0.0) for key in {*first, *second}}
-        return dict(sorted(longer.items(), key=lambda each: -abs(each[1])))
+
+def second_behind(first: Prediction, second: Prediction) -> Mapping[str, float]:
+    """By class, ms that the second layout takes longer than the first."""
+    longer = {
+        key: second.classes.get(key, 0.0) - first.classes.get(key, 0.0) for key in {*first.classes, *second.classes}
+    }
+    return dict(sorted(longer.items(), key=lambda each: -abs(each[1])))
 
 
 def powers(most: int) -> list[str]:
@@ -70,14 +86,26 @@ def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator
             continue
 
 
-def ranking(found: Iterator[TrainingJob], machine: Machine) -> Ranking:
-    """Predict every layout; those whose reserved memory fits, the shortest iteration first."""
+def ranking(found: Iterator[TrainingJob], machine: Machine, kept: KeptLayouts, most: int) -> Ranking:
+    """Predict every layout but those that are kept; those whose reserved memory fits, the shortest iteration first.
+
+    most: at least as many as there are layouts.
+    """
     fitting, divided, least = [], 0, float("inf")
-    for job in found:
-        divided += 1
-        prediction = predict(job, machine)
-        least = min(least, prediction.memory.reserved)
-        if prediction.memory.reserved <= machine.memory_GiB:
-            fitting.append(prediction)
-    fitting.sort(key=lambda each: each.ms)
+    try:
+        with StepProgress("layouts", most) as progress:
+            for job in found:
+                estimate = kept.known(job.gpus, divided)
+                if estimate is None:
+                    prediction = predict(job, machine)
+                    estimate = Estimate(prediction.ms, prediction.memory.reserved)
+                    kept.add(job.gpus, divided, estimate)
+                divided += 1
+                progress.advance()
+                least = min(least, estimate.reserved_gib)
+                if estimate.reserved_gib <= machine.memory_GiB:
+                    fitting.append(Layout(job, estimate))
+    finally:
+        kept.write()
+    fitting.sort(key=lambda each: each.estimate.ms)
     return Ranking(divided, fitting, least)

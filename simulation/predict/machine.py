@@ -61,6 +61,10 @@ class Machine:
             return replace(self, server=gpus, nvlink_domain=gpus)
         return None
 
+    def on(self, per_server: int, nic_gbps: float) -> "Machine":
+        """The machine in servers of `per_server`, each GPU with `nic_gbps` GB/s to other servers."""
+        return replace(self, server=per_server, nvlink_domain=per_server, nic_GBps=nic_gbps)
+
     def allowed_servers(self) -> str:
         """In words, the numbers of GPUs that `servers_of` takes."""
         racks = "" if self.nvlink_domain == self.server else f", {self.nvlink_domain // 2} or {self.nvlink_domain}"

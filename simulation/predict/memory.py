@@ -1,18 +1,22 @@
-"""Estimates the peak of memory of a Megatron-LM rank: weights, optimizer, activations, what a layer's backward adds.
+"""Estimates the peak of memory of a rank: weights, optimizer, activations, what a layer's backward adds.
 
-Activations are those that TransformerEngine's modules keep (the terms of Korthikanti et al., arXiv:2205.05198, without
-masks of dropout, with gated MLPs, grouped heads and fused attention). Held against 8 layouts of SimuMax's B200 rows.
+Megatron-LM: activations are those that TransformerEngine's modules keep (the terms of Korthikanti et al.,
+arXiv:2205.05198, without masks of dropout, with gated MLPs, grouped heads and fused attention); held against 8 layouts
+of SimuMax's B200 rows. FSDP2: those that torch's own modules keep; held against torchtitan's rows.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 from simulation.predict.job import TrainingJob
-from simulation.predict.weights import layers_of, stage_weights
+from simulation.predict.weights import StageWeights, layers_of, stage_weights
+from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, mixed_precision
 
 GIB = 2**30
-HALF, SINGLE = 2, 4
 RESERVED = 1.04
-"""Reserved bytes over allocated ones: the median of SimuMax's rows; 1.07 at the 90th percentile."""
+"""Reserved bytes over allocated ones: the median of SimuMax's rows (1.07 at the 90th percentile), and of torchtitan's
+with torch.compile (1.12 without).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +51,42 @@ def fullest(job: TrainingJob) -> Memory:
 
 def _stage(job: TrainingJob, stage: int) -> Memory:
     held = stage_weights(job, stage)
-    shards = job.dp * job.cp if job.distributed_optimizer or job.fsdp else 1
-    expert_shards = job.expert_dp if job.distributed_optimizer or job.fsdp else 1
-    of_all = shards if job.fsdp else 1
-    of_experts = expert_shards if job.fsdp else 1
-    resident = held.shared / of_all + held.experts / of_experts
+    states = _states(job, stage, held)
     dense, expert = layers_of(job, stage)
     live = _live_batches(job, stage)
     layers = dense * _kept(job, experts=False) + expert * _kept(job, experts=True)
     peak = max([_backward(job, experts=kind) for kind, count in ((False, dense), (True, expert)) if count] or [0.0])
     if stage == job.pp - 1:
-        # Logits and their gradient, the input of the head and its gradient.
-        head = job.tokens * (2 * HALF * job.vocab / job.tp + 2 * HALF * job.hidden / job.split)
-        peak = max(peak, head)
+        # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
+        logits = 3 * SINGLE if job.fsdp else 2 * HALF
+        peak = max(peak, job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split))
     unused = 0.0 if job.fsdp else HALF * sum(held.matrices)
-    if job.fsdp:  # two layers put together, and the gradients of one
-        peak += (2 * HALF + SINGLE) * max(held.matrices, default=0.0) * 2
     return Memory(
         stage,
-        weights=HALF * resident / GIB,
-        gradients=job.grad_bytes * resident / GIB,
-        optimizer=3 * SINGLE * (held.shared / shards + held.experts / expert_shards) / GIB,
+        weights=states.weights / GIB,
+        gradients=states.gradients / GIB,
+        optimizer=states.optimizer / GIB,
         activations=live * layers / GIB,
-        transient=(peak + unused) / GIB,
+        transient=(peak + unused + states.passing) / GIB,
     )
+
+
+def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
+    """What a rank of a stage holds of weights, gradients and optimizer."""
+    if job.fsdp:
+        layers = sum(layers_of(job, stage))
+        layer = held.layers / max(1, layers)
+        parts = [
+            fully_sharded(held.shared, job.fsdp, layer, held.shared - held.layers),
+            fully_sharded(held.experts, min(job.fsdp, job.expert_dp), held.experts / max(1, layers), 0.0),
+        ]
+    else:
+        is_divided = job.distributed_optimizer
+        parts = [
+            mixed_precision(held.shared, job.dp * job.cp if is_divided else 1, job.grad_bytes),
+            mixed_precision(held.experts, job.expert_dp if is_divided else 1, job.grad_bytes),
+        ]
+    return reduce(ModelStates.plus, parts)
 
 
 def _live_batches(job: TrainingJob, stage: int) -> float:
@@ -88,6 +104,11 @@ def _kept(job: TrainingJob, *, experts: bool) -> float:
     """Bytes of a layer's activations that one micro-batch keeps until its backward pass."""
     if job.recompute == "full":
         return job.tokens * HALF * job.hidden / job.split
+    if job.fsdp and job.recompute != "none":
+        # torchtitan's "op": the layer's input, attention, and every second product.
+        width, kv = job.heads * job.head_dim, job.kv_heads * job.head_dim
+        of_rank = HALF * (2 * width + kv + (job.moe_ffn * job.topk if experts else job.ffn)) + SINGLE * job.heads
+        return job.tokens * (2 * HALF * job.hidden / job.split + of_rank / job.tp)
     kept = 4 * HALF * job.hidden / job.split + _attention_kept(job)
     if experts:
         copies = job.topk / job.split
@@ -109,7 +130,8 @@ def _attention_kept(job: TrainingJob) -> float:
 
 
 def _mlp_kept(job: TrainingJob, ffn: int) -> float:
-    return HALF * ((2 if job.gated else 1) + 1) * ffn / job.tp
+    # torch's own modules keep the activated gate beside its product with the other one.
+    return HALF * ((2 if job.gated else 1) + 1 + (1 if job.fsdp and job.gated else 0)) * ffn / job.tp
 
 
 def _backward(job: TrainingJob, *, experts: bool) -> float:
@@ -118,6 +140,7 @@ def _backward(job: TrainingJob, *, experts: bool) -> float:
     if experts:
         copies = job.tokens * job.topk / job.split
         return copies * HALF * (4 * job.hidden + (gates + 1) * job.moe_ffn)
-    again = _kept(job.without_recompute(), experts=False) if job.recompute == "full" else 0.0
+    is_again = job.recompute == "full" or (job.fsdp and job.recompute != "none")
+    again = _kept(job.without_recompute(), experts=False) if is_again else 0.0
     gathered = HALF * job.hidden * (1 if job.tp == 1 else 2)
     return again + job.tokens * (HALF * gates * job.ffn / job.tp + gathered)

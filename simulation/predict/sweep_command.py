@@ -2,22 +2,25 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping
+from hashlib import sha256
 from math import prod
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from common.errors import MistakeList, SimulationError, input_problem
 from common.progress import watched
-from common.summary import JsonValue, Summary, counted
+from common.summary import Summary, counted
 from common.whole_files import write_whole
 from simulation.predict.command import calibrated_machines
 
 if TYPE_CHECKING:  # the start of the command needs none of them
     from simulation.predict.iteration import Prediction
+    from simulation.predict.kept import KeptLayouts
     from simulation.predict.layouts import Ranking
     from simulation.predict.machine import Machine
+    from simulation.predict.network import Network
 
 LISTS = {
     "tp": "tensor parallel sizes", "pp": "pipeline stages", "vpp": "chunks of a stage", "cp": "context parallel sizes",
@@ -48,35 +51,84 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=int, default=20, metavar="N", help="layouts that are shown (default: %(default)s)"
     )
+    parser.add_argument(
+        "-n", "--network", type=Path, metavar="FILE", help="a topology file: the best are predicted again on its flows"
+    )
+    parser.add_argument(
+        "--configs", type=Path, metavar="FOLDER", help="the best for Megatron-LM, torchtitan, our cases"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
+    )
     parser.add_argument("--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows")
     parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
     """See VerbModule."""
-    from simulation.predict import report
+    from simulation.predict import ready_configs, sweep_report
+    from simulation.predict.kept import KeptLayouts
 
     row, machine, needed = _asked(arguments)
-    found = _fewest(arguments, row, machine, needed) if needed else _ranked(arguments, row, machine)
-    if not found.fitting:
-        if needed and found.divided:
-            raise SimulationError(f"no layout of at most {row['gpus']} GPUs reaches {arguments.target}")
-        what = f"{counted(found.divided, 'layout')} divide evenly"
-        least = f"; the least memory is {found.least_gib:.0f} GiB of {machine.memory_GiB:g}" if found.divided else ""
-        raise SimulationError(f"none fits: {what}{least}")
+    network = _network(arguments)
+    kept = KeptLayouts(arguments.output, _identity(arguments, row, machine), force=arguments.force)
+    try:
+        found = _fewest(arguments, row, machine, needed, kept) if needed else _ranked(arguments, row, machine, kept)
+    except KeyboardInterrupt:
+        if kept.path is not None:
+            print(f"{kept.path} keeps {counted(kept.count, 'layout')}: the same command goes on", file=sys.stderr)
+        raise
+    _check_found(found, arguments, row, machine, needed)
     if arguments.output is not None:
-        rows = [_cells(each) for each in found.fitting]
-        write_whole(arguments.output, [report.csv_text(rows, found.fitting).encode()], keep_other=not arguments.force)
-    shown = found.fitting[: arguments.top]
-    return Summary(
-        _text(found, shown, machine, arguments.price),
-        {
-            "layouts": found.divided, "fitting": len(found.fitting), "gpus": shown[0].job.gpus,
-            "best": [_data(each, arguments.price) for each in shown],
-            "second_behind_ms": dict(found.second_behind()) if len(found.fitting) > 1 else {},
-            "megatron": megatron_arguments(shown[0]), "torchtitan": torchtitan_settings(shown[0]),
-        },
-    )  # fmt: skip
+        text = sweep_report.csv_text(found.fitting, machine)
+        write_whole(arguments.output, [text.encode()], keep_other=not arguments.force)
+        kept.discard()
+    best = _best(found, machine, arguments.top, network)
+    answer = sweep_report.summary(found, best, machine, arguments.price)
+    if arguments.configs:
+        ready_configs.write(arguments.configs, best[0], force=arguments.force)
+    if arguments.report:
+        page = sweep_report.page(found, best, answer.text)
+        write_whole(arguments.report, [page.encode()], keep_other=not arguments.force)
+    return answer
+
+
+def _best(found: "Ranking", machine: "Machine", top: int, network: "Network | None") -> "list[Prediction]":
+    """The first layouts predicted whole, on the network where there is one, the shortest iteration first."""
+    from simulation.predict.iteration import predict
+
+    if network:
+        mistakes = MistakeList()
+        network.check(found.fitting[0].job, mistakes)
+        mistakes.check()
+    best = [predict(each.job, machine, network) for each in watched("best layouts", top, found.fitting[:top])]
+    return sorted(best, key=lambda each: each.ms)
+
+
+def _network(arguments: argparse.Namespace) -> "Network | None":
+    if arguments.network is None:
+        return None
+    from simulation.predict.network import FLOW, Network
+
+    return Network(arguments.network, FLOW)
+
+
+def _identity(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine") -> str:
+    """A line that is another for another sweep."""
+    lists = {key: getattr(arguments, f"list_{key}") for key in LISTS}
+    return sha256(repr((sorted(row.items()), sorted(lists.items()), machine)).encode()).hexdigest()
+
+
+def _check_found(
+    found: "Ranking", arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine", needed: float
+) -> None:
+    if found.fitting:
+        return
+    if needed and found.divided:
+        raise SimulationError(f"no layout of at most {row['gpus']} GPUs reaches {arguments.target}")
+    what = f"{counted(found.divided, 'layout')} divide evenly"
+    least = f"; the least memory is {found.least_gib:.0f} GiB of {machine.memory_GiB:g}" if found.divided else ""
+    raise SimulationError(f"none fits: {what}{least}")
 
 
 def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float]":
@@ -125,7 +177,9 @@ def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None
         mistakes.add("--price", arguments.price, "must be above 0")
 
 
-def _ranked(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine") -> "Ranking":
+def _ranked(
+    arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine", kept: "KeptLayouts"
+) -> "Ranking":
     from simulation.predict import layouts
     from simulation.predict.job_table import job_of
 
@@ -135,7 +189,7 @@ def _ranked(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Mac
     total = prod(len(values) for values in swept.values())
     if total > layouts.MOST:
         raise input_problem("--tp and the other lists", None, f"are {total} layouts; at most {layouts.MOST} are swept")
-    return layouts.ranking(iter(watched("layouts", total, layouts.jobs(row, swept))), machine)
+    return layouts.ranking(layouts.jobs(row, swept), machine, kept, total)
 
 
 def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
@@ -161,12 +215,14 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
     return found
 
 
-def _fewest(arguments: argparse.Namespace, row: dict[str, str], machine: "Machine", needed: float) -> "Ranking":
+def _fewest(
+    arguments: argparse.Namespace, row: dict[str, str], machine: "Machine", needed: float, kept: "KeptLayouts"
+) -> "Ranking":
     """The ranking of the fewest GPUs, a power of two of servers, that make `needed` tokens a second."""
     gpus, most = 8, int(row["gpus"])
     found = None
     while gpus <= most:
-        found = _ranked(arguments, {**row, "gpus": str(gpus)}, machine)
+        found = _ranked(arguments, {**row, "gpus": str(gpus)}, machine, kept)
         if found.fitting and found.fitting[0].tokens_per_second_and_gpu * gpus >= needed:
             return found
         gpus *= 2
@@ -174,77 +230,3 @@ def _fewest(arguments: argparse.Namespace, row: dict[str, str], machine: "Machin
         raise input_problem("--gpus", row["gpus"], "must be at least 8 with --target")
     found.fitting.clear()
     return found
-
-
-def _text(found: "Ranking", shown: "list[Prediction]", machine: "Machine", price: float | None) -> str:
-    head = f"{'tp':>3} {'pp':>3} {'vpp':>3} {'cp':>3} {'dp':>5} {'ep':>4} {'mbs':>3} {'recompute':<9} {'ms':>10} "
-    lines = [
-        f"{counted(len(found.fitting), 'layout')} of {found.divided} fit on {shown[0].job.gpus} {machine.gpu}",
-        f"{head}{'tokens/s/GPU':>12} {'MFU':>6} {'GiB':>6}{' cost/Mtoken' if price else ''}",
-    ]
-    for each in shown:
-        job = each.job
-        cost = f" {_cost(each, price):>11.4f}" if price else ""
-        lines.append(
-            f"{job.tp:>3} {job.pp:>3} {job.vpp:>3} {job.cp:>3} {job.dp:>5} {job.ep:>4} {job.mbs:>3} {job.recompute:<9} "
-            f"{each.ms:>10.1f} {each.tokens_per_second_and_gpu:>12.0f} {100 * each.mfu:>5.1f}% "
-            f"{each.memory.reserved:>6.1f}{cost}"
-        )
-    if len(found.fitting) > 1:
-        behind = [f"{key} {ms:+.1f} ms" for key, ms in found.second_behind().items() if abs(ms) >= 0.05][:3]
-        lines.append(f"the second takes {found.fitting[1].ms - found.fitting[0].ms:.1f} ms longer: {', '.join(behind)}")
-    return "\n".join([*lines, "Megatron-LM:", *wrap(megatron_arguments(shown[0]), 110, break_on_hyphens=False)])
-
-
-def _cost(found: "Prediction", price: float | None) -> float:
-    """Of a million tokens."""
-    return (price or 0.0) / 3600 / found.tokens_per_second_and_gpu * 1e6
-
-
-def _cells(found: "Prediction") -> dict[str, str]:
-    job = found.job
-    keys = ("gpu", "gpus", "precision", "seq", "mbs", "micro_batches", "tp", "pp", "vpp", "cp", "dp", "ep", "recompute")
-    return {"name": job.name, **{key: str(getattr(job, key)) for key in keys}, "fsdp": str(int(job.fsdp))}
-
-
-def _data(found: "Prediction", price: float | None) -> dict[str, JsonValue]:
-    cost: dict[str, JsonValue] = {"cost_per_million_tokens": _cost(found, price)} if price else {}
-    return {
-        **_cells(found), "predicted_ms": found.ms, "reserved_gib": found.memory.reserved, "mfu": found.mfu,
-        "tokens_per_second_and_gpu": found.tokens_per_second_and_gpu, **cost,
-    }  # fmt: skip
-
-
-def megatron_arguments(found: "Prediction") -> str:
-    """The arguments of Megatron-LM's pretrain_gpt.py that give this layout."""
-    job = found.job
-    words = [
-        f"--tensor-model-parallel-size {job.tp}", f"--pipeline-model-parallel-size {job.pp}",
-        f"--context-parallel-size {job.cp}", f"--micro-batch-size {job.mbs}",
-        f"--global-batch-size {job.mbs * job.micro_batches * job.dp}", f"--seq-length {job.seq}",
-    ]  # fmt: skip
-    if job.vpp > 1:
-        words.append(f"--num-virtual-stages-per-pipeline-rank {job.vpp}")
-    if job.ep > 1:
-        words.append(f"--expert-model-parallel-size {job.ep}")
-    if job.sp:
-        words.append("--sequence-parallel")
-    if job.recompute == "full":
-        words.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
-    if job.distributed_optimizer:
-        words.append("--use-distributed-optimizer")
-    words.append(
-        {"bf16": "--bf16", "fp8": "--bf16 --fp8-format hybrid", "nvfp4": "--bf16 --fp4-format e2m1"}[job.precision]
-    )
-    return " ".join(words)
-
-
-def torchtitan_settings(found: "Prediction") -> str:
-    """The sections of torchtitan's TOML that give this layout."""
-    job = found.job
-    return (
-        f"[training]\nlocal_batch_size = {job.mbs}\nglobal_batch_size = {job.mbs * job.micro_batches * job.dp}\n"
-        f"seq_len = {job.seq}\n[parallelism]\ndata_parallel_shard_degree = {job.dp}\n"
-        f"tensor_parallel_degree = {job.tp}\npipeline_parallel_degree = {job.pp}\n"
-        f"context_parallel_degree = {job.cp}\nexpert_parallel_degree = {job.ep}\n"
-    )

@@ -1,6 +1,7 @@
 """Counts the weights of a model, and what one rank of a pipeline stage holds of them."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simulation.predict.job import TrainingJob
 
@@ -9,10 +10,12 @@ from simulation.predict.job import TrainingJob
 class StageWeights:
     """Weights on one rank of a stage: those that all data-parallel ranks share, and those of its experts.
 
-    matrices: sizes of the distinct weight matrices, each once; TransformerEngine keeps an unused gradient for each.
+    layers: of the shared ones, those inside layers. matrices: sizes of the distinct weight matrices, each once;
+    TransformerEngine keeps an unused gradient for each.
     """
 
     shared: float
+    layers: float
     experts: float
     matrices: frozenset[float]
 
@@ -36,13 +39,19 @@ def stage_sizes(job: TrainingJob) -> list[int]:
 
 def layers_of(job: TrainingJob, stage: int) -> tuple[int, int]:
     """Dense layers and layers with experts on a stage."""
-    dense = experts = begin = 0
-    for chunk, size in enumerate(stage_sizes(job)):
-        if chunk % job.pp == stage:
-            leading = max(0, min(begin + size, job.leading_dense) - begin)
-            dense, experts = dense + leading, experts + size - leading
+    return _of_stages(tuple(stage_sizes(job)), job.pp, job.leading_dense)[stage]
+
+
+@lru_cache(maxsize=1 << 10)
+def _of_stages(sizes: tuple[int, ...], stages: int, leading: int) -> list[tuple[int, int]]:
+    """The same of every stage, of the sizes of all chunks; `leading` layers have no experts."""
+    found, begin = [(0, 0)] * stages, 0
+    for chunk, size in enumerate(sizes):
+        plain = max(0, min(begin + size, leading) - begin)
+        dense, experts = found[chunk % stages]
+        found[chunk % stages] = dense + plain, experts + size - plain
         begin += size
-    return dense, experts
+    return found
 
 
 def attention_matrices(job: TrainingJob) -> list[float]:
@@ -75,13 +84,14 @@ def stage_weights(job: TrainingJob, stage: int) -> StageWeights:
     total += expert * (sum(attention) + sum(shared) + norms + job.hidden * job.experts)
     matrices = set(attention) if dense or expert else set()
     matrices |= set(mlp if dense else []) | set([*shared, *one] if expert else [])
+    in_layers = total
     vocabulary = job.vocab * job.hidden / job.tp
     if stage == 0:
         total += vocabulary
     if stage == job.pp - 1:
         total += 0 if job.tied and job.pp == 1 else vocabulary
         matrices.add(vocabulary)
-    return StageWeights(total, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
+    return StageWeights(total, in_layers, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
 
 
 def parameters(job: TrainingJob) -> float:

@@ -154,7 +154,7 @@ class _Checker:
                 self._wrong(f"{where}.{key}", None, "is missing")
         return LinkText(
             self._formed(mapping.get("bandwidth", "1bps"), f"{where}.bandwidth", units.bandwidth_bps),
-            self._formed(mapping.get("latency", "0s"), f"{where}.latency", units.time_seconds),
+            self._formed(mapping.get("latency", "0s"), f"{where}.latency", options.link_latency),
             self._formed(mapping.get("error_rate", 0), f"{where}.error_rate", options.error_rate),
         )
 

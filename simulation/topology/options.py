@@ -14,6 +14,7 @@ TEMPLATES = (SPECTRUM_X, ALIBABA_HPN, DCN, NVL)
 MAX_NODES = 2**31 - 1  # node ids are 32-bit integers in the simulators that read the file
 WHOLE_FORM = "a whole number of at least 1"
 RATE_FORM = "a number from 0 to 1"
+MOST_LATENCY_S = 1.0  # 200,000 km of fibre
 
 
 class TopologyOption(NamedTuple):
@@ -63,6 +64,18 @@ def gpu_type(text: str) -> str:
     return text
 
 
+def link_latency(text: str) -> float:
+    """Seconds of a link's latency.
+
+    Raises:
+        ValueError: it has another form, or is longer than any link.
+    """
+    seconds = units.time_seconds(text)
+    if seconds > MOST_LATENCY_S:
+        raise ValueError(f"a latency of at most {MOST_LATENCY_S:g}s")
+    return seconds
+
+
 OPTIONS = (
     TopologyOption("-g", "--gpu", "gpu", whole_number, "GPUs"),
     TopologyOption("-er", "--error_rate", "error_rate", error_rate, "share of packets that a link loses"),
@@ -70,8 +83,8 @@ OPTIONS = (
     TopologyOption("-gt", "--gpu_type", "gpu_type", gpu_type, f"one of {', '.join(GPU_TYPES)}"),
     TopologyOption("-nsps", "--nv_switch_per_server", "nv_switch_per_server", whole_number, "NVSwitches of a server"),
     TopologyOption("-nvbw", "--nvlink_bw", "nvlink_bw", units.bandwidth_bps, "bandwidth from a GPU to one NVSwitch"),
-    TopologyOption("-nl", "--nv_latency", "nv_latency", units.time_seconds, "latency from a GPU to an NVSwitch"),
-    TopologyOption("-l", "--latency", "latency", units.time_seconds, "latency of all other links"),
+    TopologyOption("-nl", "--nv_latency", "nv_latency", link_latency, "latency from a GPU to an NVSwitch"),
+    TopologyOption("-l", "--latency", "latency", link_latency, "latency of all other links"),
     TopologyOption("-bw", "--bandwidth", "bandwidth", units.bandwidth_bps, "bandwidth from a NIC to its leaf"),
     TopologyOption("-asn", "--asw_switch_num", "asw_switch_num", whole_number, "leaves, as a hint; the rest decides"),
     TopologyOption("-npa", "--nics_per_aswitch", "nics_per_aswitch", whole_number, "NICs that a leaf connects"),

@@ -9,7 +9,7 @@ from common import units
 from common.errors import MistakeList, input_problem
 from common.progress import watched
 from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
-from simulation.topology.options import error_rate
+from simulation.topology.options import error_rate, link_latency
 from simulation.topology.shape import LinkText
 
 MOST_MISTAKES = 20
@@ -138,6 +138,6 @@ def _link(text: str) -> LinkText:
     """
     bandwidth, latency, rate = text.split()
     units.bandwidth_bps(bandwidth)
-    units.time_seconds(latency)
+    link_latency(latency)
     error_rate(rate)
     return LinkText(bandwidth, latency, rate)

@@ -46,7 +46,7 @@ class TestBed:
     """`n` hosts, node1 to node<n>. `engine`: whether each has Docker, or one value a host; hosts without are cheap.
 
     `images` gives every engine the tests' images (and makes them first if need be); `persistent` leaves the bed up when
-    this process ends.
+    this process ends; `shared`: a folder that all hosts may write to.
     """
 
     __test__ = False
@@ -59,6 +59,7 @@ class TestBed:
         engine: bool | Sequence[bool] = True,
         images: bool = False,
         persistent: bool = False,
+        shared: Path | None = None,
     ) -> None:
         if not 1 <= n <= MAX_HOSTS:
             raise ValueError(f"n: {n} hosts asked for, 1 to {MAX_HOSTS} are possible")
@@ -67,7 +68,7 @@ class TestBed:
         if len(self._engines) != n:
             raise ValueError(f"engine: {len(self._engines)} values for {n} hosts")
         self._images = images and any(self._engines)
-        self._persistent = persistent
+        self._persistent, self._shared = persistent, shared
         self._lock = FolderLock(self.folder)
         self.bed = bed_id(self.folder)
         self.hosts: list[ClusterHost] = []
@@ -162,7 +163,7 @@ class TestBed:
         wire = Network(self.bed, subnet)
         disks = self.folder / HOSTS_FOLDER
         self.hosts = [
-            ClusterHost(wire, number, disks / f"node{number}", engine=engine)
+            ClusterHost(wire, number, disks / f"node{number}", engine=engine, shared=self._shared)
             for number, engine in enumerate(self._engines, start=1)
         ]
         return wire

@@ -56,13 +56,18 @@ class Access:
 
 
 class ClusterHost:
-    """Host `number` (from 1) of a bed; `folder` holds its disk. `engine` says whether it has Docker at all."""
+    """Host `number` (from 1) of a bed; `folder` holds its disk. `engine` says whether it has Docker at all; `shared` is
+    a folder of the machine that it may write to, at the same path.
+    """
 
-    def __init__(self, network: Network, number: int, folder: Path, *, engine: bool) -> None:
+    def __init__(
+        self, network: Network, number: int, folder: Path, *, engine: bool, shared: Path | None = None
+    ) -> None:
         self.name = f"node{number}"
         self.address = network.address(number)
         self.folder = folder
         self.has_engine = engine
+        self._seen = [*map(str, shared_paths()), *([] if shared is None else [f"rw:{shared}"])]
         self._network = network
         self._number = number
         self._guest = Guest(folder, "host_init.sh")
@@ -159,7 +164,7 @@ class ClusterHost:
             "--propagation",
             "private",
         ]
-        self._guest.start(launcher, [self.name, *map(str, shared_paths())])
+        self._guest.start(launcher, [self.name, *self._seen])
         self.start_sshd()
         if self.has_engine:
             self.start_engine()

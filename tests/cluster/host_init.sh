@@ -1,6 +1,7 @@
 # The init of a test host: gives it a root file system, /root, /tmp, /run, /proc, /sys and a name of its own, and then
 # reaps. Started in fresh mount, UTS, IPC and PID namespaces and in the host's network namespace.
-# Arguments: folder, host name, then the absolute paths the host sees read-only as they are on the machine.
+# Arguments: folder, host name, then the absolute paths the host sees as they are on the machine: read-only, or after
+# `rw:` as on a file system that all share.
 set -eu
 folder=$1
 name=$2
@@ -22,9 +23,11 @@ mount --bind tmp root/tmp
 mount --bind vartmp root/var/tmp
 mount --bind docker root/var/lib/docker
 for path in "$@"; do
+    mode=ro
+    case $path in rw:*) mode=rw path=${path#rw:} ;; esac
     mkdir -p "root$path"
     mount --rbind "$path" "root$path"
-    mount -o remount,bind,ro "root$path"
+    mount -o "remount,bind,$mode" "root$path"
 done
 echo "$name" >/proc/sys/kernel/hostname
 cd root

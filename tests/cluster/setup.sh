@@ -40,6 +40,7 @@ for program in "${!package[@]}"; do
         missing+=("${package[$program]}")
     fi
 done
+[ -e /usr/include/slurm/spank.h ] || missing+=(libslurm-dev) # tests/cluster/slurm/container.c
 if [ ${#missing[@]} -eq 0 ]; then
     exit 0
 fi

@@ -164,14 +164,33 @@ def obtain(
     return allocation
 
 
-def _submit(request: Request) -> str:
+def submit(request: Request, note: Callable[[str], None]) -> None:
+    """Submit the job, which begins once `note` has received its id.
+
+    Raises:
+        AllocationError: Slurm refuses it, or does not let it begin.
+        Exception: whatever `note` raises; the job is cancelled then.
+    """
+    try:
+        number = _submit(request, "--hold")
+        try:
+            note(number)
+            call(["scontrol", "release", number])
+        except BaseException:
+            Allocation(number=number, is_ours=True).give_back()
+            raise
+    except SlurmError as error:
+        raise AllocationError(f"Slurm takes no job: {error.detail}") from error
+
+
+def _submit(request: Request, *options: str) -> str:
     """Submit the job; one whose answer was lost is found by its name.
 
     Raises:
         SlurmError: it is refused.
     """
     try:
-        return call(["sbatch", "--parsable"], text=batch_script(request)).strip().split(";")[0]
+        return call(["sbatch", "--parsable", *options], text=batch_script(request)).strip().split(";")[0]
     except SlurmError as error:
         if error.is_away and (number := find(request.name)) is not None:
             return number

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from run_benchmarks.hosts.slurm.node_names import folded
 
-# Nothing of a run happens in the batch script: run.py sends every step, and cancels the job at the end.
+# Nothing of a run happens in this batch script: run.py sends every step, and cancels the job at the end.
 HOLD = "exec sleep infinity"
 STEP = (
     "--nodes=1",
@@ -32,19 +32,23 @@ class Request:
         nodes: how many.
         hosts: which; empty if any will do.
         options: further options of sbatch, as words that begin with `--`.
+        command: what the first node runs; without one the job holds its nodes, and run.py sends every step.
+        output: the file of what the command prints.
     """
 
     name: str
     nodes: int
     hosts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    output: str = "/dev/null"
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options of sbatch."""
         named = (f"--nodelist={folded(self.hosts)}",) if self.hosts else ()
         ours = (f"--job-name={self.name}", f"--nodes={self.nodes}-{self.nodes}", "--ntasks-per-node=1", *named)
-        return (*ours, "--no-requeue", "--output=/dev/null", "--error=/dev/null", "--chdir=/", *self.options)
+        return (*ours, "--no-requeue", f"--output={self.output}", "--chdir=/", *self.options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,8 @@ def surroundings(
 def batch_script(request: Request) -> str:
     """The script that sbatch receives."""
     lines = [f"#SBATCH {shlex.quote(word)}" for word in request.words]
-    return "\n".join(["#!/bin/sh", *lines, HOLD]) + "\n"
+    last = f"exec {shlex.join(request.command)}" if request.command else HOLD
+    return "\n".join(["#!/bin/sh", *lines, last]) + "\n"
 
 
 def step_argv(job: str, host: str, argv: Sequence[str], *, cpus: int = 1, options: Sequence[str] = ()) -> list[str]:

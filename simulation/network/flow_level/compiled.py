@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulation.network.event_heap import CONFIG, cache_of, jit
+from simulation.network.event_heap import CONFIG, cache_of, inlined, jit
 from simulation.network.flow_level.fluid_state import Fluid
 
-SOURCES = ("fluid", "fluid_state")
+SOURCES = ("compiled", "fluid", "fluid_state")
+CALLED = ("run", "issue")
 NAME = "simulation.network.flow_level.fluid"
-_REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock", "jitter"}
+_REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock"}
 
 
 @cache
@@ -32,7 +33,7 @@ def compiled() -> ModuleType:
     CONFIG.CACHE_DIR = str(folder)
     for name, function in vars(module).copy().items():
         if isinstance(function, FunctionType):
-            setattr(module, name, jit(function))
+            setattr(module, name, jit(function) if name in CALLED else inlined(function))
     CONFIG.CACHE_DIR = former
     return module
 

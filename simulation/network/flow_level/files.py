@@ -44,13 +44,7 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
 
 def round_trip(ways: Ways, source: int, target: int, payload: int) -> tuple[int, int]:
     """The shortest round trip between two nodes (ns) and the slowest link (bit/s); see routing.round_trip."""
-    kinds = []
-    node = source
-    while node != target:
-        port = ways.next_ports(node, target)[0]
-        kinds.append(ways.kind_of[port])
-        node = ways.peer[port]
-    return _trip(tuple([ways.kinds[kind] for kind in kinds]), payload)
+    return _trip(tuple([ways.kinds[kind] for kind in ways.first_kinds(source, target)]), payload)
 
 
 @cache

@@ -7,13 +7,13 @@ a byte takes of each link, ACKs on the way back included. Rates are fair in byte
 
 from simulation.network.flow_level.fluid_state import (
     ACTIVE,
+    CHANGED,
     COMPLETED,
     ENDED,
     EVENTS,
     NOW,
     PLANNED,
     RELEASED,
-    STALE,
     STAMP,
     STARTED,
     Fluid,
@@ -73,14 +73,59 @@ def lane_of(state: Fluid, flow: int) -> int:
     return lane
 
 
+def note_change(state: Fluid, lane: int) -> None:
+    """The rates of a lane's flows have to be found anew."""
+    counts = state.counts
+    if state.lane_mark[lane] != counts[STAMP]:
+        state.lane_mark[lane] = counts[STAMP]
+        state.changed[counts[CHANGED]] = lane
+        counts[CHANGED] += 1
+
+
+def enter(state: Fluid, lane: int) -> None:
+    """One more flow is active on a lane: it stands in the list of each of its links."""
+    note_change(state, lane)
+    state.lane_flows[lane] += 1
+    if state.lane_flows[lane] > 1 or len(state.entry_lane) == 0:
+        return
+    for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
+        link = state.load_link[at]
+        following = state.first_entry[link]
+        state.entry_before[at], state.entry_after[at] = -1, following
+        if following >= 0:
+            state.entry_before[following] = at
+        state.first_entry[link] = at
+
+
+def leave(state: Fluid, lane: int) -> None:
+    """One flow less is active on a lane."""
+    note_change(state, lane)
+    state.lane_flows[lane] -= 1
+    if state.lane_flows[lane] > 0 or len(state.entry_lane) == 0:
+        return
+    for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
+        before, following = state.entry_before[at], state.entry_after[at]
+        if following >= 0:
+            state.entry_before[following] = before
+        if before >= 0:
+            state.entry_after[before] = following
+        else:
+            state.first_entry[state.load_link[at]] = following
+
+
 def open_links(state: Fluid) -> int:
-    """Count for each link the active flows and the time that a byte of each takes; returns the number of links."""
-    counts, stamp = state.counts, state.counts[STAMP] + 1
-    counts[STAMP] = stamp
-    number = 0
-    for place in range(counts[ACTIVE]):
-        state.rate[place] = -1.0
-        lane = state.active_lane[place]
+    """Note all lanes that have a link in common with a changed one, and so on; returns the number of their links.
+
+    Where each flow has a lane of its own, these are all lanes: links have no lists.
+    """
+    counts, stamp = state.counts, state.counts[STAMP]
+    if len(state.entry_lane) == 0:
+        for place in range(counts[ACTIVE]):
+            note_change(state, state.active_lane[place])
+    number = place = 0
+    while place < counts[CHANGED]:
+        lane = state.changed[place]
+        place += 1
         for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
             link = state.load_link[at]
             if state.mark[link] != stamp:
@@ -89,8 +134,25 @@ def open_links(state: Fluid) -> int:
                 number += 1
                 state.room[link], state.weight[link], state.data[link] = 1.0, 0.0, 0.0
                 state.crowd[link], state.held[link] = 0, 0
-            state.weight[link] += state.load_cost[at]
-            state.crowd[link] += 1
+                if len(state.entry_lane):
+                    entry = state.first_entry[link]
+                    while entry >= 0:
+                        note_change(state, state.entry_lane[entry])
+                        entry = state.entry_after[entry]
+    return number
+
+
+def weigh(state: Fluid) -> int:
+    """Count for each opened link the active flows and the time that a byte of each takes; returns the flows."""
+    number = 0
+    for place in range(state.counts[ACTIVE]):
+        lane = state.active_lane[place]
+        if state.lane_mark[lane] == state.counts[STAMP]:
+            state.waiting_rate[number] = place
+            number += 1
+            for at in range(state.load_begin[lane], state.load_begin[lane + 1]):
+                state.weight[state.load_link[at]] += state.load_cost[at]
+                state.crowd[state.load_link[at]] += 1
     return number
 
 
@@ -114,11 +176,9 @@ def is_limited(state: Fluid, lane: int, limit: float) -> bool:
 
 
 def share_out(state: Fluid) -> None:
-    """Give every active flow its max-min fair rate (bytes per ns) by progressive filling."""
+    """Give every active flow that a change can reach its max-min fair rate (bytes per ns) by progressive filling."""
     number = open_links(state)
-    left = state.counts[ACTIVE]
-    for place in range(left):
-        state.waiting_rate[place] = place
+    left = weigh(state)
     while left > 0:
         lowest = lowest_rate(state, number)
         if lowest >= UNLIMITED:  # packets so small that they take no whole ns
@@ -126,7 +186,7 @@ def share_out(state: Fluid) -> None:
                 state.rate[state.waiting_rate[at]] = UNLIMITED
             break
         limit = lowest * (1 + ALIKE)
-        kept, fixed = 0, state.counts[ACTIVE]
+        kept, fixed = 0, left
         for at in range(left):
             place = state.waiting_rate[at]
             if is_limited(state, state.active_lane[place], limit):
@@ -135,12 +195,14 @@ def share_out(state: Fluid) -> None:
             else:
                 state.waiting_rate[kept] = place
                 kept += 1
-        for at in range(fixed, state.counts[ACTIVE]):
+        for at in range(fixed, left):
             place = state.fixed[at]
             state.rate[place] = lowest
             take(state, state.active_lane[place], lowest)
         left = kept
     note_queues(state)
+    state.counts[CHANGED] = 0
+    state.counts[STAMP] += 1
 
 
 def take(state: Fluid, lane: int, rate: float) -> None:
@@ -160,7 +222,11 @@ def note_queues(state: Fluid) -> None:
     for place in range(state.counts[ACTIVE]):
         lane = state.active_lane[place]
         first = state.load_begin[lane]
-        if first == state.data_end[lane] or state.room[state.load_link[first]] < FULL:
+        if (
+            state.lane_mark[lane] != state.counts[STAMP]
+            or first == state.data_end[lane]
+            or state.room[state.load_link[first]] < FULL
+        ):
             continue
         for at in range(first + 1, state.data_end[lane]):
             link = state.load_link[at]
@@ -197,19 +263,17 @@ def drain(state: Fluid) -> None:
         after = state.lane_delay[lane]
         for at in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
             link = state.wait_link[at]
-            if state.mark[link] == counts[STAMP]:
-                after += state.wait_half[at] * min(state.data[link], 1.0)
+            after += state.wait_half[at] * min(state.data[link], 1.0)
         plan(state, state.clock[NOW] + max(state.left[place], 0.0) / state.rate[place] + after, COMPLETED, flow)
-    if kept < counts[ACTIVE]:
-        counts[ACTIVE], counts[STALE] = kept, 1
+        leave(state, lane)
+    counts[ACTIVE] = kept
 
 
 def settle(state: Fluid, flow: int, gap: float) -> None:
     """One of those that a flow waits for is there; `gap` ns after the last one it starts."""
     state.waiting[flow] -= 1
     if state.waiting[flow] == 0:
-        late = state.jitter[flow] if len(state.jitter) else 0.0
-        plan(state, state.clock[NOW] + max(gap + late, 0.0), STARTED, flow)
+        plan(state, state.clock[NOW] + max(gap, 0.0), STARTED, flow)
 
 
 def issue(state: Fluid, hops: Whole, gap: float) -> None:
@@ -240,7 +304,7 @@ def start(state: Fluid, flow: int) -> None:
     state.left[place] = state.hop_size[hop]
     state.start[flow] = state.clock[NOW]
     counts[ACTIVE] += 1
-    counts[STALE] = 1
+    enter(state, state.active_lane[place])
 
 
 def complete(state: Fluid, flow: int) -> None:
@@ -288,9 +352,8 @@ def run(state: Fluid, until: float, most: int) -> int:
     """Go on until a rank's part ends, to a moment (ns), or for `most` events; returns the events left."""
     counts, clock = state.counts, state.clock
     while most > 0:
-        if counts[STALE]:
+        if counts[CHANGED]:
             share_out(state)
-            counts[STALE] = 0
         following = clock[NOW] + until_drained(state)
         if counts[EVENTS] > 0:
             following = min(following, state.event_time[0])

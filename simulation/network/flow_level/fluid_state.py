@@ -9,7 +9,7 @@ Real: TypeAlias = Any
 
 STARTED, COMPLETED, RELEASED = range(3)  # kinds of events
 NOW = 0  # in `clock`
-ACTIVE, EVENTS, PLANNED, ENDED, STALE, STAMP = range(6)  # in `counts`
+ACTIVE, EVENTS, PLANNED, ENDED, CHANGED, STAMP = range(6)  # in `counts`
 COUNTS = 6
 
 
@@ -20,7 +20,8 @@ class Fluid(NamedTuple):
     Those that wait for step k of a hop are the steps k + `child_shift` of its children. `out_part` and `in_part` are
     the sender's and the receiver's part of the collective (-1: none), of which each flow completes `out_count` flows.
     `load_*` say what a byte on a lane takes of links (forward up to `data_end`, then for ACKs), `load_burst` how
-    many bytes of the lane's flows may queue up before a link, `wait_*` half a packet's time on each link back.
+    many bytes of the lane's flows may queue up before a link, `wait_*` half a packet's time on each link back. Lanes
+    with active flows stand in a list of each of their links, from `first_entry` on, where flows share lanes.
     """
 
     hop_begin: Whole
@@ -46,9 +47,15 @@ class Fluid(NamedTuple):
     wait_link: Whole
     wait_half: Real
     lane_delay: Real
+    lane_flows: Whole
+    lane_mark: Whole
+    changed: Whole
+    entry_lane: Whole
+    entry_before: Whole
+    entry_after: Whole
+    first_entry: Whole
     flow_hop: Whole
     flow_lane: Whole
-    jitter: Real
     waiting: Whole
     start: Real
     end: Real
@@ -131,7 +138,10 @@ def begin(
     child_begin = [0]
     for each in children:
         child_begin.append(child_begin[-1] + len(each))
-    most, links = max(total, 1), lanes.links
+    most, links, ways = max(total, 1), lanes.links, len(lanes.delay)
+    entry_lane = (
+        [] if flow_lane else [lane for lane in range(ways) for _at in range(*lanes.load_begin[lane : lane + 2])]
+    )
     return Fluid(
         hop_begin=begins, hop_steps=hops.steps, hop_size=hops.size, hop_lane=hops.lane, hop_gap=hops.gap,
         release_gap=hops.release_gap, out_part=hops.out_part, out_count=hops.out_count, in_part=hops.in_part,
@@ -140,11 +150,14 @@ def begin(
         child_shift=[shift for each in children for _hop, shift in each], released=filled(0, len(begins)),
         load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
         load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
-        wait_half=lanes.wait_half, lane_delay=lanes.delay, flow_hop=flow_hop, flow_lane=flow_lane, jitter=[],
+        wait_half=lanes.wait_half, lane_delay=lanes.delay, lane_flows=filled(0, ways),
+        lane_mark=filled(-1, ways), changed=filled(0, ways), entry_lane=entry_lane,
+        entry_before=filled(0, len(entry_lane)), entry_after=filled(0, len(entry_lane)),
+        first_entry=filled(-1, links), flow_hop=flow_hop, flow_lane=flow_lane,
         waiting=waiting, start=filled(-1.0, total), end=filled(-1.0, total), active=filled(0, most),
         active_lane=filled(0, most), left=filled(0.0, most), rate=filled(0.0, most), waiting_rate=filled(0, most),
         fixed=filled(0, most), room=filled(0.0, links), weight=filled(0.0, links), data=filled(0.0, links),
-        crowd=filled(0, links), held=filled(0, links), peak_held=filled(0, links), mark=filled(0, links),
+        crowd=filled(0, links), held=filled(0, links), peak_held=filled(0, links), mark=filled(-1, links),
         touched=filled(0, links), event_time=filled(0.0, most + 1), event_order=filled(0, most + 1),
         event_kind=filled(0, most + 1), event_flow=filled(0, most + 1), pending=list(pending),
         ended=filled(0, max(len(pending), 1)), clock=[0.0], counts=[0] * COUNTS,

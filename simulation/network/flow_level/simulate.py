@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
-from random import Random
 from types import ModuleType
 from typing import NamedTuple
 
@@ -103,6 +102,8 @@ class FlowRun:
             built, number = self.known[self.classes.net.key_of[number], kind], 0
         place = built.hops[number, colour]
         first, steps = built.state.hop_begin[place], built.state.hop_steps[place]
+        if steps == 1:
+            return [float(built.state.start[first]) + shift], [float(built.state.end[first]) + shift]
         part = slice(int(first), int(first) + int(steps))
         starts, ends = built.state.start[part], built.state.end[part]
         if not isinstance(starts, list):
@@ -160,8 +161,6 @@ class FlowWishes(NamedTuple):
     window: int
     slowness: Mapping[int, float]
     apart: bool = False
-    jitter_ns: float = 0.0
-    seed: int = 0
 
 
 def simulate(ways: Ways, job: Job, wishes: FlowWishes, place: str = "") -> FlowRun:
@@ -231,12 +230,7 @@ def _built(
             lanes.add(colours_of_key[key])
     if lanes:
         lanes.finish(at_once=sum(builder.columns.steps) > MOST_ALONE_IN_LISTS and find_spec("numpy") is not None)
-    built, module = _ready(builder, MOST_IN_LISTS if lanes is None else MOST_ALONE_IN_LISTS)
-    if wishes.jitter_ns:
-        random, count = Random(wishes.seed), len(built.state.flow_hop)
-        late = [random.uniform(-wishes.jitter_ns, wishes.jitter_ns) for _flow in range(count)]
-        built = built._replace(state=built.state._replace(jitter=late))
-    return built, module
+    return _ready(builder, MOST_IN_LISTS if lanes is None else MOST_ALONE_IN_LISTS)
 
 
 def _no_lane(_colour: int) -> int:

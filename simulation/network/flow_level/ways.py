@@ -57,6 +57,7 @@ class Ways:
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
         self._next: dict[tuple[int, int], Sequence[int]] = {}
+        self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
 
     def link(self, port: int) -> Link:
@@ -174,6 +175,17 @@ class Ways:
             path.append(ports[0])
             node = self.peer[ports[0]]
         return path
+
+    def first_kinds(self, source: int, target: int) -> tuple[int, ...]:
+        """The kinds of the links between two nodes on the first of the shortest ways; switches remember theirs."""
+        if source == target:
+            return ()
+        port = self.next_ports(source, target)[0]
+        following = self.peer[port]
+        rest = self._kinds_to.get((following, target))
+        if rest is None:
+            rest = self._kinds_to[following, target] = self.first_kinds(following, target)
+        return self.kind_of[port], *rest
 
     def shares(self, source: int, target: int) -> Shares:
         """All ports between two nodes, with the share of the bytes of each if equal next ports share evenly."""

@@ -52,12 +52,13 @@ def missing() -> list[str]:
 
 class SlurmCluster:
     """`n` hosts, node1 to node<n>, of files.CPUS and files.MEMORY_MB each; partitions `main` and, of lower priority,
-    `low`. Root and OTHER_USER may submit.
+    `low`. Root and OTHER_USER may submit. All see `shared` at its path.
     """
 
     def __init__(self, n: int, folder: Path) -> None:
         self.folder = folder.resolve()
-        self.bed = TestBed(n, self.folder / "bed", engine=False)
+        self.shared = self.folder / "shared"
+        self.bed = TestBed(n, self.folder / "bed", engine=False, shared=self.folder)
         self._daemons: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._places: files.Places | None = None
 
@@ -83,6 +84,8 @@ class SlurmCluster:
 
     def __enter__(self) -> SlurmCluster:
         with ExitStack() as stack:
+            shutil.rmtree(self.shared, ignore_errors=True)
+            self.shared.mkdir(parents=True)
             self.bed.up()
             stack.callback(self.down)
             self._start()

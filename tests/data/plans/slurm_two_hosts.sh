@@ -5,7 +5,6 @@
 #SBATCH '--nodelist=gpu[01-02]'
 #SBATCH --no-requeue
 #SBATCH --output=/dev/null
-#SBATCH --error=/dev/null
 #SBATCH --chdir=/
 #SBATCH --partition=main
 #SBATCH --gres=gpu:8

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from protocol.finding import FindingKind
 from run_benchmarks.acceptance.climb import Climb, EndedError
 from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text, stages_of
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import CaseRecord, DrainRecord, RunRecord, Verdict
+from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RunRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import case
 
 HOSTS = [f"n{number}" for number in range(6)]
@@ -25,6 +26,7 @@ class Cluster:
         self.asked: list[tuple[str, list[str], list[str]]] = []
         self.fails: set[str] = set()
         self.guilty: str | None = None
+        self.kind: FindingKind = "constant"
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         self.asked.append((name, list(cases), list(hosts)))
@@ -33,7 +35,10 @@ class Cluster:
         drained = sorted((named[occasion] if occasion < len(named) else set()) & set(hosts))
         failed = name in self.fails and (self.guilty is None or self.guilty in hosts)
         verdict = Verdict.FAIL if failed else Verdict.DEGRADED if drained else Verdict.PASS
-        drain = [DrainRecord(host=host, reasons=[f"{name}: slow"]) for host in drained]
+        like = DrainEvidence(
+            case="C", rounds=[1], part="host", hosts=[], device="", kind=self.kind, evidence="", action=""
+        )
+        drain = [DrainRecord(host=host, reasons=[f"{name}: slow"], evidence=[like]) for host in drained]
         record = RunRecord(
             run_id="run1", verdict=verdict, exit_code=0, started_ms=0, finished_ms=1, command=[], runtime="process",
             vendor="cpu", code_digest="", git_revision=None, versions={}, hosts=[], drain=drain,
@@ -78,6 +83,14 @@ def test_a_suspect_that_is_good_on_the_second_occasion_comes_and_goes() -> None:
     assert found.states()["n2"] == "comes and goes"
     assert not found.ready and found.rungs[2].verdict == "pass"
     assert "n2" in {name: hosts for name, _, hosts in cluster.asked}["whole1"], "it is not taken out"
+
+
+def test_wrong_bits_take_a_host_out_at_once_as_they_may_not_come_again() -> None:
+    cluster = Cluster({"single": [{"n2"}]})
+    cluster.kind = "different_results"
+    found = cluster.climb()
+    assert found.rungs[1].out == {"n2": ["single1: slow"]}
+    assert "single2" not in [name for name, _, _ in cluster.asked] and found.states()["n2"] == "out"
 
 
 def test_the_network_is_loaded_as_a_whole_by_the_hosts_that_the_pairs_left() -> None:

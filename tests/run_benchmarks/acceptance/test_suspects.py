@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from run_benchmarks.acceptance.suspects import agreed, slow_devices
-from run_benchmarks.results.records import NodeRecord, RoundRecord
+from run_benchmarks.acceptance.suspects import agreed, slow_devices, suspects_of
+from run_benchmarks.results.records import FirstFailure, NodeRecord, RoundRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round
+from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.tiers import samples
 
 LIMIT, DEVICES = 7.0, 8
@@ -64,6 +66,31 @@ def test_one_slow_device_of_a_single_host_is_named_and_too_few_devices_are_not_j
 def test_what_a_host_makes_up_suspects_nobody(values: object) -> None:
     record = a_round([{"test": "memory", "unit": "GB/s", "values_of_ranks": values}])
     assert list(slow_devices(record, LIMIT)) == []
+
+
+def test_a_device_below_its_datasheet_is_named_where_all_its_peers_are_slow_too() -> None:
+    record = measured(1, 0.005, 1, {})
+    record.steps[1]["datasheet"] = 5000.0
+    said = dict(slow_devices(record, LIMIT))["n0"]
+    assert said.startswith("device 7: memory ") and said.endswith(" % of its datasheet, 70 % is the least")
+    record.steps[1]["datasheet"] = 3300.0
+    assert list(slow_devices(record, LIMIT)) == []
+
+
+def test_of_ranks_that_all_end_with_an_error_the_one_with_wrong_results_is_the_suspect() -> None:
+    record = measured(4, 0.005, 1, {}).model_copy(
+        update={
+            "verdict": Verdict.FAIL,
+            "first_failure": FirstFailure(
+                host="n3", rank=24, exit_code=1, signal=None, message="SystemExit", log_tail=""
+            ),
+        }
+    )
+    record.steps[0]["bad_ranks"] = {"9": "wrong result", "999": "made up", "x": ""}
+    run = replace(a_run("run1", [1.0]), rounds={"D": [record]})
+    assert suspects_of(run, LIMIT) == {"n1": ["D: device 1: wrong result"]}
+    record.steps[0]["bad_ranks"] = {}
+    assert list(suspects_of(run, LIMIT)) == ["n3"]
 
 
 def test_only_what_both_occasions_name_is_confirmed() -> None:

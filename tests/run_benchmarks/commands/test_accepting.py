@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs
-from run_benchmarks.commands.options import asked_for
+from run_benchmarks.acceptance import rungs
+from run_benchmarks.acceptance.rungs import RUNGS, choice_of
+from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all
+from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import ConfigError
 
 
@@ -35,3 +38,27 @@ def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path:
         accept(asked, rungs="health", budget="1m", nproc=1)
     assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
+    """The files of a cluster of so many hosts of a vendor."""
+    (tmp_path / "cluster_conf.py").write_text(f"HOSTS = {[f'n{n}' for n in range(hosts)]!r}\n")
+    mine = {"model": "base", "framework": "pytorch", "config": choice_of(vendor).device_config, "nnodes": 1, "nproc": 1}
+    text = f"VENDOR = {vendor!r}\nRUNTIME = 'process'\nCASES = ['MINE']\nMINE = {mine!r}\n"
+    (tmp_path / "test_conf.py").write_text(text)
+    return asked_for(Namespace(cluster_conf=tmp_path / "cluster_conf.py", test_conf=tmp_path / "test_conf.py"))
+
+
+@pytest.mark.parametrize(("vendor", "hosts", "nproc"), [("cpu", 3, 2), ("cpu", 200, 2), ("nvidia", 20, 8)])
+def test_the_cases_of_every_rung_can_be_planned(vendor: str, hosts: int, nproc: int, tmp_path: Path) -> None:
+    asked = asked_of(tmp_path, vendor, hosts)
+    plan_all(asked, asked.settings(), RUNGS, nproc)
+
+
+def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = replace(choice_of("cpu"), training=("llama", "config_of_no_vendor"))
+    monkeypatch.setattr(rungs, "choice_of", lambda vendor: chosen)
+    asked = asked_of(tmp_path, "cpu", 3)
+    with pytest.raises(ConfigError, match="config_of_no_vendor"):
+        accept(asked, rungs="health,whole", budget="1m", nproc=2)
+    assert not list(tmp_path.rglob("accept*"))

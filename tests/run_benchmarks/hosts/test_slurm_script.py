@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 from pathlib import Path
@@ -26,7 +27,6 @@ SCRIPT = """\
 #SBATCH '--nodelist=gpu[01-02],login1'
 #SBATCH --no-requeue
 #SBATCH --output=/dev/null
-#SBATCH --error=/dev/null
 #SBATCH --chdir=/
 #SBATCH --partition=main
 #SBATCH --time=2:00:00
@@ -38,6 +38,12 @@ exec sleep infinity
 
 def test_the_batch_script_asks_for_the_nodes_and_holds_them() -> None:
     assert batch_script(REQUEST) == SCRIPT
+
+
+def test_the_batch_script_of_a_controller_runs_it_and_keeps_what_it_prints() -> None:
+    asked = dataclasses.replace(REQUEST, command=("/py thon", "run.py"), output="/runs/run 1/console.log")
+    found = batch_script(asked).splitlines()
+    assert found[-1] == "exec '/py thon' run.py" and "#SBATCH '--output=/runs/run 1/console.log'" in found
 
 
 def test_a_step_names_its_job_its_node_its_processors_and_its_memory() -> None:

@@ -27,7 +27,10 @@ SUBMIT = SubmitInfo(
     torch="2.13.0",
     backend="gloo",
 )
-STEP = {
+STEP: dict[str, Any] = {
+    "pattern": "all",
+    "hosts": ["a"],
+    "world_size": 2,
     "size_bytes": 1024,
     "time_us": {"p50": 10.5, "p95": 12.0},
     "algbw_GBps": 0.1,

@@ -254,7 +254,7 @@ def test_a_run_of_poisoned_rounds_goes_on_to_the_next_case(
 ) -> None:
     """A whole session around what hosts sent: each round has its verdict, the next case passes, all is written."""
 
-    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int) -> RoundRecord:
+    def attempt(self: RoundScheduler, case: CasePlan, index: int, number: int, wave: object) -> RoundRecord:
         place = tmp_path / "result" / case.folder / f"round{index}"
         found = outcome(place)
         if case.name == "ONE":

@@ -57,8 +57,9 @@ def record(load: Load, tmp_path: Path) -> RoundRecord:
 
 def test_the_judge_s_warnings_and_the_nodes_stand_in_the_record(record: RoundRecord) -> None:
     assert record.warnings[0] == "localhost: monitor: no meter"
-    assert record.warnings[1].startswith('rank 1: PerfLog: the last line is cut off: \'[PerfLog] {"event": "STEP\'')
-    assert len(record.warnings) == 2 and (record.attempt, record.round, record.master_port) == (2, 1, 29500)
+    assert record.warnings[1] == "the log of rank 0 was cut: its FINISHED is not derived from it"
+    assert record.warnings[2].startswith('rank 1: PerfLog: the last line is cut off: \'[PerfLog] {"event": "STEP\'')
+    assert len(record.warnings) == 3 and (record.attempt, record.round, record.master_port) == (2, 1, 29500)
     node = record.nodes[0]
     assert node.incomplete and "cpu_monitor.log" in node.missing and "rank0.out.log" not in node.missing
     assert node.files["rank0.out.log"].size == 3

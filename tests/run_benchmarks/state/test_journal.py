@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.results.records import Verdict
+from run_benchmarks.results.records import JobRecord, Verdict
 from run_benchmarks.session.run_folder import new_run_folder, owner_of
 from run_benchmarks.state.journal import (
     Journal,
@@ -116,6 +116,18 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypa
     assert synced == [("journal.jsonl", first), (tmp_path.name, 0)], "the line, then the new file's name"
     journal.append(BEGUN)
     assert synced[2:] == [("journal.jsonl", journal.path.stat().st_size)] and first < journal.path.stat().st_size
+
+
+def test_a_run_that_a_job_begins_starts_with_its_nodes(tmp_path: Path) -> None:
+    """What it waits in the queue is no part of the time that RUN_TIME_LIMIT bounds."""
+    journal, job = Journal(tmp_path), JobRecord(id="7", hosts="")
+    journal.append(STARTED.model_copy(update={"job": job, "time_ms": 1000}))
+    assert journal.read().is_submitted and journal.read().begun_ms == 1000
+    held = job.model_copy(update={"hosts": "n[1-2]", "queue_seconds": 60.0})
+    journal.append(STARTED.model_copy(update={"job": held, "time_ms": 61000}))
+    assert not journal.read().is_submitted and journal.read().begun_ms == 61000
+    journal.append(STARTED.model_copy(update={"job": held.model_copy(update={"id": "8"}), "time_ms": 90000}))
+    assert (journal.read().begun_ms, list(journal.read().jobs)) == (61000, ["7", "8"])
 
 
 def test_a_resumed_run_has_not_ended(tmp_path: Path) -> None:

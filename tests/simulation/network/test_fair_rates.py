@@ -75,6 +75,26 @@ def ends(sharing: Sharing, module: ModuleType = fluid, *, arrays: bool = False) 
 
 
 @settings(max_examples=len(samples(150, 2000)), deadline=None)
+@given(sharings(), st.data())
+def test_rates_that_follow_each_change_are_those_of_a_fresh_start(sharing: Sharing, data: st.DataObject) -> None:
+    long = sharing._replace(flows=[(1e9, way) for _size, way in sharing.flows])
+    state = state_of(long)
+    for flow in range(len(long.flows)):
+        fluid.start(state, flow)
+        fluid.share_out(state)
+    for flow in data.draw(st.lists(st.integers(0, len(long.flows) - 1), unique=True)):
+        before = state.active[: state.counts[ACTIVE]]
+        state.left[before.index(flow)] = 0.0
+        fluid.drain(state)
+        left = state.active[: state.counts[ACTIVE]]
+        assert left == [each for each in before if each != flow]
+        if left:
+            fluid.share_out(state)
+            fresh = rates(long._replace(flows=[long.flows[each] for each in left]))
+            assert state.rate[: len(left)] == pytest.approx(fresh, rel=1e-6)
+
+
+@settings(max_examples=len(samples(150, 2000)), deadline=None)
 @given(sharings())
 def test_no_link_is_over_full_and_each_flow_has_a_full_one_on_which_nobody_is_faster(sharing: Sharing) -> None:
     found = rates(sharing)

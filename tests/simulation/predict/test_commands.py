@@ -128,42 +128,20 @@ def test_an_unknown_column_is_named_with_the_nearest_one(capsys: pytest.CaptureF
     assert "'hiden': is no column; did you mean hidden?" in refused(capsys, "predict", "--rows", "rows.csv")
 
 
-SWEEP = ("sweep", "--model", "llama3_70b", "--gpu", "H100", "--gbs", "256")
+def test_columns_of_nobody_come_back_and_are_told_and_numbers_may_be_of_a_table_of_floats(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("rows.csv").write_text(
+        "name,gpu,gpus,hidden,layers,heads,vocab,seq,tp,measured_ms,measured_tokens_s_gpu,cluster\n"
+        "a,H100,8.0,4096.0,32,32,32000,4096,2.0,,8000,kalos\n"
+    )
+    found = asked(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert found["without_effect"] == ["cluster"] and found["errors"]["all: time"]["rows"] == 1  # type: ignore[index]
+    (back,) = csv.DictReader(Path("out.csv").read_text().splitlines())
+    assert back["cluster"] == "kalos"
 
 
-def test_a_sweep_ranks_layouts_that_fit_and_says_why_the_second_is_second(capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "--recompute", "none", "--output", "all.csv")
-    rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
-    times = [float(row["predicted_ms"]) for row in rows]
-    assert times == sorted(times)
-    assert all(float(row["predicted_reserved_gib"]) <= 80 for row in rows)
-    assert len(rows) == found["fitting"] < found["layouts"]  # type: ignore[operator]
-    longer = sum(found["second_behind_ms"].values())  # type: ignore[attr-defined]
-    assert longer == pytest.approx(times[1] - times[0], abs=0.02)
-    assert f"--tensor-model-parallel-size {rows[0]['tp']} " in str(found["megatron"])
-
-
-def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*SWEEP, "--mbs", "1", "--vpp", "1", "--cp", "1", "--recompute", "none")
-    found = asked(capsys, *words, "--target", "1e11 tokens in 10 days")
-    needed = 1e11 / 10 / 86400
-    rate = float(found["best"][0]["tokens_per_second_and_gpu"])  # type: ignore[index]
-    gpus = int(found["gpus"])  # type: ignore[call-overload]
-    assert rate * gpus >= needed
-    half = asked(capsys, *words, "--gpus", str(gpus // 2))
-    assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
-
-
-def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--gpus", "8", "--mbs", "1", "--vpp", "1", "--cp", "1")
-    assert cli.main([*SWEEP, *words]) == 1
-    assert "the least memory is" in capsys.readouterr().err
-
-
-def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--model", "llama3_8b", "--gpu", "TPU", "--gbs", "0", "--target", "soon", "--top", "0")
-    said = refused(capsys, "sweep", *words)
-    for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0"):
-        assert told in said
-    assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")
-    assert "--target 1.2.3 tokens" in refused(capsys, *SWEEP, "--target", "1.2.3 tokens in 1 day")
+def test_a_measured_value_that_is_no_number_is_told_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_file("a,H100,8,4096,32,32,32000,4096,2,1,OOM", "b,H100,8,4096,32,32,32000,4096,2,1,-3")
+    said = refused(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert "line 2: measured_ms OOM: must be a number above 0" in said and "line 3: measured_ms -3" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
@@ -11,7 +12,7 @@ import pytest
 from simulation.predict import certainty
 from simulation.predict.calibration import calibrated
 from simulation.predict.iteration import Prediction, predict
-from simulation.predict.job_table import jobs_of, read_rows
+from simulation.predict.job_table import job_of, jobs_of, preset, read_rows
 from simulation.predict.kernels import product_us
 from simulation.predict.machine import Machine, machines
 from simulation.predict.report import families
@@ -81,6 +82,30 @@ def test_allocated_memory_of_each_stage_is_predicted_within_a_percent() -> None:
         assert found.memory.reserved == pytest.approx(float(row["measured_reserved_gib"]), rel=0.04), row["name"]
 
 
+def torchtitan() -> Held:
+    """Llama-3.1 8B by FSDP2 on H100 of 500 W, with torchtitan's selective recomputation per operator."""
+    with (DATA / "torchtitan_h100.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    keys = ("gpu", "gpus", "precision", "mbs", "seq", "fsdp", "recompute")
+    jobs = [job_of({**preset("llama3_8b"), **{key: row[key] for key in keys}}, row["name"]) for row in rows]
+    return [(row, predict(job, machines()[job.gpu])) for row, job in zip(rows, jobs, strict=True)]
+
+
+def test_reserved_memory_of_fsdp2_is_predicted_on_8_and_128_gpus() -> None:
+    found = [abs(100 * (found.memory.reserved / float(row["memory_GiB"]) - 1)) for row, found in torchtitan()]
+    assert within(sorted(found), (5, 8, 10)), found
+
+
+def test_ranks_of_a_copy_alone_decide_what_hsdp_holds() -> None:
+    def resident(gpus: int, fsdp: int) -> float:
+        row = {**preset("llama3_8b"), "gpu": "H100", "gpus": str(gpus), "fsdp": str(fsdp)}
+        held = predict(job_of(row, "hsdp"), machines()["H100"]).memory
+        return held.weights + held.gradients + held.optimizer
+
+    assert resident(128, 8) == resident(8, 1) == pytest.approx(16 * 8.030e9 / 8 / 2**30, rel=1e-3)
+    assert resident(128, 1) == pytest.approx(resident(8, 1) / 16)
+
+
 def test_factors_fitted_to_half_of_the_layouts_predict_the_other_half() -> None:
     layouts: dict[str, Held] = defaultdict(list)
     for row, found in held("simumax.csv"):
@@ -137,4 +162,12 @@ def test_the_table_of_the_docs_has_these_errors() -> None:
         for family, its in families([row for row, _ in rows], [found for _, found in rows]).items():
             cells = (f"{its[key]:.1f} %" for key in ("median", "p90", "worst", "inside"))
             lines.append(f"{source},{family},{its['rows']:.0f},{','.join(cells)}")
+    fsdp = [
+        (row | {"measured_reserved_gib": row["memory_GiB"], "family": "FSDP2"}, found) for row, found in torchtitan()
+    ]
+    for row, found in fsdp:
+        row["measured_ms"] = str(found.job.tokens_per_iteration / float(row["tokens_s_gpu"]) / found.job.gpus * 1e3)
+    for family, its in families([row for row, _ in fsdp], [found for _, found in fsdp]).items():
+        cells = (f"{its[key]:.1f} %" for key in ("median", "p90", "worst", "inside"))
+        lines.append(f"torchtitan,{family},{its['rows']:.0f},{','.join(cells)}")
     assert TABLE.read_text(encoding="utf-8").splitlines() == lines, "write the table again"

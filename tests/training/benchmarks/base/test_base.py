@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 SMALL = ["matmul_size=64", "copy_bytes=65536", "iterations=5", "warmup_iterations=1"]
 
 
-def _values(folder: Path, rank: int, event: Event) -> list[Any]:
+def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
     lines = (folder / f"rank{rank}.out.log").read_text(encoding="utf-8").splitlines()
     records = [record for record in map(parse_line, lines) if record is not None]
     assert check_sequence(records) == []
@@ -43,7 +43,7 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
     settings = [f"tests={tests}", f"datasheet={sheet}", 'min_percent={"memory": 50}', f"capacity_bytes={32 << 20}"]
     code = _run(tmp_path, "training.benchmarks.base", *settings)
     assert code == 0
-    ends, (finished,) = _values(tmp_path, 0, Event.STEP_END), _values(tmp_path, 0, Event.FINISHED)
+    ends, (finished,) = values_of(tmp_path, 0, Event.STEP_END), values_of(tmp_path, 0, Event.FINISHED)
     assert [value["test"] for value in ends] == tests
     for value in ends:
         units = {"matmul_int8": "TOPS", "memory_capacity": "GB"}
@@ -64,7 +64,7 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
     assert {name for name in declared if not name.endswith("_percent")} <= finished.keys()
     assert {"memory_percent", "matmul_fp32_percent"} <= declared & finished.keys()
     assert (finished["correct"], finished["bad_ranks"]) == ("pass", [])
-    assert _values(tmp_path, 1, Event.FINISHED)[0]["memory_GBps"] == finished["memory_GBps"]
+    assert values_of(tmp_path, 1, Event.FINISHED)[0]["memory_GBps"] == finished["memory_GBps"]
     assert contradictions(tmp_path, "base", 2) == []
     assert unnoticed(tmp_path, "base", 2) == ["e2e_time"]
     assert contradictions(tmp_path, "base", 2, bad_ranks=[1])
@@ -73,9 +73,9 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
 def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:
     module = "tests.training.benchmarks.base.slow_workload"
     assert _run(tmp_path, module, 'tests=["matmul_fp32", "memory"]', "max_percent_below_best=90") == 1
-    (finished,) = _values(tmp_path, 0, Event.FINISHED)
+    (finished,) = values_of(tmp_path, 0, Event.FINISHED)
     assert (finished["correct"], finished["bad_ranks"]) == ("fail", [1])
-    ends = {value["test"]: value["bad_ranks"] for value in _values(tmp_path, 0, Event.STEP_END)}
+    ends = {value["test"]: value["bad_ranks"] for value in values_of(tmp_path, 0, Event.STEP_END)}
     assert ends["matmul_fp32"]["1"].startswith("wrong result")
     assert "% below the best rank, 90 % allowed" in ends["memory"]["1"]
     message = exit_record(tmp_path).failures[0].message
@@ -145,7 +145,7 @@ def test_copies_are_checked_and_counted(test: str, accesses: int) -> None:
 
 
 def test_tf32_needs_a_gpu() -> None:
-    with pytest.raises(UnusableSettingsError, match="matmul_tf32 needs a CUDA device"):
+    with pytest.raises(UnusableSettingsError, match="matmul_tf32 needs a device with TF32"):
         operations.create("matmul_tf32", Config(), CPU)
 
 

@@ -30,6 +30,7 @@ from tests.training.benchmarks.network.simulation import (
     FloatArray,
     Noise,
     noisy,
+    sent_again_us,
 )
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.patterns.tiers import Tiers
@@ -38,7 +39,7 @@ from training.benchmarks.network.slow_parts.adaptive import Search
 from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
-REPEATS = 3
+REPEATS, ITERATIONS = 3, 20
 COUNTS = (8, 16, 64, 256, 512, 1024)
 COLUMNS = (
     "network",
@@ -55,15 +56,17 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Faults:
-    """Factors of the rate and microseconds more, by host (one member) or by link (two members in order)."""
+    """Factors of the rate and microseconds more, by host (one member) or by link (two members in order); shares of
+    packets that a host loses."""
 
     rate: Mapping[Members, float] = field(default_factory=dict)
     delay_us: Mapping[Members, float] = field(default_factory=dict)
+    packets: Mapping[Members, float] = field(default_factory=dict)
 
     @property
     def truth(self) -> set[Members]:
         """What is bad."""
-        return {*self.rate, *self.delay_us}
+        return {*self.rate, *self.delay_us, *self.packets}
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,8 @@ class Cluster:
         for _ in range(REPEATS):
             drift = np.exp(self._draw.normal(0, self._noise.drift))
             medians = [
-                np.median(noisy(times * drift, np.zeros(len(times)), self._noise, self._draw, 20), axis=1)
-                for times in (latency, bandwidth)
+                np.median(self._noisy(times * drift, this_round.groups, size), axis=1)
+                for times, size in ((latency, small), (bandwidth, large))
             ]
             found.append(
                 {
@@ -116,6 +119,14 @@ class Cluster:
                     for place, group in enumerate(this_round.groups)
                 }
             )
+        return found
+
+    def _noisy(self, times: FloatArray, groups: Sequence[Members], size: int) -> FloatArray:
+        """Every iteration's time in each group, with the packets that its worst host loses."""
+        found = noisy(times, np.zeros(len(times)), self._noise, self._draw, ITERATIONS)
+        if self._faults.packets:
+            lost = np.array([max(self._faults.packets.get((host,), 0.0) for host in group) for group in groups])
+            found += sent_again_us(lost, size, self._noise, self._draw, ITERATIONS)
         return found
 
     def _within(self, group: Members) -> list[Members]:

@@ -10,7 +10,7 @@ ENTRY_MODULE = "training.benchmarks.base"
 
 Test = Literal[
     "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_fp8", "matmul_int8", "memory",
-    "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer",
+    "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer", "training",
 ]  # fmt: skip
 
 
@@ -21,7 +21,7 @@ class Config(CaseConfig):
         ["matmul_fp32", "matmul_bf16", "memory", "host_to_device", "device_to_host"],
         min_length=1,
         description="products of square matrices by type; the device's memory, its size; copies from and to the host's,"
-        " by NUMA node, to the next device",
+        " by NUMA node, to the next device; a short training with digests",
     )
     matmul_size: int = Field(8192, ge=16, description="rows and columns of the matrices")
     copy_bytes: int = Field(1 << 30, ge=8, multiple_of=8, description="bytes that one copy moves")

@@ -15,6 +15,7 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.numa_copies import copy_from_node
 from training.benchmarks.base.pytorch.operations import Operation
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -24,7 +25,8 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 class DeviceFigure:
     """A device's figure in one test, in `unit`: of the median iteration, and of the slowest one.
 
-    `farthest` is that of the worst NUMA node, in a test that has one for each; `value` is that of the best.
+    `farthest` is that of the worst NUMA node, in a test that has one for each; `value` is that of the best. `digests`:
+    see Operation.
     """
 
     unit: str
@@ -33,6 +35,7 @@ class DeviceFigure:
     is_correct: bool
     farthest: float | None = None
     details: dict[str, JsonValue] = field(default_factory=dict)
+    digests: dict[str, int] = field(default_factory=dict)
 
 
 def measure(test: str, config: Config, group: ProcessGroup) -> DeviceFigure:
@@ -102,6 +105,7 @@ def _figure(operation: Operation | None, seconds: list[float]) -> DeviceFigure |
         value=operation.work / statistics.median(seconds) / operation.scale,
         slowest=operation.work / max(seconds) / operation.scale,
         is_correct=operation.is_correct(),
+        digests=operation.digests(),
     )
 
 
@@ -113,18 +117,18 @@ def _times(operation: Operation | None, config: Config, group: ProcessGroup) -> 
     for _ in range(config.warmup_iterations):
         operation.run()
     dist.barrier()
-    if group.device.type != "cuda":
+    if not is_accelerator(group.device):
         times = []
         for _ in range(config.iterations):
             begin = time.perf_counter()
             operation.run()
             times.append(time.perf_counter() - begin)
         return times
-    marks = [timed_event() for _ in range(config.iterations + 1)]
-    torch.cuda.synchronize(group.device)
+    marks = [timed_event(group.device) for _ in range(config.iterations + 1)]
+    accelerators(group.device).synchronize(group.device)
     marks[0].record()
     for mark in marks[1:]:
         operation.run()
         mark.record()
-    torch.cuda.synchronize(group.device)
+    accelerators(group.device).synchronize(group.device)
     return [elapsed_ns(before, after) / 1e9 for before, after in itertools.pairwise(marks)]

@@ -12,6 +12,7 @@ from common.charts.chart import Bar, Bars, Heat
 from protocol.claims import LoggedRun, departures, process_seconds
 from protocol.datasheet import datasheet
 from protocol.default_outcome import DefaultOutcome, is_measured
+from protocol.finding import MAX_CHARACTERS, PartFinding
 from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
 from protocol.perflog import Event
 from training.benchmarks.base.pytorch.config import Config
@@ -76,6 +77,10 @@ class BaseOutcome(DefaultOutcome):
         columns = ("test", "unit", "slowest rank", "fastest rank", "datasheet", "bad ranks")
         return (*_charts(measured.steps), Table(title=title, columns=columns, rows=rows))
 
+    def findings(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[PartFinding]:
+        """See FindingOutcome; devices whose results differ from those of their kind, bit by bit."""
+        return [each for step in measured.steps for each in _odd_devices(step, case, measured)]
+
     def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
         """See HostOutcome; the slowest device of each host in each test."""
         found = []
@@ -89,6 +94,50 @@ class BaseOutcome(DefaultOutcome):
             }
             found.append(HostFigure(name=test, unit=_unit(test), better="higher", values=of_hosts))
         return found
+
+
+_ODD = "test it alone; replace it if its bits differ again, or equal its software with that of its kind"
+
+
+def _odd_devices(step: Mapping[str, Any], case: MeasuredCase, measured: MeasuredRound) -> Iterator[PartFinding]:
+    """A fault for each device that differs from most of its kind; a warning where it is not known which is wrong."""
+    odd, split, test = step.get("odd_ranks"), step.get("split_ranks"), str(step.get("test"))
+    for rank, why in odd.items() if isinstance(odd, dict) else ():
+        place = _place(rank, case, measured)
+        if place is not None:
+            host, name = place
+            said = f"{test}: {why}"[:MAX_CHARACTERS]
+            yield PartFinding(
+                part="device",
+                hosts=(host,),
+                device=name,
+                kind="different_results",
+                evidence=said,
+                suggested_action=_ODD,
+                drained_hosts=(host,),
+                sentence=f"{host} {name}: {said}"[:MAX_CHARACTERS],
+            )
+    for ranks in split if isinstance(split, list) else ():
+        places = [place for rank in ranks if (place := _place(rank, case, measured)) is not None]
+        if places:
+            hosts = tuple(dict.fromkeys(host for host, _ in places))
+            said = f"{test}: {len(places)} devices of one kind differ in bits, and no more than half of them agree"
+            yield PartFinding(
+                part="group",
+                hosts=hosts,
+                kind="different_results",
+                severity="warning",
+                evidence=said,
+                suggested_action="compare their software; test them beside more of their kind",
+                sentence=f"{', '.join(hosts)}: {said}"[:MAX_CHARACTERS],
+            )
+
+
+def _place(rank: object, case: MeasuredCase, measured: MeasuredRound) -> tuple[str, str] | None:
+    """Host and name of a rank's device; None for a rank that there is not."""
+    number = int(str(rank)) if str(rank).isdecimal() else -1
+    host = measured.hosts.get(number // case.nproc) if number >= 0 else None
+    return None if host is None else (host, f"device {number % case.nproc}")
 
 
 def _charts(steps: Sequence[Mapping[str, Any]]) -> Iterator[Picture]:
@@ -126,6 +175,8 @@ def _unit(test: str) -> str:
     """The unit of a test's figure."""
     if test.startswith("matmul_"):
         return "TOPS" if test == "matmul_int8" else "TFLOPS"
+    if test == "training":
+        return "steps/s"
     return "GB" if test == "memory_capacity" else "GB/s"
 
 

@@ -11,7 +11,10 @@ from protocol.datasheet import Datasheet, datasheet
 from protocol.perflog import Event
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
+from training.benchmarks.base.pytorch.odd_ones import odd_ones
+from training.benchmarks.base.pytorch.twins import kind_of
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised, summary
+from training.benchmarks.driver.workload.accelerator import device_name, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -21,7 +24,7 @@ def main() -> None:
     """Entry of every rank. Exits with code 1 if a device is bad, 2 for settings that cannot be judged here."""
     begin = time.perf_counter()
     with open_run("base", "pytorch", Config) as run:
-        sheet = datasheet(torch.cuda.get_device_name(run.group.device)) if run.group.device.type == "cuda" else None
+        sheet = datasheet(device_name(run.group.device)) if is_accelerator(run.group.device) else None
         _refuse_limits_without_datasheet(run.config, sheet)
         run.logger.log(Event.INIT_END)
         results = _measure(run, sheet)
@@ -65,6 +68,8 @@ def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict
         }
         if figure.farthest is not None:
             result["farthest_of_ranks"] = [each.farthest for each in everyone]
+        if figure.digests:
+            result |= _compared(figure.digests, group)
         logger.log(Event.STEP_END, place | result | figure.details)
         results.append(result)
     logger.log(Event.TRAIN_END)
@@ -84,3 +89,18 @@ def _of_every_rank(figure: DeviceFigure, group: ProcessGroup) -> list[_RankFigur
     found = [torch.zeros_like(mine) for _ in range(group.placement.world_size)]
     dist.all_gather(found, mine)
     return [_RankFigure(float(each[0]), bool(each[1]), float(each[2])) for each in found]
+
+
+def _compared(digests: dict[str, int], group: ProcessGroup) -> dict[str, Any]:
+    """This rank's digests, and whose differ from those of their kind; see OddOnes."""
+    mine = torch.tensor([kind_of(group.device), *digests.values()], dtype=torch.int64, device=group.device)
+    found = [torch.zeros_like(mine) for _ in range(group.placement.world_size)]
+    dist.all_gather(found, mine)
+    everyone = [[int(value) for value in each] for each in found]
+    ones = odd_ones([kind for kind, *_ in everyone], [values for _, *values in everyone], list(digests))
+    return {
+        "digests": {name: f"{value % (1 << 64):016x}" for name, value in digests.items()},
+        "odd_ranks": {str(rank): why for rank, why in ones.odd.items()},
+        "split_ranks": [list(ranks) for ranks in ones.split],
+        "not_compared": ones.alone,
+    }

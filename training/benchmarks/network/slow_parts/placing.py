@@ -27,6 +27,9 @@ _MOST_ROUNDS = 96
 _NEAR_ROUNDS = 4
 # Of the faster and of the slower pairs there are so many at least, and they differ by so many logarithms and noises.
 _LEAST_PAIRS, _LEAST_GAP, _NOISES = 3, 0.14, 6.0
+# No rack holds more than half of the hosts: in a list by racks, or in no order, half of these pairs or more cross
+# racks. A smaller share than this is slow because of bad hosts.
+_LEAST_ACROSS = 1 / 4
 _MAD_SCALE = 1.4826
 # Where between the two a pair's time is still that of a rack: uplinks that happen to be idle make others fast, too, and
 # a host that is placed wrongly does more harm than one that is not placed. So often two clusters must be fast.
@@ -81,7 +84,8 @@ def _limit(figures: _Figures, symptom: SymptomName) -> tuple[SymptomName, float]
     if len(ordered) < 2 * _LEAST_PAIRS:
         return None
     noise = median(scatter for _, scatter in known)
-    for place in range(_LEAST_PAIRS, len(ordered) - _LEAST_PAIRS + 1):
+    across = max(_LEAST_PAIRS, math.ceil(_LEAST_ACROSS * len(ordered)))
+    for place in range(_LEAST_PAIRS, len(ordered) - across + 1):
         low, high = ordered[place - 1], ordered[place]
         apart = median(ordered[place:]) - median(ordered[:place])
         if high - low >= max(_LEAST_GAP / 2, noise) and apart >= max(_LEAST_GAP, _NOISES * noise):

@@ -1,10 +1,9 @@
 """Estimates what a training step holds in a device's memory, without one: by tensors that have shapes and no storage.
 
-Weights, gradients and moments: 16 bytes a parameter (float32), over the shards. Activations: what is still held after a
-forward pass under autocast, each storage once, of a model with one and with two layers; every further layer adds the
-difference, of what recomputation keeps of it; the backward pass computes one layer again at a time. In addition the
-bfloat16 or float16 weights that autocast keeps during the pass, our LAMB's two temporary copies of the gradients, and a
-layer that FSDP2 has put together. What the allocator loses by fragments, and CUDA's own context, are RESERVED.
+Weights, gradients and optimizer are those of workloads.job.model_states. Activations: what is still held after a
+forward pass under autocast, each storage once, of one tensor-parallel rank's share of a model with one and with two
+layers; every further layer adds the difference, of what recomputation keeps of it; the backward pass computes one layer
+again at a time. What the allocator loses by fragments, and CUDA's own context, are RESERVED.
 """
 
 import functools
@@ -18,8 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.layout.rank_share import cut_to_one_rank
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
+from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
 
 RESERVED = 0.10
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -36,19 +37,27 @@ def step_bytes(
 
     On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
     """
-    with torch.device("meta"):
-        parameters = parameter_count(benchmark.build_model(config))
-    copy = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
-    shards = copy * config.tensor_parallelism()[0]
-    kept = (16 + (8 if config.optimizer == "lamb" else 0)) * parameters / shards
+    states = _states(benchmark, config, world_size, per_node)
     one = _peak_of_one_layer(benchmark, config.model_copy(update={"activation_checkpointing": False}), on_cpu)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
-    if config.strategy != "ddp":
-        passing = 3 * 4 * parameters // config.num_layers  # of two blocks the weights, of one the gradients
-    else:
-        passing = 2 * parameters if config.precision in _HALF else 0
-    return kept + passing + one + (config.num_layers - 1) * layer
+    return states.total + one + (config.num_layers - 1) * layer
+
+
+def _states(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int) -> ModelStates:
+    with torch.device("meta"):
+        model = benchmark.build_model(config)
+    tp_size, _ = config.tensor_parallelism()
+    parameters = parameter_count(model) / tp_size
+    layer = sum(each.numel() for each in model.blocks()[0].parameters()) / tp_size
+    is_half = config.precision in _HALF
+    moments = 4 if config.optimizer == "lamb" else 2  # LAMB's two temporary copies of the gradients
+    if config.strategy == "ddp":
+        return single_precision(parameters, moments, half_copy=is_half)
+    shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
+    outside = parameters - len(model.blocks()) * layer
+    width = HALF if config.precision == "bf16" else SINGLE
+    return fully_sharded(parameters, shards, layer, outside, moments, width)
 
 
 @functools.lru_cache(maxsize=8)
@@ -107,6 +116,7 @@ def activation_bytes(
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
+        cut_to_one_rank(model, *config.tensor_parallelism())
         model.make_constants(torch.device("cpu"))
         model.recompute = recompute
         fake = {name: mode.from_tensor(tensor) for name, tensor in batch.items()}

@@ -1,0 +1,173 @@
+"""A modelled cluster that runs the cases of an acceptance: device tests, pairs or the search, and all hosts together.
+
+What its hosts measure is drawn; who is suspected of it is the product's own judgement: the search, the analysis of
+pairs, the comparison of devices, the drain list of findings.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.finding import PartFinding
+from run_benchmarks.acceptance.climb import Climb
+from run_benchmarks.acceptance.rungs import RUNGS, Cases
+from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.outcomes import findings_in
+from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
+from tests.run_benchmarks.results.network_rounds import a_round, case
+from tests.training.benchmarks.network import simulation
+from tests.training.benchmarks.network.adaptive_simulation import Cluster, Faults
+from tests.training.benchmarks.network.simulation import LATE, QUIET, SIZES, SLOW_PERCENT, Fault
+from tests.training.benchmarks.network.synthetic import hosts_of
+from training.benchmarks.network.patterns.schedule import HostRanks, rounds
+from training.benchmarks.network.patterns.topology import Topology
+from training.benchmarks.network.pytorch.measuring.scan import finding_of
+from training.benchmarks.network.slow_parts.analysis import analyse
+from training.benchmarks.network.slow_parts.comparison import Judge
+from training.benchmarks.network.slow_parts.findings import told
+from training.benchmarks.network.slow_parts.ground import ground_of, searched
+
+DEVICES = 8
+TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
+SLOW_NIC, SLOW_GPU, LATE_HOST, LOSSY, ONE_RAIL = 0.7, 0.85, 50.0, 0.002, 0.5
+"""The five ways: share of the NIC's rate, of a device's; microseconds; share of packets lost; share of one rail."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bad:
+    """Hosts that are bad, by the way in which they are. slow_gpus: share of the speed of one device in all tests."""
+
+    slow_gpus: Mapping[str, float] = field(default_factory=dict)
+    rate: Mapping[str, float] = field(default_factory=dict)
+    delay_us: Mapping[str, float] = field(default_factory=dict)
+    packets: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> set[str]:
+        return {*self.slow_gpus, *self.rate, *self.delay_us, *self.packets}
+
+
+def five_bad(hosts: Sequence[str], seed: int) -> Bad:
+    """One host of each of the five ways. With every device on its own rail, a collective is as slow as the slowest."""
+    nic, gpu, late, lossy, rail = random.Random(seed).sample(list(hosts), 5)
+    return Bad(
+        slow_gpus={gpu: SLOW_GPU},
+        rate={nic: SLOW_NIC, rail: ONE_RAIL},
+        delay_us={late: LATE_HOST},
+        packets={lossy: LOSSY},
+    )
+
+
+class SimulatedCluster:
+    """Answers Climb.run; `rounds` counts what all hosts did together, a repeated round once."""
+
+    def __init__(self, bad: Bad, seed: int) -> None:
+        self._bad, self._seed = bad, seed
+        self.rounds = 0
+
+    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
+        """See Climb."""
+        self._seed += 1
+        found: dict[str, list[RoundRecord]] = {}
+        for title, definition in cases.items():
+            measured = self._measured(definition, hosts)
+            # A case that only loads every link measures one figure of all hosts, which accuses none.
+            record = _record(hosts, *(measured or ([], {})))
+            if measured is None:
+                self.rounds += 1
+            like = case(model=definition["model"]).model_copy(update={"nnodes": len(hosts), "nproc": DEVICES})
+            findings, problems = findings_in(like, record) if measured else ((), [])
+            assert not problems, problems
+            found[title] = [record.model_copy(update={"findings": list[PartFinding](findings)})]
+        drain = drain_list(found)
+        record_of_run = RunRecord(
+            run_id="run1", verdict=Verdict.DEGRADED if drain else Verdict.PASS, exit_code=0, started_ms=0,
+            finished_ms=1, command=[], runtime="process", vendor="nvidia", code_digest="", git_revision=None,
+            versions={}, hosts=[], drain=drain, cases=[],
+        )  # fmt: skip
+        return LoadedRun(folder=Path(f"run_{name}"), record=record_of_run, rounds=found)
+
+    def climb(self, hosts: Sequence[str]) -> Climb:
+        """An acceptance of these hosts, through all rungs."""
+        made = Climb(
+            vendor="nvidia",
+            nproc=DEVICES,
+            hosts=list(hosts),
+            budget_s=1e6,
+            run=self.run,
+            examine=lambda names: {},
+        )
+        for rung in RUNGS:
+            made.step(rung)
+        return made
+
+    def _measured(
+        self, definition: Mapping[str, Any], hosts: Sequence[str]
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+        """Steps and FINISHED's value of a case; None for one of which the model has nothing to say."""
+        if definition["model"] == "base":
+            self.rounds += 1
+            return self._devices(hosts), {}
+        if definition["config"] == "config_adaptive":
+            return [], self._search(hosts)
+        if definition["overrides"].get("pattern") == "all" or definition["model"] != "network":
+            return None
+        return [], self._pairs(hosts)
+
+    def _devices(self, hosts: Sequence[str]) -> list[dict[str, Any]]:
+        draw, steps = random.Random(self._seed), []
+        for test, (usual, unit) in TESTS.items():
+            values = [usual * (1 + 0.01 * draw.gauss(0, 1)) for _ in range(len(hosts) * DEVICES)]
+            for host, share in self._bad.slow_gpus.items():
+                if host in hosts:
+                    values[hosts.index(host) * DEVICES + 5] *= share
+            steps.append({"test": test, "unit": unit, "values_of_ranks": values})
+        return steps
+
+    def _search(self, hosts: Sequence[str]) -> dict[str, Any]:
+        place = {host: (number,) for number, host in enumerate(hosts)}
+
+        def of_places(values: Mapping[str, float]) -> dict[tuple[int, ...], float]:
+            return {place[host]: value for host, value in values.items() if host in place}
+
+        bad = self._bad
+        faults = Faults(rate=of_places(bad.rate), delay_us=of_places(bad.delay_us), packets=of_places(bad.packets))
+        cluster = Cluster(QUIET, faults, self._seed)
+        judge = Judge(slow_percent=SLOW_PERCENT, late_percent=LATE)
+        steps = searched(ground_of(range(len(hosts)), Topology()), judge, "hosts")
+        this_round = next(steps)
+        while True:
+            try:
+                this_round = steps.send(cluster.measure(this_round))
+            except StopIteration as end:
+                result = end.value[0]
+                break
+        self.rounds += result.rounds
+        ranks = [HostRanks(node_rank=number, name=host, ranks=(number,)) for number, host in enumerate(hosts)]
+        return told([finding_of(each, ranks, SIZES) for each in result.bad])
+
+    def _pairs(self, hosts: Sequence[str]) -> dict[str, Any]:
+        names = {host: f"node{number + 1}" for number, host in enumerate(hosts)}
+
+        def by_name(values: Mapping[str, float]) -> dict[str, float]:
+            return {names[host]: value for host, value in values.items() if host in names}
+
+        bad = self._bad
+        fault = Fault(rate=by_name(bad.rate), delay_us=by_name(bad.delay_us), packets=by_name(bad.packets))
+        self.rounds += len(list(rounds("pairs", hosts_of(len(hosts)))))
+        found = analyse(simulation.steps(len(hosts), QUIET, fault, self._seed), slow_percent=SLOW_PERCENT)
+        return told(found.findings if found else ())
+
+
+def _record(hosts: Sequence[str], steps: list[dict[str, Any]], metrics: Mapping[str, Any]) -> RoundRecord:
+    node = a_round([]).nodes[0]
+    nodes: list[NodeRecord] = []
+    for number, host in enumerate(hosts):
+        ranks = list(range(number * DEVICES, (number + 1) * DEVICES))
+        nodes.append(node.model_copy(update={"host": host, "node_rank": number, "ranks": ranks}))
+    return a_round(steps, **metrics).model_copy(update={"nodes": nodes})

@@ -1,0 +1,44 @@
+"""Acceptances of hundreds of modelled hosts through all rungs: every bad host is taken out, no other, in few rounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from run_benchmarks.acceptance.rungs import FEWEST
+from tests.run_benchmarks.acceptance.simulated_cluster import Bad, SimulatedCluster, five_bad
+from tests.tiers import samples
+
+MOST_ROUNDS = 40
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [64, 512])
+def test_five_hosts_that_are_bad_in_five_ways_are_taken_out_and_no_other(count: int) -> None:
+    """A slow NIC, a slow device, a late host, one that loses packets, one slow rail."""
+    for seed in samples(8, 100):
+        bad = five_bad(names(count), seed)
+        cluster = SimulatedCluster(bad, 1000 * seed)
+        found = cluster.climb(names(count))
+        states = found.states()
+        assert {host for host, state in states.items() if state == "out"} == bad.truth, f"seed {seed}"
+        assert set(states.values()) == {"out", "accepted"} and not found.ready, f"seed {seed}"
+        assert cluster.rounds <= MOST_ROUNDS, f"seed {seed}"
+        assert len(found.rungs[-1].hosts) == count - len(bad.truth)
+
+
+def test_healthy_hosts_are_accepted() -> None:
+    for seed in samples(4, 40):
+        found = SimulatedCluster(Bad(), 1000 * seed).climb(names(512))
+        assert found.ready and set(found.states().values()) == {"accepted"}, f"seed {seed}"
+        assert all(rung.out == {} for rung in found.rungs) and len(found.rungs) == len(FEWEST)
+
+
+def test_a_quarter_of_sixteen_hosts_with_slow_nics_is_confirmed_beside_enough_good_ones() -> None:
+    for seed in samples(4, 40):
+        hosts = names(16)
+        bad = Bad(rate=dict.fromkeys(hosts[seed % 4 :: 4], 0.7))
+        found = SimulatedCluster(bad, 1000 * seed).climb(hosts)
+        assert {host for host, state in found.states().items() if state == "out"} == bad.truth, f"seed {seed}"

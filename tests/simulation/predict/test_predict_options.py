@@ -1,0 +1,198 @@
+"""What stands beside a prediction: a network's description, a run that was measured, a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from simulation import cli
+from simulation.predict.duration import Stopwatch
+from simulation.predict.iteration import _pipeline, predict
+from simulation.predict.machine import NIC_SHARE, machines
+from simulation.predict.measured_network import MeasuredLinks
+from simulation.predict.network import Network
+from simulation.predict.page import timeline
+from tests.simulation.predict.test_counts import job, simulated_1f1b
+
+WORDS = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "32", "--tp", "4", "--gbs", "32")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main(list(words)) == 2
+    return capsys.readouterr().err
+
+
+def network_file(capsys: pytest.CaptureFixture[str], gpus: int = 32, bandwidth: str = "400Gbps") -> str:
+    words = ("-topo", "Spectrum-X", "-g", str(gpus), "-gt", "H100", "-bw", bandwidth, "-nvbw", "2880Gbps")
+    assert cli.main(["topology", *words, "--output", f"net{gpus}{bandwidth}"]) == 0
+    capsys.readouterr()
+    return f"net{gpus}{bandwidth}"
+
+
+@pytest.mark.parametrize(("op", "turns"), [("ALLGATHER", 1), ("REDUCESCATTER", 1), ("ALLREDUCE", 2)])
+@pytest.mark.parametrize(("ranks", "stride"), [(4, 8), (8, 4), (32, 1)])
+def test_flows_of_a_ring_take_what_the_nics_need_on_a_network_without_contention(
+    op: str, turns: int, ranks: int, stride: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bus bandwidth: each of the group's NICs in a server sends (ranks - 1) / ranks of the bytes over their number."""
+    flows = Network(Path(network_file(capsys)), "flow")
+    size, nics = 1 << 28, max(1, 8 // stride)
+    closed = turns * size * (1 - 1 / ranks) / nics / (50e9 * NIC_SHARE) * 1e6
+    assert flows.collective_us(op, ranks, stride, size, 32) == pytest.approx(closed, rel=0.15)
+
+
+def test_slower_nics_of_a_network_make_data_parallelism_slower_at_both_levels(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fast, slow = network_file(capsys), network_file(capsys, bandwidth="100Gbps")
+    words = (*WORDS, "--overlap", "none")
+    for level in ("analytical", "flow"):
+        sent = [
+            float(asked(capsys, *words, "-n", name, "--level", level)["classes_ms"]["dp"])  # type: ignore[index]
+            for name in (fast, slow)
+        ]
+        assert sent[1] == pytest.approx(4 * sent[0], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--level", "flow"), "--level flow: needs -n"),
+        (("-n", "NET", "--gpus-per-node", "4"), "--gpus-per-node 4: NET has servers of 8"),
+        (("-n", "NET", "--gpus", "64", "--gbs", "64"), "--gpus 64: NET has 32 GPUs"),
+        (("--against", "nowhere"), "--against nowhere: is no folder of a run"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = network_file(capsys)
+    found = refused(capsys, *WORDS, *(word.replace("NET", name) for word in words))
+    assert said.replace("NET", name) in found
+    assert "has no effect with --rows" in refused(capsys, "predict", "--rows", "x.csv", "-n", name)
+
+
+def run_folder(*seconds: float, ranks: int = 32) -> Path:
+    """A run's folder, as far as predict reads it."""
+    for number, each in enumerate(seconds, 1):
+        path = Path("run") / "llama" / f"round{number}" / "round.json"
+        path.parent.mkdir(parents=True)
+        record = {"case": "llama", "verdict": "pass", "world_size": ranks, "metrics": {"step_time_p50": each}}
+        path.write_text(json.dumps(record))
+    return Path("run")
+
+
+def test_measured_iterations_stand_beside_the_prediction_with_the_deviation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ms = float(asked(capsys, *WORDS)["predicted_ms"])  # type: ignore[arg-type]
+    folder = run_folder(ms / 800, ms / 801, ms / 799)
+    its = asked(capsys, *WORDS, "--against", str(folder))["against"][0]  # type: ignore[index]
+    assert its["measured_ms"] == pytest.approx(1.25 * ms) and its["deviation"] == pytest.approx(-0.2)
+    assert "inside the interval" in its["sentence"]
+    assert "of 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
+
+
+@pytest.mark.parametrize(("times", "said"), [(4, "longer than the interval"), (0.25, "less than the interval")])
+def test_a_run_outside_of_the_interval_is_said_to_be(
+    times: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ms = float(asked(capsys, *WORDS)["predicted_ms"])  # type: ignore[arg-type]
+    run_folder(times * ms / 1000)
+    assert cli.main([*WORDS, "--against", "run"]) == 0
+    assert said in capsys.readouterr().out
+
+
+def test_the_part_that_deviates_most_is_named_where_a_profile_measured_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = asked(capsys, *WORDS, "--overlap", "none")
+    ms, classes = float(found["predicted_ms"]), found["classes_ms"]  # type: ignore[arg-type]
+    sent = sum(classes.get(key, 0.0) for key in ("tp", "dp"))  # type: ignore[attr-defined]
+    update = classes["optimizer"]  # type: ignore[index]
+    run_folder((ms + 500) / 1000)
+    path = Path("run/llama/round1/round.json")
+    record = json.loads(path.read_text())
+    record["metrics"] |= {
+        "phase_exposed_communication": (sent + 500) / 1000, "phase_optimizer": (update + 20) / 1000,
+        "phase_forward": (ms - sent - update) / 3000, "phase_backward": (ms - sent - update) / 1500,
+    }  # fmt: skip
+    path.write_text(json.dumps(record))
+    assert cli.main([*WORDS, "--overlap", "none", "--against", "run"]) == 0
+    assert "most of it in exposed communication (+500.0 ms)" in capsys.readouterr().out
+
+
+def test_the_timeline_ends_when_an_independent_loop_over_the_passes_ends() -> None:
+    its = job(gpus=4, pp=4, gbs=12, overlap="none")
+    found = predict(its, machines()["H100"])
+    drawn = timeline(found)
+    end = max(end for _, _, end in drawn.spans[1])
+    assert end == pytest.approx(simulated_1f1b(list(found.stages_ms), 12), rel=1e-9)
+    watch = Stopwatch(its, machines()["H100"])
+    us = [1e3 * ms for ms in found.stages_ms]
+    assert end * 1e3 == pytest.approx(_pipeline(its, watch, us, max(us)), rel=0.05)
+
+
+def test_the_page_holds_the_charts_and_the_measured_run_and_loads_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    run_folder(1.0)
+    asked(capsys, *WORDS, "--pp", "2", "--report", "page.html", "--against", "run")
+    page = Path("page.html").read_text(encoding="utf-8")
+    charts = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    assert [chart["kind"] for chart in charts] == ["spans", "bars", "bars", "bars"]
+    assert charts[0]["rows"] == ["stage 0", "stage 1"]
+    assert any(bar["name"] == "measured: llama" for bar in charts[3]["bars"])
+    assert "one MFU of 40%" in page and not re.search(r'(src|href)="http', page)
+
+
+def test_a_measured_job_calibrates_the_machine_for_the_prediction_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ms = float(asked(capsys, *WORDS)["predicted_ms"])  # type: ignore[arg-type]
+    run_folder(1.3 * ms / 1000)
+    found = asked(capsys, *WORDS, "--calibrate", "run")
+    assert float(found["predicted_ms"]) > 1.15 * ms  # type: ignore[arg-type]
+    assert "calibrated on 1 rows" in found["factors"]["source"]  # type: ignore[index]
+
+
+def network_folder() -> Path:
+    """A run of the network benchmark over four ranks, as far as predict reads it: 10 us and 1 us for each KiB."""
+    steps = [
+        {"collective": name, "world_size": 4, "size_bytes": size, "time_us": {"p50": 10 + size / 1024}}
+        for name in ("all_gather", "reduce_scatter")
+        for size in (1 << 10, 1 << 20, 1 << 22, 1 << 30)
+    ]
+    path = Path("network") / "case" / "round1" / "round.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+    return Path("network")
+
+
+def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    links = MeasuredLinks(network_folder())
+    for size in (1 << 20, 1 << 21, 1 << 26):
+        assert links.collective_us("ALLGATHER", 4, 1, size, 32) == pytest.approx(10 + size / 1024, rel=0.02)
+    assert links.collective_us("ALLGATHER", 8, 1, 1 << 20, 32) is None
+    words = (*WORDS, "--overlap", "none")
+    plain, slow = (asked(capsys, *words, *more) for more in ((), ("--measured", "network")))
+    assert slow["classes_ms"]["tp"] > 20 * plain["classes_ms"]["tp"]  # type: ignore[index]
+    assert slow["classes_ms"]["dp"] == plain["classes_ms"]["dp"]  # type: ignore[index]
+    assert "ALLGATHER of 4 ranks (4 sizes)" in str(slow["measured"])
+    record = json.loads(Path("network/case/round1/round.json").read_text())
+    record["steps"] += [step | {"after_compute_ms": 5.0, "last_rank_us": 100.0} for step in record["steps"]]
+    Path("network/case/round1/round.json").write_text(json.dumps(record))
+    assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(100.0)
+    run_folder(1.0)
+    Path("run/llama/round1/round.json").write_text('{"verdict": "pass", "steps": []}')
+    assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")

@@ -1,0 +1,196 @@
+"""`sweep` as a user calls it: ranking, target, interruption, configurations, page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from protocol.case_config import load_case_config
+from simulation import cli
+from simulation.predict import sweep_report
+from simulation.predict.iteration import predict
+from simulation.predict.job_table import jobs_of, read_rows
+from simulation.predict.kept import Estimate
+from simulation.predict.layouts import Layout
+from simulation.predict.machine import machines
+from simulation.predict.ready_configs import configs
+from tests.simulation.predict.test_counts import job
+from training.benchmarks.aicb.pytorch.config import Config
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main(list(words)) == 2
+    return capsys.readouterr().err
+
+
+SWEEP = ("sweep", "--model", "llama3_70b", "--gpu", "H100", "--gbs", "256")
+
+
+def test_a_sweep_ranks_layouts_that_fit_and_says_why_the_second_is_second(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "--recompute", "none", "--output", "all.csv")
+    rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
+    times = [float(row["predicted_ms"]) for row in rows]
+    assert times == sorted(times)
+    assert all(float(row["predicted_reserved_gib"]) <= 80 for row in rows)
+    assert len(rows) == found["fitting"] < found["layouts"]  # type: ignore[operator]
+    longer = sum(found["second_behind_ms"].values())  # type: ignore[attr-defined]
+    assert longer == pytest.approx(times[1] - times[0], abs=0.02)
+    assert f"--tensor-model-parallel-size {rows[0]['tp']} " in str(found["megatron"])
+
+
+def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SWEEP, "--mbs", "1", "--vpp", "1", "--cp", "1", "--recompute", "none")
+    found = asked(capsys, *words, "--target", "1e11 tokens in 10 days")
+    needed = 1e11 / 10 / 86400
+    rate = float(found["best"][0]["tokens_per_second_and_gpu"])  # type: ignore[index]
+    gpus = int(found["gpus"])  # type: ignore[call-overload]
+    assert rate * gpus >= needed
+    half = asked(capsys, *words, "--gpus", str(gpus // 2))
+    assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
+
+
+def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--gpus", "8", "--mbs", "1", "--vpp", "1", "--cp", "1")
+    assert cli.main([*SWEEP, *words]) == 1
+    assert "the least memory is" in capsys.readouterr().err
+
+
+def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "llama3_8b", "--gpu", "TPU", "--gbs", "0", "--target", "soon", "--top", "0")
+    said = refused(capsys, "sweep", *words)
+    for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0"):
+        assert told in said
+    assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")
+    assert "--target 1.2.3 tokens" in refused(capsys, *SWEEP, "--target", "1.2.3 tokens in 1 day")
+
+
+FEW = (*SWEEP, "--gpus", "64", "--tp", "4,8", "--vpp", "1", "--cp", "1", "--mbs", "1,2")
+
+
+def test_rows_of_a_sweep_are_predicted_the_same_by_predict(capsys: pytest.CaptureFixture[str]) -> None:
+    asked(capsys, *FEW, "--output", "all.csv")
+    model = json.dumps({"hidden": 8192, "ffn": 28672, "layers": 80, "heads": 64, "kv_heads": 8, "vocab": 128256})
+    rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
+    kept = {key: value for key, value in rows[0].items() if not key.startswith("predicted")}
+    with Path("rows.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*kept, *json.loads(model)])
+        writer.writeheader()
+        writer.writerow(kept | json.loads(model))
+    (again,) = jobs_of(read_rows(Path("rows.csv")))
+    assert predict(again, machines()["H100"]).ms == pytest.approx(float(rows[0]["predicted_ms"]), rel=1e-5)
+
+
+def test_an_interrupted_sweep_keeps_its_layouts_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """It ends as one that was not interrupted; what was kept is not predicted again."""
+    words = [*SWEEP, "--gpus", "512", "--output", "out.csv"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simulation", *words], cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"},
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    partial = tmp_path / "out.csv.partial"
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and not (partial.exists() and partial.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 130 and "the same command goes on" in said
+    kept = partial.read_text().splitlines()
+    # A mark in what was kept shows that it is taken as it is.
+    gpus, place, _ms, _gib = json.loads(kept[1])
+    partial.write_text("\n".join([kept[0], json.dumps([gpus, place, 1.5, 1.0]), *kept[2:], kept[-1][:7]]))
+    assert cli.main(words) == 0
+    assert not partial.exists()
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert float(rows[0]["predicted_ms"]) == 1.5
+    assert cli.main([*SWEEP, "--gpus", "512", "--output", "whole.csv"]) == 0
+    whole = {line.split(",")[-4] for line in (tmp_path / "whole.csv").read_text().splitlines()}
+    assert len(whole - {row["predicted_ms"] for row in rows}) <= 1
+
+
+def test_what_another_sweep_left_is_not_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out.csv.partial").write_text("another\n[64, 0, 1.0, 1.0]\n")
+    assert "is what another sweep left" in refused(capsys, *FEW, "--output", "out.csv")
+    found = asked(capsys, *FEW, "--output", "out.csv", "--force")
+    assert float(found["best"][0]["predicted_ms"]) > 1.0  # type: ignore[index]
+
+
+def test_the_best_are_predicted_again_on_the_flows_of_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("-topo", "Spectrum-X", "-g", "64", "-gt", "H100", "-bw", "25Gbps", "-nvbw", "2880Gbps")
+    assert cli.main(["topology", *words, "--output", "net"]) == 0
+    capsys.readouterr()
+    plain, slow = (asked(capsys, *FEW, *more)["best"] for more in ((), ("-n", "net")))
+    times = [float(each["predicted_ms"]) for each in slow]  # type: ignore[attr-defined]
+    assert times == sorted(times) and times[0] > float(plain[0]["predicted_ms"])  # type: ignore[index]
+    assert "--gpus 128: net has 64 GPUs" in refused(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "-n", "net")
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [
+        ("llama3_70b", {"gpus": 64, "tp": 8, "pp": 4, "vpp": 5, "gbs": 64}),
+        ("llama3_8b", {"gpus": 16, "fsdp": 8, "gbs": 32, "recompute": "selective"}),
+        ("mixtral_8x7b", {"gpus": 32, "tp": 2, "ep": 8, "gbs": 32}),
+        ("deepseek_v3", {"gpus": 64, "tp": 1, "pp": 1, "ep": 64, "gbs": 64}),
+    ],
+)
+def test_configurations_of_a_layout_are_taken_by_our_case_and_say_the_same_to_torchtitan_and_megatron(
+    model: str, layout: dict[str, int | str]
+) -> None:
+    its = job(model, **layout)
+    files = {each.name: each.text for each in configs(predict(its, machines()["H100"]))}
+    Path("config_layout.py").write_text(files["config_layout.py"])
+    case = load_case_config(Config, Path("config_layout.py"), {})
+    assert case.refusal(nnodes=max(1, its.gpus // 8), nproc=8) is None
+    told = case.parameters(its.gpus)
+    assert (told.tensor_model_parallel_size, told.pipeline_model_parallel) == (its.tp, its.pp)
+    assert told.data_parallel_size == its.dp
+    titan = tomllib.loads(files["torchtitan.toml"])["parallelism"]
+    shards, copies = titan["data_parallel_shard_degree"], titan["data_parallel_replicate_degree"]
+    assert shards * copies * its.tp * its.pp * its.cp == its.gpus
+    assert f"--tensor-model-parallel-size {its.tp} " in files["megatron.sh"]
+    checked = subprocess.run(["sh", "-n"], input=files["megatron.sh"], text=True, check=False)
+    assert checked.returncode == 0
+
+
+def test_the_front_holds_what_no_other_layout_beats_in_time_and_memory() -> None:
+    one = job()
+    found = [Layout(one, Estimate(ms, gib)) for ms, gib in ((1, 60), (2, 70), (3, 50), (4, 50), (5, 20))]
+    edge = [each.estimate for each in sweep_report.front(found)]
+    beaten = [
+        a.estimate for a in found
+        if any(b.estimate.ms <= a.estimate.ms and b.estimate.reserved_gib <= a.estimate.reserved_gib and b is not a
+               for b in found)
+    ]  # fmt: skip
+    assert edge == [each.estimate for each in found if each.estimate not in beaten]
+
+
+def test_the_page_shows_the_front_and_why_each_layout_is_not_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *FEW, "--report", "page.html", "--configs", "ready")
+    page = Path("page.html").read_text(encoding="utf-8")
+    charts = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    assert [chart["kind"] for chart in charts] == ["xy", "bars"]
+    assert len(charts[0]["panels"][0]["series"][0]["x"]) == found["fitting"]
+    assert page.count("<tr><td>") == len(found["best"]) - 1  # type: ignore[arg-type]
+    assert {path.name for path in Path("ready").iterdir()} == {"megatron.sh", "torchtitan.toml", "config_layout.py"}
