@@ -94,7 +94,7 @@ def _slowed(fabric: Fabric, shares: dict[int, float]) -> Fabric:
 
 
 def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
-    """What the rounds of a run found, and the findings that no link of the network stands for."""
+    """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
     found: dict[tuple[str, int, str], list[float]] = {}
     left: dict[str, None] = {}
     for path in rounds(folder, "--what-if"):
@@ -115,14 +115,14 @@ def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
 
 
 class _Node(BaseModel):
-    """What is read of a node of round.json."""
+    """The fields that are read of a node of round.json."""
 
     host: str
     node_rank: int
 
 
 class _Round(BaseModel):
-    """What is read of round.json."""
+    """The fields that are read of round.json."""
 
     nodes: list[_Node]
     findings: list[PartFinding] = []

@@ -69,11 +69,13 @@ class TracedOp:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What has to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits, peer."""
+        """The values that have to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits,
+        peer.
+        """
         return self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer
 
     def problems(self) -> list[str]:
-        """What breaks the definitions above, in words; empty for a valid op."""
+        """Breaches of the definitions above, in words; empty for a valid op."""
         found = []
         if self.group not in GROUPS:
             found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
@@ -124,7 +126,7 @@ class Call:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What `TracedOp.identity` holds, to compare the two."""
+        """The values of `TracedOp.identity`, to compare the two."""
         return self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer
 
 

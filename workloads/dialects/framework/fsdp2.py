@@ -28,7 +28,7 @@ UNSPLIT = ("norm.weight", "o_proj.bias", "down_proj.bias")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What fully_shard was called with. elements: of the buffer that it is gathered in.
+    """The modules of one call of fully_shard. elements: of the buffer that it is gathered in.
 
     is_kept: it stays gathered until its backward pass; norms: elements of the weights whose gradients tensor ranks add.
     """
@@ -125,7 +125,7 @@ class Fsdp2Rank:
         return Call(GATHER, "dp_shard", self.shard, BFLOAT16, size, phase, unit.name, micro_batch=micro_batch)
 
     def _split(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
-        """What tensor-parallel ranks send in a unit: activations, of the head also the loss."""
+        """The calls of tensor-parallel ranks in a unit: activations, of the head also the loss."""
         if self.tp == 1:
             return []
         whole = (BFLOAT16, self.activation)

@@ -19,7 +19,9 @@ ALIGNED = 2
 
 
 class ZeroRank:
-    """What the stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over in this stage."""
+    """The calls that all ZeRO stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over in
+    this stage.
+    """
 
     group = "dp"
 
@@ -73,7 +75,7 @@ class GradientBucket:
         self._count += weight.numel
 
     def taken(self) -> list[Weight]:
-        """What was added, and is not in the bucket any more."""
+        """Takes the parameters that were added out of the bucket."""
         weights, self._weights, self._count = self._weights, [], 0
         return weights
 
@@ -95,7 +97,7 @@ class Zero12Rank(ZeroRank):
         return Periodic(cycle=(Block([passes, *self._step()]),), times=count)
 
     def _reductions(self) -> Iterator[Call]:
-        """The gradients of a micro-batch: a bucket is sent before the parameter that would be too much for it."""
+        """The reductions of a micro-batch's gradients: a bucket is sent before the parameter that would overfill it."""
         waits = self.args.stage == 1 and not self.args.overlap_comm
         bucket = GradientBucket(self.args.reduce_bucket_size)
         for weight in self.weights if waits else ready(self.model):

@@ -10,7 +10,7 @@ CALIBRATION_CYCLES = 20_000_000
 
 
 class TimedEvent(Protocol):
-    """What is used of torch.cuda.Event: a moment of the stream that is current when `record` is called."""
+    """The part of torch.cuda.Event that is used: a moment of the stream that is current when `record` is called."""
 
     def record(self) -> None:
         """Note the moment when the stream has done what was queued before."""
