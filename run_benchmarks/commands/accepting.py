@@ -18,6 +18,7 @@ from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import DrainRecord, record_text, write_text
 from run_benchmarks.session.allocation import allocated
@@ -89,6 +90,7 @@ class Acceptance:
         with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
             resolved, plan = prepared.resolved, prepared.plan
             reports = check_hosts(reached, prepared.settings, plan, resolved.vendor, prepared.runtime())
+            examine_health(reached, reports, plan)
         return {host: [report.reason] for host, report in reports.items() if report.failed}
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:

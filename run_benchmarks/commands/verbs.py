@@ -143,6 +143,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.check_view import show_reports
     from run_benchmarks.inspection.check import check_hosts
+    from run_benchmarks.inspection.health import examine_health
     from run_benchmarks.session.allocation import allocated
     from run_benchmarks.session.preparation import connected, prepare
     from run_benchmarks.session.run_folder import new_run_id
@@ -150,6 +151,7 @@ def _check(arguments: argparse.Namespace) -> int:
     planned = prepare(asked_for(arguments).settings(), new_run_id())
     with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
+        examine_health(reached, reports, prepared.plan)
     show_reports(reports)
     failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
     return EXIT_CHECK if failed else EXIT_PASS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from tests.cluster.faulty_project import WAITS, project
 from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.cluster.slurm.files import CPUS
+from tests.docs.pages import ROOT
+from tests.docs.tutorials import follow
 from tests.run_benchmarks.results.rounds import run_record
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -52,6 +56,23 @@ def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(controller
     shown = ["sacct", "--noheader", "--parsable2", "--format=JobName%60,AllocCPUS,NNodes,NodeList", "--allusers"]
     steps = [line.split("|") for line in controller.cluster.call(shown).splitlines() if "-one-r1-n" in line]
     assert sorted(step[1:] for step in steps) == [[str(CPUS), "1", "node1"], [str(CPUS), "1", "node2"]]
+
+
+@pytest.mark.nightly
+def test_the_tutorial_s_five_lines_and_commands(controller: SlurmController, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs/tutorials/slurm.md").read_text(), re.DOTALL)
+    assert block is not None
+    controller.cluster_conf.write_text(block[1].replace("gpu[01-02]", "node[1-2]"))
+    controller.configure_test({"ALL_REDUCE": CASE}, HISTORY="off")
+    for name, value in controller.cluster.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def said(command: str) -> str:
+        run = command.replace(".venv/bin/python run_benchmarks/run.py", shlex.join(controller.argv()))
+        return f"set -o pipefail; {run} | sed -e 's/node.1-2./gpu[01-02]/' -e 's/node\\([12]\\)/gpu0\\1/g'"
+
+    follow("slurm", controller.logs.parent, said)
+    assert controller.jobs() == []
 
 
 def test_inside_an_allocation_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
