@@ -9,8 +9,9 @@ from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.results.seal import node_folder
 from run_benchmarks.results.sights import read_sys_info
+from vendors import working
 
-PACKAGES = ("torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+PACKAGES = ("torch", *(name for vendor in working() for name in vendor.packages))
 
 
 def provenance(run: LoadedRun, case: CaseRecord) -> dict[str, str]:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from run_benchmarks.console.console import LOG
-from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain, submit
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, find, obtain, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
-from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job
+from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
 from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
@@ -76,6 +76,26 @@ def submit_controller(
     """
     request = dataclasses.replace(request_of(prepared), command=tuple(command), output=str(output).replace("%", "%%"))
     submit(request, lambda number: note(JobRecord(id=number, hosts="")))
+
+
+def leave_queue(prepared: PreparedRun) -> str | None:
+    """Cancel the run's job if it still waits for its nodes; returns its id, None if none waits.
+
+    Raises:
+        AllocationError: Slurm does not answer.
+    """
+    if not prepared.settings.cluster.needs_allocation:
+        return None
+    try:
+        number = find(request_of(prepared).name)
+        job = None if number is None else job_of(number)
+    except SlurmError as error:
+        raise AllocationError(f"Slurm's queue cannot be looked at: {error.detail}") from error
+    if job is None or not job.is_waiting:
+        return None
+    if trouble := Allocation(number=job.id, is_ours=True).give_back():
+        raise AllocationError(f"Slurm's job {job.id} is not cancelled: {trouble}")
+    return job.id
 
 
 def is_inside() -> bool:

@@ -84,7 +84,8 @@ class RoundScheduler:
     def waves(self, cases: Container[str]) -> list[Wave]:
         """These cases in the waves in which they run on the hosts that are usable now."""
         self.past = self._journal.read()
-        self._regain(self._prepared.plan.hosts)
+        if self._prepared.settings.test.MAX_PARALLEL_CASES > 1:  # a case alone asks its hosts itself
+            self._regain(self._prepared.plan.hosts)
         usable = {case.name: self._usable(self._unusable(case)) for case in self._prepared.plan.cases}
         return self._prepared.waves(cases, usable)
 

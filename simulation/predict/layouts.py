@@ -19,7 +19,7 @@ MOST = 200_000
 
 
 class Layout(NamedTuple):
-    """A layout that fits, and what is predicted of it."""
+    """A layout that fits, and what is predicted of it, in ms, GiB, and tokens a second."""
 
     job: TrainingJob
     estimate: Estimate

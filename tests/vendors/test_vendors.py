@@ -34,10 +34,11 @@ def adapter(root: Path, name: str, text: str) -> Path:
 
 
 def test_shipped_vendors_load() -> None:
-    assert vendors.available() == ["cpu", "nvidia"]
-    cpu, nvidia = vendors.load("cpu"), vendors.load("nvidia")
+    assert vendors.available() == ["amd", "cpu", "nvidia"]
+    amd, cpu, nvidia = map(vendors.load, vendors.available())
     assert (cpu.backend, cpu.visible_devices_env, cpu.container_options, cpu.device_files) == ("gloo", "", "", ())
     assert (nvidia.backend, nvidia.visible_devices_env) == ("nccl", "CUDA_VISIBLE_DEVICES")
+    assert (amd.backend, amd.visible_devices_env) == ("nccl", "HIP_VISIBLE_DEVICES")
     assert nvidia.images["pytorch"].base_image.startswith("nvcr.io/nvidia/pytorch:")
 
 
@@ -48,9 +49,9 @@ def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:
 
 
 def test_unknown_vendor_names_what_there_is_and_the_nearest() -> None:
-    with pytest.raises(UnknownVendor, match=r"'nvdia': vendors/ has cpu, nvidia; did you mean 'nvidia'\?"):
+    with pytest.raises(UnknownVendor, match=r"'nvdia': vendors/ has amd, cpu, nvidia; did you mean 'nvidia'\?"):
         vendors.load("nvdia")
-    with pytest.raises(UnknownVendor, match=r"has cpu, nvidia$"):
+    with pytest.raises(UnknownVendor, match=r"has amd, cpu, nvidia$"):
         vendors.case_dir("zzz", "network", "pytorch")
 
 
@@ -63,7 +64,7 @@ def test_names_that_are_no_folder_are_unknown(name: str) -> None:
 def test_a_folder_is_a_vendor(more_vendors: Path) -> None:
     text = (ROOT / "cpu" / "adapter.py").read_text(encoding="utf-8").replace('name="cpu"', 'name="abacus"')
     adapter(more_vendors, "abacus", text)
-    assert vendors.available() == ["abacus", "cpu", "nvidia"]
+    assert vendors.available() == ["abacus", "amd", "cpu", "nvidia"]
     assert vendors.load("abacus").backend == "gloo"
     assert vendors.case_dir("abacus", "network", "pytorch") == more_vendors / "abacus" / "network-pytorch"
 

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
 
 from workloads.job.routing import Routing
+from workloads.trace.kernels import KernelReader
 from workloads.trace.recorder import Recorder
 from workloads.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
 
@@ -264,6 +265,21 @@ def dispatch(route: Routing, rank: int) -> None:
     alltoall.preprocess = preprocess
     _replace_everywhere("megatron.core", moe_utils.permute, permute)
     token_dispatcher.MoEAllGatherTokenDispatcher.dispatch_postprocess = gathered
+
+
+def shapes_of_others(reader: KernelReader) -> None:
+    """DTensor (torch 2.13) runs an operator once more on whole tensors to learn the result's shape: nobody computes."""
+    propagator: Any = import_module("torch.distributed.tensor._sharding_prop").ShardingPropagator
+    learn = propagator._propagate_tensor_meta_non_cached
+
+    def learned(*given: Any, **named: Any) -> Any:
+        reader.pauses += 1
+        try:
+            return learn(*given, **named)
+        finally:
+            reader.pauses -= 1
+
+    propagator._propagate_tensor_meta_non_cached = learned
 
 
 def deepspeed() -> None:

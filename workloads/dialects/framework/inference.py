@@ -26,7 +26,7 @@ class InferenceRank(MegatronRank):
     """One rank; `setup` is that of training."""
 
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
-        super().__init__(one_pass(args), rank)
+        super().__init__(one_pass(args), rank, args.seq_length)
 
     def iterations(self, count: int) -> Periodic:
         """Steps; all are alike."""

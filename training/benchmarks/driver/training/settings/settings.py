@@ -61,7 +61,7 @@ class TrainingConfig(DataSettings):
 
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="of the computation; weights stay float32")
     init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16, adapted automatically")
-    tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
+    tf32: bool = Field(True, description="whether float32 matrix products may use TF32 where a device has it")
     strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
         "ddp", description="data parallelism: replicas, FSDP2's shards, or replicas of shards"
     )

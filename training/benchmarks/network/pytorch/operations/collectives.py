@@ -38,7 +38,7 @@ class Collective(Protocol):
         ...
 
     def run(self) -> None:
-        """Run the operation that is timed, once; on CUDA it is queued on the current stream."""
+        """Run the operation that is timed, once; on an accelerator it is queued on the current stream."""
         ...
 
     def wrong_elements(self) -> torch.Tensor | None:
