@@ -54,7 +54,7 @@ STEP = _record("kind value")
 RANK = _record("place waits_for walked ended", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap")
 TOTALS = _record(
-    "heap free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
+    "heap timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
     " bin_shift outages outage"
 )
 
