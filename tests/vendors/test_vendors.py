@@ -1,5 +1,6 @@
 """Finding and loading vendors, and the shipped ones."""
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 import vendors
 from protocol.case_config import load_case_config
 from protocol.config_file import config_files
+from training.benchmarks.bert.pytorch import config as bert_config
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
 
@@ -108,5 +110,25 @@ def test_shipped_network_configs_are_valid(path: Path) -> None:
     config = load_case_config(Config, path, {})
     assert config.check
     assert config.size_list[0] == 8
-    gpu = path.is_relative_to(ROOT / "nvidia")
+    gpu = not path.is_relative_to(ROOT / "cpu")
     assert config.size_list[-1] == (16 << 30 if gpu else 16 << 20)
+
+
+def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
+    page = (ROOT.parent / "docs/how-to/adding-a-vendor.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    adapter(more_vendors, "abacus", blocks[0])
+    (more_vendors / "abacus/device.py").write_text(
+        blocks[1].replace("torch_abacus", "torch").replace('"abacus"', '"cuda"')
+    )
+    vendor = vendors.load("abacus")
+    assert (vendor.backend, vendor.device_type, vendor.device_files) == ("abacus", "abacus", ("/dev/abacus[0-9]*",))
+    devices = importlib.import_module("vendors.abacus.device").open_devices()
+    assert devices.against("flash_attn", None, (7, 5)) == "needs compute capability 8.0, found 7.5"
+    assert devices.against("apex", None) == "there is no apex for devices of type cuda"
+    config = more_vendors / "abacus/bert-pytorch/config/config_A1x2x8.py"
+    config.parent.mkdir(parents=True)
+    config.with_name("config_A1x1x8.py").write_text("# As published.\n")
+    config.write_text(blocks[2])
+    resolved = load_case_config(bert_config.Config, config, {})
+    assert (resolved.train_batch_size, resolved.gradient_accumulation_steps) == (48, 2)

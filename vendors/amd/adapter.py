@@ -17,11 +17,11 @@ VENDOR = Vendor(
     backend="nccl",  # as which torch for ROCm knows RCCL
     # ROCm's documentation, "Running ROCm Docker containers"; RDMA pins memory.
     container_options=("--device /dev/kfd --device /dev/dri --group-add video --cap-add IPC_LOCK --ulimit memlock=-1"),
-    environment={},
+    environment={"NCCL_DEBUG": "WARN"},
     images={
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",
-            base_image="rocm/pytorch:rocm7.0.2_ubuntu24.04_py3.12_pytorch_release_2.8.0",
+            base_image="rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0",
             python="/opt/clusterdyno/bin/python",
             unpacked_bytes=60 << 30,
         ),
