@@ -1,7 +1,8 @@
 """Reads measured kernels of GPUs from the parquet tables of the package aiconfigurator-core (Apache-2.0, NVIDIA).
 
 `aiconfigurator_core/systems/data/<gpu>/`: gemm_perf, context_attention_perf and generation_attention_perf of three
-frameworks, ms of bursts. Rows in types that the database does not know, with a window, a prefix or a cache of another type are left out.
+frameworks, ms of bursts. Rows in types that the database does not know, with a window, a prefix or a cache of another
+type are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
