@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     """See VerbModule."""
     from simulation.predict import report
     from simulation.predict.iteration import predict
-    from simulation.predict.job_table import jobs_of, read_rows
+    from simulation.predict.job_table import carried, jobs_of, read_rows
 
     if arguments.rows is None:
         return _one(arguments)
@@ -90,8 +90,10 @@ def run(arguments: argparse.Namespace) -> Summary:
     write_whole(output, [report.csv_text(rows, predictions).encode()], keep_other=not arguments.force)
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
-    text = f"{said}\n{report.families_text(errors)}" if errors else said
-    return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors})
+    without = carried(rows)
+    lines = [said, *([f"without effect: {', '.join(without)}"] if without else [])]
+    text = "\n".join([*lines, *([report.families_text(errors)] if errors else [])])
+    return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors, "without_effect": without})
 
 
 def _one(arguments: argparse.Namespace) -> Summary:
@@ -161,6 +163,7 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     from simulation.predict.calibration import calibrated
     from simulation.predict.job_table import jobs_of, read_rows
     from simulation.predict.machine import machines
+    from simulation.predict.report import measured_ms
 
     found = dict(machines())
     if path is None:
@@ -169,12 +172,9 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     mistakes = MistakeList()
     measured = defaultdict(list)
     for row, job in zip(rows, jobs_of(rows), strict=True):
-        try:
-            ms = float(row.get("measured_ms", ""))
-        except ValueError:
-            ms = 0.0
-        if not 0 < ms < 1e9:
-            mistakes.add(f"{row['']}: measured_ms", row.get("measured_ms"), "must be milliseconds above 0")
+        ms = measured_ms(row, job)
+        if not ms:
+            mistakes.add(f"{row['']}: measured_ms", None, "must be milliseconds above 0")
         measured[job.gpu].append((job, ms))
     mistakes.check()
     for gpu, its in measured.items():

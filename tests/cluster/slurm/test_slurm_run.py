@@ -159,6 +159,25 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
 
 
 @pytest.mark.nightly
+def test_clean_takes_a_job_out_of_the_queue_without_waiting_for_its_nodes(slurm_cluster: SlurmCluster) -> None:
+    """Of a controller that was killed while it waited, and of one that the job itself would run."""
+    controller = SlurmController(slurm_cluster.shared, slurm_cluster, project(slurm_cluster.shared / "p1"))
+    before = slurm_cluster.allocate(2)
+    process = controller.start()
+    wait_until("the reason", lambda: controller.said("waits: Resources"))
+    process.kill()
+    process.communicate(timeout=60)
+    controller.configure_cluster(SLURM_DETACH=True)
+    for words in ((), ("run", "--detach")):
+        run = controller.call(*words).folder if words else controller.newest_run()
+        assert run is not None
+        cleaned = controller.call("clean", run.name)
+        assert cleaned.exit_code == 0 and "which waited for nodes, is cancelled" in cleaned.output, cleaned.output
+    assert controller.jobs() == [before]
+    slurm_cluster.cancel_all()
+
+
+@pytest.mark.nightly
 def test_a_detached_controller_runs_in_the_job_and_its_results_lie_on_the_shared_file_system(
     slurm_cluster: SlurmCluster,
 ) -> None:

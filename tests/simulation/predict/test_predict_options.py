@@ -104,7 +104,7 @@ def test_measured_iterations_stand_beside_the_prediction_with_the_deviation(
     its = asked(capsys, *WORDS, "--against", str(folder))["against"][0]  # type: ignore[index]
     assert its["measured_ms"] == pytest.approx(1.25 * ms) and its["deviation"] == pytest.approx(-0.2)
     assert "inside the interval" in its["sentence"]
-    assert "on 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
+    assert "of 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
 
 
 @pytest.mark.parametrize(("times", "said"), [(4, "longer than the interval"), (0.25, "less than the interval")])
@@ -115,6 +115,25 @@ def test_a_run_outside_of_the_interval_is_said_to_be(
     run_folder(times * ms / 1000)
     assert cli.main([*WORDS, "--against", "run"]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_the_part_that_deviates_most_is_named_where_a_profile_measured_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = asked(capsys, *WORDS, "--overlap", "none")
+    ms, classes = float(found["predicted_ms"]), found["classes_ms"]  # type: ignore[arg-type]
+    sent = sum(classes.get(key, 0.0) for key in ("tp", "dp"))  # type: ignore[attr-defined]
+    update = classes["optimizer"]  # type: ignore[index]
+    run_folder((ms + 500) / 1000)
+    path = Path("run/llama/round1/round.json")
+    record = json.loads(path.read_text())
+    record["metrics"] |= {
+        "phase_exposed_communication": (sent + 500) / 1000, "phase_optimizer": (update + 20) / 1000,
+        "phase_forward": (ms - sent - update) / 3000, "phase_backward": (ms - sent - update) / 1500,
+    }  # fmt: skip
+    path.write_text(json.dumps(record))
+    assert cli.main([*WORDS, "--overlap", "none", "--against", "run"]) == 0
+    assert "most of it in exposed communication (+500.0 ms)" in capsys.readouterr().out
 
 
 def test_the_timeline_ends_when_an_independent_loop_over_the_passes_ends() -> None:
