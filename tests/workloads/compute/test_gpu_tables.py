@@ -38,7 +38,7 @@ def test_a_row_of_a_table_is_its_shape_on_its_device() -> None:
 
     cells = pyarrow.parquet.read_table(PRODUCTS).slice(7, 1).to_pylist()[0]
     answer = ComputeTimes(database.load(PRODUCTS)).look_up("h100", "gemm", "m={m} k={k} n={n}".format(**cells), "bf16")
-    assert (answer.how, answer.ns) == (EXACT, pytest.approx(cells["latency"] * 1e6))
+    assert answer.how == EXACT and answer.ns == pytest.approx(cells["latency"] * 1e6)
     assert {row.device for row in answer.basis} == {"H100 SXM"}
 
 
