@@ -158,6 +158,29 @@ def test_a_run_that_does_not_complete_says_so_and_leaves_the_rows_that_ended(
     assert "did not complete: 18 of 24 flows ended; 6 flows under way stopped" in capsys.readouterr().out
 
 
+def test_a_flow_that_was_slowed_and_can_never_go_on_ends_the_run(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "early_marks.conf"
+    conf.write_text("KMIN_MAP 1 100000000000 10\nKMAX_MAP 1 100000000000 40\nPMAX_MAP 1 100000000000 0.5\n")
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/s-", "--op", "AllToAll", "--size", "4M", "--conf", str(conf)]
+    answer = network([*words, "--outage", "gpu1-leaf0@100:"], capsys, code=1)
+    assert int(str(answer["marks"])) > 0 and int(str(answer["rate_decreases"])) > 0
+    assert (answer["complete"], answer["flows_completed"]) == (False, 6), "those between the three other GPUs"
+
+
+def test_a_gpu_sends_on_by_its_port_though_the_ack_came_by_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two leaves for each GPU: the way back of a flow is by a hash of its own. Before, the last of its bytes stayed."""
+    topology = tmp_path / "dual"
+    made = ["-topo", "AlibabaHPN", "-g", "16", "-gps", "4", "-gt", "H20", "-bw", "200Gbps", "-psn", "8"]
+    assert main(["topology", *made, "--output", str(topology)]) == 0
+    words = ["-n", str(topology), "-r", f"{tmp_path}/d-", "--op", "AllToAll", "--size", "16M", "--tp", "16"]
+    answer = network(words, capsys)
+    assert answer["complete"] and answer["flows_completed"] == 240
+
+
 @pytest.mark.parametrize(
     "wrong", ["gpu1-leaf0", "gpu9-leaf0@1:2", "gpu1-leaf0@5:4", "gpu1-leaf0@a:b", "gpu1-leaf0@1:2 gpu2-leaf1@3"]
 )
