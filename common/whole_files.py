@@ -69,6 +69,18 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def write_durably(path: Path, pieces: Iterable[bytes], *, mode: int = 0o640) -> None:
+    """Write a file with this mode in a folder that is there: after a power loss it is the old one or the new one.
+
+    Raises:
+        OSError: the file cannot be written; nothing is left of it.
+    """
+    with _named_after(path), _replacing(path, mode=mode) as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextmanager
 def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Generator[BinaryIO, None, None]:
     """A temporary file beside `path`, which takes its place at the end of the block.
@@ -111,11 +123,18 @@ def _named_after(path: Path) -> Generator[None, None, None]:
 
 
 @contextmanager
-def _replacing(target: Path, *, keep_other: Path | None = None, size: int = 0) -> Generator[BinaryIO, None, None]:
-    """A temporary file beside `target`, renamed to it in the end; removed on any error. keep_other: the name to say."""
+def _replacing(
+    target: Path, *, keep_other: Path | None = None, size: int = 0, mode: int | None = None
+) -> Generator[BinaryIO, None, None]:
+    """A temporary file beside `target`, renamed to it in the end; removed on any error.
+
+    keep_other: the name to say. mode: of the file, whatever the umask; None: as the umask says.
+    """
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open("xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             if size >= RESERVE_FROM:
                 _reserve(file.fileno(), size)
             yield file

@@ -227,7 +227,7 @@ def _wheels(wheelhouse: Path | None, workload: Path, requirements: Sequence[Path
 
 
 def _render(vendor: Vendor, parameters: ImageParameters, variables: Mapping[str, object]) -> str:
-    folders = [vendor_dir(vendor.name), TEMPLATES / vendor.name, TEMPLATES]
+    folders = [vendor_dir(vendor.name), TEMPLATES]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,

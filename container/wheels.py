@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from common.whole_files import write_text
 from vendors.case_files import normalised
 
 # A wheel's file name begins with the distribution's name, escaped to contain no dash (binary distribution format).
@@ -98,8 +99,6 @@ def _read_cache(path: Path) -> dict[str, str]:
 
 def _write_cache(path: Path, known: Mapping[str, str]) -> None:
     there = {key: value for key, value in known.items() if Path(key.split("\n", 1)[0]).is_file()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(there), encoding="utf-8")
-        temporary.replace(path)
+        write_text(path, json.dumps(there))

@@ -72,7 +72,7 @@ def _monitor(options: argparse.Namespace, vendor: Vendor, sink: SampleSink, endi
     accelerator = _open_accelerator(samplers, vendor, options)
     samplers.open(RaplMeter, RaplMeter.log, partial(RaplMeter, options.powercap))
     samplers.open(IpmiMeter, IpmiMeter.log, IpmiMeter)
-    info = sysinfo.collect(accelerator, os.environ)
+    info = sysinfo.collect(accelerator, os.environ, vendor)
     loop = Loop(samplers.opened, sink, options.interval)
     try:
         sysinfo.write(options.log_dir, info | {"power": _machine_power(samplers.lacking)})

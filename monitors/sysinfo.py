@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from monitors import hardware
+from vendors import Vendor
 
 FILE = "sys_info.json"
 SCHEMA_VERSION = 1
@@ -27,19 +28,16 @@ PACKAGES = (
     "numpy",
     "pydantic",
     "psutil",
-    "nvidia-ml-py",
-    "nvidia-nccl-cu12",
-    "nvidia-nccl-cu13",
     "triton",
     "flash-attn",
     "apex",
     "transformer-engine",
 )
 # Base images put the versions of libraries outside pip into their environment.
-IMAGE_VARIABLES = ("NVIDIA_PYTORCH_VERSION", "PYTORCH_BUILD_VERSION", "CUDA_VERSION", "NCCL_VERSION")
+IMAGE_VARIABLES = ("PYTORCH_BUILD_VERSION",)
 
 
-def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str], vendor: Vendor) -> dict[str, Any]:
     """All facts of this host. Imports neither torch nor any other package that it reports.
 
     accelerator: the probe's description, or {"unavailable": reason}. environment: of this process.
@@ -62,9 +60,13 @@ def collect(accelerator: Mapping[str, Any], environment: Mapping[str, str]) -> d
         "accelerator": dict(accelerator),
         "pci_accelerators": hardware.accelerators(),
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "packages": {
+            name: version for name in (*PACKAGES, *vendor.packages) if (version := _version(name)) is not None
+        },
         "features": features(),
-        "image": {name: environment[name] for name in IMAGE_VARIABLES if name in environment},
+        "image": {
+            name: environment[name] for name in (*IMAGE_VARIABLES, *vendor.image_variables) if name in environment
+        },
     }
     given = {key: value for key, value in environment.items() if key.startswith(CONTROLLER_PREFIX)}
     return info | {key.removeprefix(CONTROLLER_PREFIX).lower(): value for key, value in given.items()}
@@ -86,7 +88,7 @@ def features() -> dict[str, bool]:
 
 
 class Launched(NamedTuple):
-    """What the launch of the workload left: its libraries of fused kernels, and the environment of its ranks."""
+    """The traces of the workload's launch: its libraries of fused kernels, and the environment of its ranks."""
 
     fused: dict[str, str | None]
     environment: dict[str, str]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -30,7 +30,7 @@ class CaseConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
     seed: int = Field(42, ge=0, lt=2**32, description="seed of every random generator")
-    backend: Literal["nccl", "gloo"] | None = Field(None, description="process-group backend; None: the vendor's")
+    backend: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="process-group backend; None: the vendor's")
     timeout_s: float = Field(600.0, gt=0, description="seconds after which a collective that hangs fails")
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
@@ -46,7 +46,7 @@ class CaseConfig(BaseModel):
 
     @classmethod
     def misplaced(cls, sources: Sequence[tuple[str, Mapping[str, object]]]) -> list[Problem]:
-        """What is wrong with where values are set: each source and its values, in the order in which they apply."""
+        """Mistakes in the places where values are set: each source and its values, in the order in which they apply."""
         return []
 
     def memory_need(self, *, nnodes: int, nproc: int) -> "MemoryNeed | None":
@@ -224,11 +224,6 @@ def parse_override(text: str) -> tuple[str, object]:
         except (ValueError, SyntaxError):
             continue
     return key.strip(), raw
-
-
-def format_override(key: str, value: object) -> str:
-    """The `key=value` argument that `parse_override` turns back into the same key and value; `value` must be JSON."""
-    return f"{key}={json.dumps(value, allow_nan=False)}"
 
 
 def _unknown_key(model_class: type[CaseConfig], source: str, key: str, value: object) -> Problem:

@@ -1,5 +1,6 @@
 """Finds vendors: one folder each with an adapter.py that exports VENDOR. Nothing else in the project lists them."""
 
+import contextlib
 import difflib
 import importlib
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = [
     "case_requirements",
     "load",
     "vendor_dir",
+    "working",
 ]
 
 
@@ -63,6 +65,15 @@ def load(name: str) -> Vendor:
     if vendor.name != name:
         raise BrokenVendor(f"{path}: VENDOR.name is {vendor.name!r}, but its folder is called {name!r}")
     return vendor
+
+
+def working() -> list[Vendor]:
+    """All vendors whose adapters can be loaded, by name."""
+    found = []
+    for name in available():
+        with contextlib.suppress(BrokenVendor):
+            found.append(load(name))
+    return found
 
 
 def vendor_dir(name: str) -> Path:

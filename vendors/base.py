@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+
+from vendors.datasheet import Datasheet
 
 
 class ProbeUnavailable(Exception):  # noqa: N818 - a state of the host, not a mistake of the program
@@ -47,7 +50,7 @@ class AcceleratorProcess:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceleratorHealth:
-    """What one device counted and is, as far as it tells. `error` is set if it did not answer.
+    """The counters and state of one device, as far as it tells. `error` is set if it did not answer.
 
     counts: errors, each ever rising: `ecc_uncorrected`, `nvlink_errors`, `pcie_replays`, and `xid_<code>` for each
     code of the driver's error events since the probe was opened. states: `rows_pending` and `rows_failed` (1: a memory
@@ -101,7 +104,7 @@ class AcceleratorProbe(Protocol):
 class ImageParameters:
     """Parameters of the image of one framework.
 
-    template: file name of the Dockerfile template, searched in vendors/<vendor>/, then container/templates/<vendor>/.
+    template: file name of the Dockerfile template, searched in vendors/<vendor>/.
     base_image: the base unless the user names another. python: interpreter inside the finished image that has the
     framework and our packages. options: further values for the template alone; the caller of image_spec may override
     them by name. unpacked_bytes: approximate size of the finished image on a host. requirements: file of requirements/
@@ -125,12 +128,18 @@ class Vendor:
     container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
+    device_type: what torch calls the devices; "cpu": there are none. Else vendors/<name>/device.py, which needs torch,
+        has `open_devices`, a function that returns a vendors.device.Accelerators.
+    socket_variables: name the network interface to the communication library.
+    pci_devices: the devices' UUIDs ("" unknown) by PCI address in the order of the ranks, from the tree at a root.
     open_probe: opens the accelerators of this host, or fails with ProbeUnavailable; called on the hosts only.
     device_files: globs of device nodes that prove a device on a host without any tool (() if there are none); one for
         each rank, but for those of gloo, which compute on the CPU.
     monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
     device_memory: a command of the driver's own tool (blank-separated words) that prints "index, total MiB, used MiB"
         for each device; device_processes: one that prints a line for each process on a device. "" for none.
+    packages, image_variables: distributions, and variables of base images, whose versions sys_info.json shows.
+    seen: the device and the month of the last run on one ("": none has been seen).
     """
 
     name: str
@@ -140,7 +149,14 @@ class Vendor:
     environment: Mapping[str, str]
     images: Mapping[str, ImageParameters]
     open_probe: Callable[[], AcceleratorProbe]
+    device_type: str = "cpu"
+    socket_variables: tuple[str, ...] = ()
+    pci_devices: Callable[[Path], Mapping[str, str]] | None = None
+    datasheets: tuple[Datasheet, ...] = ()
     device_files: tuple[str, ...] = ()
     monitor_name: str = ""
     device_memory: str = ""
     device_processes: str = ""
+    packages: tuple[str, ...] = ()
+    image_variables: tuple[str, ...] = ()
+    seen: str = ""

@@ -51,7 +51,7 @@ VERBS = {
     ),
     "compute fill": (
         "workloads.compute.command:FILL",
-        "write a workload CSV with the time of each of its matrix products on a device",
+        "write a workload CSV with the time of each of its kernels on a device",
     ),
     "compute show": (
         "workloads.compute.command:SHOW",

@@ -48,6 +48,16 @@ def check_run(folder: Path, plan: Plan) -> None:
         )
 
 
+def may_have_begun(folder: Path) -> bool:
+    """Whether a round of the run in `folder` may have been on hosts, by its journal."""
+    if not folder.is_dir():
+        return True
+    try:
+        return bool(Journal(folder).read().attempts)
+    except JournalError:
+        return False
+
+
 def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResult[list[str]]:
     """Clean every host in parallel; returns the names of what was removed, by host.
 

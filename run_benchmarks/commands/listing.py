@@ -59,8 +59,11 @@ def _vendors() -> None:
     for name in vendors.available():
         vendor = vendors.load(name)
         images = ", ".join(f"{framework}: {image.base_image}" for framework, image in vendor.images.items())
-        rows.append((name, vendor.backend, vendor.container_options or "none", images))
-    print_table("vendors", ("VENDOR", "backend", "container options", "images are built on"), rows)
+        has_devices = bool(vendor.monitor_name)
+        seen = (vendor.seen or "never: `make accelerator` on a host with one") if has_devices else "needs none"
+        rows.append((name, vendor.backend, vendor.container_options or "none", images, seen))
+    columns = ("VENDOR", "backend", "container options", "images are built on", "run on a device")
+    print_table("vendors", columns, rows)
 
 
 def _models() -> None:

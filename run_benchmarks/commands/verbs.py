@@ -143,6 +143,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.check_view import show_reports
     from run_benchmarks.inspection.check import check_hosts
+    from run_benchmarks.inspection.health import examine_health
     from run_benchmarks.session.allocation import allocated
     from run_benchmarks.session.preparation import connected, prepare
     from run_benchmarks.session.run_folder import new_run_id
@@ -150,6 +151,7 @@ def _check(arguments: argparse.Namespace) -> int:
     planned = prepare(asked_for(arguments).settings(), new_run_id())
     with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
+        examine_health(reached, reports, prepared.plan)
     show_reports(reports)
     failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
     return EXIT_CHECK if failed else EXIT_PASS
@@ -188,19 +190,20 @@ def _add_accept(parser: VerbParser) -> None:
     add("--rungs", metavar="A,B", default="health,single,network,whole", help="of health, single, network, whole")
     add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
     add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
+    add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
 
 
 def _accept(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import accepting
 
-    asked = asked_for(arguments)
-    return accepting.accept(asked, rungs=arguments.rungs, budget=arguments.budget, nproc=arguments.nproc)
+    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against")}
+    return accepting.accept(asked_for(arguments), **given)
 
 
 def _clean(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import cleaning
     from run_benchmarks.commands.run_reference import existing_run, settings_of
-    from run_benchmarks.session.allocation import allocated
+    from run_benchmarks.session.allocation import allocated, leave_queue
     from run_benchmarks.session.preparation import connected, prepare
     from run_benchmarks.session.run_folder import OWNER_FILE, owner_of, result_root
     from run_benchmarks.settings.host_selection import selected
@@ -216,6 +219,10 @@ def _clean(arguments: argparse.Namespace) -> int:
     owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
     planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
     cleaning.check_run(folder, planned.plan)
+    if (job := leave_queue(planned)) is not None:
+        say(f"Slurm's job {job}, which waited for nodes, is cancelled")
+        if not cleaning.may_have_begun(folder):
+            return EXIT_PASS
     with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():

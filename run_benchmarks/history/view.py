@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.language import Words
 from run_benchmarks.history.change_points import ChangePoint, Trend, trend
-from run_benchmarks.history.database import Database
-from run_benchmarks.history.store import Point, Series, series
+from run_benchmarks.history.store import Point, Series
 
 SHOWN_CHARACTERS = 40
 
@@ -32,19 +31,6 @@ class CaseHistory:
     trend: Trend
     changes: tuple[Change, ...]
     sentence: str
-
-
-def case_history(url: str, case: str, metric: str = "", host: str = "", words: Words | None = None) -> CaseHistory:
-    """The history of a case's metric ("": its key figure) at an SQLAlchemy URL, for the terminal and for pages.
-
-    Raises:
-        HistoryError: the history cannot be read.
-    """
-    database = Database(url)
-    try:
-        return told(series(database, case, metric, host), words or Words())
-    finally:
-        database.close()
 
 
 def told(found: Series, words: Words) -> CaseHistory:

@@ -6,9 +6,7 @@ import base64
 import contextlib
 import functools
 import hashlib
-import os
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
+from common.whole_files import write_durably
 from run_benchmarks.errors import HostKeyError
 from run_benchmarks.hosts import host_certificates
 from run_benchmarks.hosts.endpoint import Endpoint
@@ -43,7 +42,7 @@ def fingerprint(key: paramiko.PKey) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What the files of host keys hold for a host: its keys, authorities that may certify one, revoked keys."""
+    """The entries of a host in the files of host keys: its keys, authorities that may certify one, revoked keys."""
 
     keys: tuple[paramiko.PKey, ...]
     authorities: tuple[paramiko.PKey, ...]
@@ -198,11 +197,4 @@ def record(endpoint: Endpoint, key: paramiko.PKey) -> None:
     if existing and not existing.endswith("\n"):
         existing += "\n"
     line = f"{endpoint.known_name} {key.get_name()} {key.get_base64()}\n"
-    handle, name = tempfile.mkstemp(dir=known_hosts.parent, prefix=known_hosts.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(existing + line)
-        Path(name).replace(known_hosts)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_durably(known_hosts, [(existing + line).encode("utf-8", "surrogateescape")], mode=0o600)

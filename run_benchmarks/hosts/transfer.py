@@ -107,6 +107,8 @@ def fetch(
 ) -> Pulled:
     """As `pull`; a folder that is seen here is read here, and comes from the host only if its files differ here.
 
+    `deadline` is in seconds.
+
     Raises:
         CollectError: see `pull`.
     """

@@ -7,6 +7,8 @@ from typing import Literal
 
 from run_benchmarks.inspection.facts import HostFacts
 
+Severity = Literal["failure", "warning"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -17,7 +19,7 @@ class Finding:
     found: str
     expected: str
     action: str
-    severity: Literal["failure", "warning"] = "failure"
+    severity: Severity = "failure"
     case: str | None = None
 
     def __str__(self) -> str:
@@ -78,9 +80,7 @@ class HostReport:
         self.findings.append(finding)
         self.barred[case] = f"{self.host}: {subject}: {found}"
 
-    def add(
-        self, subject: str, found: str, expected: str, action: str, severity: Literal["failure", "warning"] = "failure"
-    ) -> None:
+    def add(self, subject: str, found: str, expected: str, action: str, severity: Severity = "failure") -> None:
         """Add a finding on this host."""
         finding = Finding(
             host=self.host, subject=subject, found=found, expected=expected, action=action, severity=severity

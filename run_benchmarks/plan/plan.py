@@ -113,7 +113,7 @@ class CasePlan(_Data):
 
     @property
     def case_file(self) -> CaseFile:
-        """What its ranks read of its settings."""
+        """The settings that its ranks read."""
         framework = without_version(self.framework)
         return CaseFile(case=self.name, model=self.model, framework=framework, config=self.config)
 
@@ -122,7 +122,8 @@ class Plan(_Data):
     """The whole run. `owner` distinguishes the runs of this result folder from others on the same hosts.
 
     Runs claim their master ports in .clusterdyno/ports of the user's home on the host, for any result folder and
-    FLAGPERF_PATH_HOST; in `ports_dir_host` if that cannot be written.
+    FLAGPERF_PATH_HOST; in `ports_dir_host` if that cannot be written. `waves`: the cases in the order in which they
+    run; those of one wave run at the same time.
     """
 
     run_id: str
@@ -136,6 +137,7 @@ class Plan(_Data):
     ports_dir_host: str
     data_cache_host: str
     clear_caches: bool
+    waves: tuple[tuple[str, ...], ...] = ()
     cases: tuple[CasePlan, ...]
 
     @property

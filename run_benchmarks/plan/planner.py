@@ -63,7 +63,7 @@ def make_plan(settings: Settings, resolved: Resolved, *, run_id: str, code_diges
     placed = waves(demands, settings.test.MAX_PARALLEL_CASES, settings.test.PLACEMENT)
     hosts = {name: found for wave in placed for name, found in wave.items()}
     cases = tuple(_case_plan(plan, settings, resolved, case, hosts[case.name]) for case in resolved.cases)
-    return plan.model_copy(update={"cases": cases})
+    return plan.model_copy(update={"waves": tuple(map(tuple, placed)), "cases": cases})
 
 
 def _case_plan(

@@ -19,7 +19,12 @@ BROKEN: tuple[FindingKind, ...] = ("lost", "memory_errors", "device_errors")
 """Kinds whose faults explain a round that failed."""
 _Found = tuple[FindingKind, FindingSeverity, str, str]
 _COUNTERS: Mapping[str, tuple[str, FindingKind, FindingSeverity, str]] = {
-    "nvlink_errors": ("errors on NVLink", "link_errors", "warning", "reseat the board; test with nvidia-smi nvlink -e"),
+    "nvlink_errors": (
+        "errors on NVLink",
+        "link_errors",
+        "warning",
+        "reseat the board; look at the counters of each link",
+    ),
     "pcie_replays": ("replays on PCIe", "link_errors", "warning", "check the slot, riser and cable"),
 }
 FEW_REPLAYS = 10
@@ -77,7 +82,9 @@ def _events(device: Mapping[str, Any]) -> Iterator[_Found]:
         if str(name).startswith("xid_") and code.isdigit() and times:
             by_program = int(code) in APPLICATION
             text = f"XID {code}{f', {times:g} times' if times > 1 else ''}"
-            action = "look into the program's log" if by_program else "look XID up in NVIDIA's list; test the device"
+            action = (
+                "look into the program's log" if by_program else "look the XID up in the driver's list; test the device"
+            )
             yield "device_errors", "warning" if by_program else "fault", text, action
 
 

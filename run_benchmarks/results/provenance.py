@@ -9,12 +9,15 @@ from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.results.seal import node_folder
 from run_benchmarks.results.sights import read_sys_info
+from vendors import working
 
-PACKAGES = ("torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+PACKAGES = ("torch", *(name for vendor in working() for name in vendor.packages))
 
 
 def provenance(run: LoadedRun, case: CaseRecord) -> dict[str, str]:
-    """What the rounds that passed ran on and with, by name, in words; several values are joined by commas."""
+    """The hardware and software that the rounds that passed ran on, by name, in words; several values are joined by
+    commas.
+    """
     record, rounds = run.record, run.passed(case)
     nodes = [node for each in rounds for node in each.nodes]
     names = {node.host for node in nodes}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from common.reading import read_bounded
+from common.whole_files import write_durably
 from protocol.finding import FindingKind, FindingPart, PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
@@ -113,12 +111,12 @@ class RoundRecord(_Record):
 
     @property
     def remarks(self) -> list[Remark]:
-        """What disturbed the round."""
+        """The disturbances of the round."""
         return self.integrity.remarks if self.integrity else []
 
     @property
     def told_remarks(self) -> list[Remark]:
-        """What disturbed the round in the form for people, a line for each host and kind."""
+        """The disturbances of the round in the form for people, a line for each host and kind."""
         return in_lines(self.remarks)
 
     @property
@@ -318,19 +316,4 @@ def record_text(record: BaseModel, *, indent: int | None = 2) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically (mode 0640)."""
-    write_pieces(path, (text.encode("utf-8", "surrogateescape"),))
-
-
-def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file of these pieces atomically (mode 0640): after a power loss it is the old one or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o640)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_durably(path, (text.encode("utf-8", "surrogateescape"),))

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
+from common.whole_files import write_durably
 from protocol.masking import mask_output, may_mask, secret_spans
-from run_benchmarks.results.records import write_pieces
 
 BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20
@@ -46,7 +46,7 @@ def _mask_file(path: Path, secrets: Collection[str]) -> str:
             first = _masked(piece, known, secrets)
             if first != piece:
                 rest = (_masked(each, known, secrets) for each in pieces)
-                write_pieces(path, _digested(chain(_beginning(path, before), [first], rest), digest))
+                write_durably(path, _digested(chain(_beginning(path, before), [first], rest), digest))
                 return digest.hexdigest()
             before += len(piece)
     return ""

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from run_benchmarks.console.console import LOG
-from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, obtain, submit
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, find, obtain, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
-from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job
+from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
 from run_benchmarks.hosts.slurm.node_names import folded
 from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
@@ -78,13 +78,33 @@ def submit_controller(
     submit(request, lambda number: note(JobRecord(id=number, hosts="")))
 
 
+def leave_queue(prepared: PreparedRun) -> str | None:
+    """Cancel the run's job if it still waits for its nodes; returns its id, None if none waits.
+
+    Raises:
+        AllocationError: Slurm does not answer.
+    """
+    if not prepared.settings.cluster.needs_allocation:
+        return None
+    try:
+        number = find(request_of(prepared).name)
+        job = None if number is None else job_of(number)
+    except SlurmError as error:
+        raise AllocationError(f"Slurm's queue cannot be looked at: {error.detail}") from error
+    if job is None or not job.is_waiting:
+        return None
+    if trouble := Allocation(number=job.id, is_ours=True).give_back():
+        raise AllocationError(f"Slurm's job {job.id} is not cancelled: {trouble}")
+    return job.id
+
+
 def is_inside() -> bool:
     """Whether this process runs in an allocation."""
     return _around_us() is not None
 
 
 def _surroundings(prepared: PreparedRun) -> Surroundings:
-    """What steps run in: a container sees our folders, and the data of the cases."""
+    """The surroundings of steps: a container sees our folders, and the data of the cases."""
     plan, cluster = prepared.plan, prepared.settings.cluster
     ours = (str(PurePosixPath(path).parents[1]) for path in (plan.code_dir_host, plan.log_root_host))
     data = (case.data_dir_host for case in plan.cases if case.data_dir_host)
@@ -142,7 +162,7 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
 
 
 def _ender(interruption: Interruption) -> Callable[[Job], None]:
-    """What ends the run when its job is over, unless that is a verdict on a host."""
+    """The guard that ends the run when its job is over, unless that is a verdict on a host."""
 
     def end(job: Job) -> None:
         if job.state not in BLAMES_NODES:

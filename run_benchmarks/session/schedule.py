@@ -84,7 +84,8 @@ class RoundScheduler:
     def waves(self, cases: Container[str]) -> list[Wave]:
         """These cases in the waves in which they run on the hosts that are usable now."""
         self.past = self._journal.read()
-        self._regain(self._prepared.plan.hosts)
+        if self._prepared.settings.test.MAX_PARALLEL_CASES > 1:  # a case alone asks its hosts itself
+            self._regain(self._prepared.plan.hosts)
         usable = {case.name: self._usable(self._unusable(case)) for case in self._prepared.plan.cases}
         return self._prepared.waves(cases, usable)
 
@@ -183,7 +184,7 @@ class RoundScheduler:
     def _parts(
         self, plan: Plan, name: str, index: int, attempt: int, beside: tuple[str, ...] = ()
     ) -> tuple[RunContext, CasePlan, RoundPlan]:
-        """What a runner of this attempt is made of."""
+        """The parts of a runner of this attempt."""
         test = self._prepared.settings.test
         context = RunContext(
             plan=plan,

@@ -313,8 +313,8 @@ class Session:
             LOG.warning("Nothing is removed from the hosts: %s", error)
             return
         if unfinished:
-            where = ", ".join(map(str, unfinished.values()))
-            LOG.warning("Nothing is removed from the hosts: open: %s; %s goes on with it", where, resume)
+            where = " and ".join(f"{each} is open" for each in unfinished.values())
+            LOG.warning("Nothing is removed from the hosts: %s; %s goes on with it", where, resume)
             return
         touched = {
             name: host for name, host in hosts.items() if self._state.reports and self._state.reports[name].facts

@@ -160,7 +160,8 @@ class ClusterConf(BaseModel):
     SLURM_QUEUE_LIMIT: Seconds = Field(86400.0, description="seconds to wait for the nodes")
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
-        "auto", description="interface of NCCL and Gloo on every host; auto: the one that reaches the first host"
+        "auto",
+        description="the collectives' interface on every host; auto: the one that reaches the first host",
     )
     NUMA_BINDING: bool = Field(
         True,

@@ -96,7 +96,7 @@ VariableName = Annotated[
     str,
     *_form(r"[A-Za-z_][A-Za-z0-9_]*|", "the name of an environment variable (letters, digits and '_'), or '' for none"),
 ]
-ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'nvcr.io/nvidia/pytorch:25.05-py3'")]
+ImageName = Annotated[str, *_form(IMAGE_REFERENCE, "an image such as 'registry.example/pytorch:25.05-py3'")]
 WebAddress = Annotated[str, *_form(r"https?://\S+", "an address such as 'https://pypi.org/simple'")]
 Database = Annotated[
     str,
@@ -121,8 +121,15 @@ SlurmImage = Annotated[
         "an image: a file by a path that begins with '/' or './', or a registry's name, without blanks and commas",
     ),
 ]
+# HOSTS says which nodes, and a run finds its job by the name. The others make several jobs of one, replace its script,
+# keep sbatch from answering, or let a job outlive its nodes.
+_NOT_OF_SLURM = "nodes|nodelist|job-name|array|wrap|wait|test-only|no-kill"
 SlurmOption = Annotated[
-    str, *_form(r"--[a-z][a-z0-9-]*(=[^\n'\"\\]+)?", "one option of sbatch in its long form, such as '--mem=64G'")
+    str,
+    *_form(
+        rf"--(?!({_NOT_OF_SLURM})(=|$))[a-z][a-z0-9-]*(=[^\n'\"\\]+)?",
+        f"one option of sbatch in its long form, such as '--mem=64G', and none of {_NOT_OF_SLURM.replace('|', ', ')}",
+    ),
 ]
 
 

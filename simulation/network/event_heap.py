@@ -29,6 +29,7 @@ CONFIG: Any = config
 _BEFORE = CONFIG.CACHE_DIR
 COMPILED = cache_of(Path(__file__).parent, SOURCES)
 CONFIG.CACHE_DIR = str(COMPILED)
+# ALPHA to RECOVER are timers of DCQCN, which a flow that is not complete sets again for ever.
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 jit = numba.njit(cache=True, nogil=True)
 inlined = numba.njit(cache=True, nogil=True, forceinline=True)  # for what takes a state of many columns
@@ -46,6 +47,7 @@ def plan(sim: Simulation, time: int, what: int, about: int) -> None:
     events, totals = sim.events, sim.totals[0]
     place = totals.heap
     totals.heap += 1
+    totals.timers += ALPHA <= what <= RECOVER
     totals.planned += 1
     # The place at the end of the heap holds the new event while it looks for its own.
     new = events[len(events) - 1]
@@ -66,6 +68,7 @@ def drop_first(sim: Simulation) -> None:
     """Take the first event off the heap."""
     events, totals = sim.events, sim.totals[0]
     totals.heap -= 1
+    totals.timers -= ALPHA <= events[0].what <= RECOVER
     count, place = totals.heap, 0
     while True:
         child = 2 * place + 1

@@ -1,9 +1,12 @@
 """Slows a simulated cluster down by what a run of the benchmarks found: `network --what-if RUN_FOLDER`.
 
-The hosts of a round are the servers of the topology in the order of their node ranks.
+The hosts of a round are the servers of the topology in the order of their node ranks. A host that is slow as a whole
+has its NICs and its computation slowed down, a NIC the link of its GPU, a local rank the NVLinks of its GPU, a rack the
+uplinks of its switches.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -11,23 +14,40 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from common.errors import MistakeList, input_problem
+from common.summary import counted
 from protocol.finding import PartFinding
 from simulation.common.run_folder import read_record, rounds
 from simulation.network.placing import Homes, homes_of
-from simulation.topology.fabric import GPU, SWITCH, Fabric
+from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
 from simulation.topology.whatif import scaled
 
 LEAST_SHARE = 0.001  # of its rate that a part keeps in the simulation
 _NUMBER = re.compile(r"(\d+)\D*$")
+_LOCAL_RANK = re.compile(r"local rank (\d+)")
+_RAIL = re.compile(r"\brail (\d+)")
 
 
 class SlowPart(NamedTuple):
-    """A host, or a NIC of one, with the share of the expected rate that was measured (a median over rounds)."""
+    """A part of a cluster by its finding, with the share of the expected rate that was measured (a median over rounds).
 
-    host: str
-    server: int
+    `servers` are those of its hosts, `others` the other ones of the run.
+    """
+
+    part: str
+    hosts: tuple[str, ...]
+    servers: tuple[int, ...]
+    others: frozenset[int]
     device: str
     share: float
+
+
+class SlowLinks(NamedTuple):
+    """The place of a part in a network: the links between some nodes and the nodes of a role; ranks that compute."""
+
+    nodes: frozenset[int]
+    role: int
+    computing: tuple[int, ...]
+    said: str
 
 
 class MeasuredFaults(NamedTuple):
@@ -41,8 +61,6 @@ class MeasuredFaults(NamedTuple):
 def measured_faults(folder: Path, fabric: Fabric) -> MeasuredFaults:
     """The network as a run found it.
 
-    A host that is slow as a whole has its NICs and its computation slowed down, a slow NIC the link of its GPU.
-
     Raises:
         InputProblems: the folder is no run's, or a host has no server in the network.
     """
@@ -51,78 +69,119 @@ def measured_faults(folder: Path, fabric: Fabric) -> MeasuredFaults:
     servers = 1 + max(homes.server)
     mistakes = MistakeList()
     for part in parts:
-        if part.server >= servers:
-            allowed = f"is node rank {part.server}, but the network has {servers} servers"
-            mistakes.add("--what-if", f"host {part.host}", allowed)
+        for host, server in zip(part.hosts, part.servers, strict=True):
+            if server >= servers:
+                allowed = f"is node rank {server}, but the network has {servers} servers"
+                mistakes.add("--what-if", f"host {host}", allowed)
     mistakes.check()
-    shares: dict[int, float] = {}
+    slowed: list[tuple[SlowLinks, float]] = []
     slowness: dict[int, float] = {}
     for part in parts:
-        gpus = _gpus(part, homes)
-        for gpu in gpus:
-            shares[gpu] = shares.get(gpu, 1.0) * part.share
-            if not part.device:
-                slowness[gpu] = slowness.get(gpu, 1.0) / part.share
-        what = f"NIC {part.device} of {part.host}" if part.device else f"host {part.host}"
-        also = "" if part.device else " and computation"
-        said = f"GPUs {gpus[0]} to {gpus[-1]}" if len(gpus) > 1 else f"GPU {gpus[0]}"
-        notes.append(f"{what}: {100 * part.share:.0f} % of the expected rate, so are the NICs{also} of {said}")
+        found, what = _links_of(part, fabric, homes), f"{part.part} {' '.join((*part.hosts[:3], part.device))}".rstrip()
+        if not found.nodes:
+            notes.append(f"not simulated, since no switch of the network is its own: {what}")
+            continue
+        slowed.append((found, part.share))
+        for gpu in found.computing:
+            slowness[gpu] = slowness.get(gpu, 1.0) / part.share
+        notes.append(f"{what}: {100 * part.share:.0f} % of the expected rate, so are {found.said}")
     if not parts:
-        notes.append(f"{folder}: no host and no NIC was slower than expected")
-    return MeasuredFaults(_slowed(fabric, shares), slowness, notes)
+        notes.append(f"{folder}: no part of the network was slower than expected")
+    return MeasuredFaults(_slowed(fabric, slowed), slowness, notes)
 
 
-def _gpus(part: SlowPart, homes: Homes) -> list[int]:
-    """The GPUs whose NICs a part concerns; a NIC is that of the GPU in the slot that its name's number says."""
-    every = [gpu for gpu, server in enumerate(homes.server) if server == part.server]
-    match = _NUMBER.search(part.device)
-    return [every[int(match[1]) % len(every)]] if match else every
+def _links_of(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
+    every = [gpu for gpu, server in enumerate(homes.server) if server in part.servers]
+    if part.part == "rack":
+        return _uplinks(part, fabric, homes)
+    if match := _LOCAL_RANK.fullmatch(part.device):
+        gpu = every[int(match[1]) % len(every)]
+        return SlowLinks(frozenset([gpu]), NVSWITCH, (), f"the NVLinks of GPU {gpu}")
+    if match := _NUMBER.search(part.device):
+        gpu = every[int(match[1]) % len(every)]
+        return SlowLinks(frozenset([gpu]), SWITCH, (), f"the NICs of GPU {gpu}")
+    said = f"GPUs {every[0]} to {every[-1]}" if len(every) > 1 else f"GPU {every[0]}"
+    if part.part == "device":
+        return SlowLinks(frozenset(every), SWITCH, (), f"the NICs of {said}")
+    return SlowLinks(frozenset(every), SWITCH, tuple(every), f"the NICs and computation of {said}")
 
 
-def _slowed(fabric: Fabric, shares: dict[int, float]) -> Fabric:
-    """The network whose links between these GPUs and switches keep the share of their bandwidth."""
+def _uplinks(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
+    """The links upwards of the switches of a rack, on one rail or on all, which join no other host of the run."""
+    rail = _RAIL.search(part.device)
+    leaves: dict[int, set[int]] = {}
+    own: set[int] = set()
+    for one, other, _kind in fabric.links():
+        for gpu, switch in ((one, other), (other, one)):
+            if fabric.roles[gpu] == GPU and fabric.roles[switch] == SWITCH:
+                leaves.setdefault(switch, set()).add(homes.server[gpu])
+                if rail is None or homes.slot[gpu] == int(rail[1]):
+                    own.add(switch)
+    found = frozenset(leaf for leaf in own if leaves[leaf] & set(part.servers) and leaves[leaf].isdisjoint(part.others))
+    return SlowLinks(found, SWITCH, (), f"the uplinks of its {counted(len(found), 'switch', 'switches')}")
+
+
+def _slowed(fabric: Fabric, slowed: Sequence[tuple[SlowLinks, float]]) -> Fabric:
+    """The network whose links keep these shares of their bandwidth."""
     texts = {text: number for number, text in enumerate(fabric.texts)}
     kinds = fabric.kinds[:]
     for number, (one, other, kind) in enumerate(fabric.links()):
-        gpu, switch = (one, other) if fabric.roles[one] == GPU else (other, one)
-        share = shares.get(gpu, 1.0)
-        if share < 1 and fabric.roles[gpu] == GPU and fabric.roles[switch] == SWITCH:
+        left = 1.0
+        for links, share in slowed:
+            if any(
+                near in links.nodes and fabric.roles[far] == links.role for near, far in ((one, other), (other, one))
+            ):
+                left *= share
+        if left < 1:
             text = fabric.texts[kind]
-            text = text._replace(bandwidth=scaled(text.bandwidth, share))
+            text = text._replace(bandwidth=scaled(text.bandwidth, left))
             kinds[number] = texts.setdefault(text, len(texts))
     return fabric._replace(kinds=kinds, texts=list(texts))
 
 
 def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
-    """What the rounds of a run found, and the findings that no link of the network stands for."""
-    found: dict[tuple[str, int, str], list[float]] = {}
+    """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
+    found: dict[tuple[str, tuple[str, ...], tuple[int, ...], frozenset[int], str], list[float]] = {}
     left: dict[str, None] = {}
     for path in rounds(folder, "--what-if"):
         record = read_record(path, _Round)
         servers = {node.host: node.node_rank for node in record.nodes}
         for finding in record.findings:
-            if finding.share_of_expected is None or finding.share_of_expected >= 1:
-                continue
-            if finding.part not in ("host", "device"):
-                left[f"not simulated, since it is no host's and no NIC's: {finding.sentence}"] = None
+            if reason := _not_simulated(finding):
+                left[f"not simulated, since {reason}: {finding.sentence}"] = None
                 continue
             for host in finding.hosts:
                 if host not in servers:
                     raise input_problem(str(path), None, f"a finding is about {host}, which is none of its nodes")
-                shares = found.setdefault((host, servers[host], finding.device), [])
-                shares.append(max(finding.share_of_expected, LEAST_SHARE))
+            together = finding.part == "rack"
+            for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
+                places = tuple(servers[host] for host in hosts)
+                others = frozenset(servers.values()) - set(places)
+                shares = found.setdefault((finding.part, hosts, places, others, finding.device), [])
+                shares.append(max(finding.share_of_expected or 0.0, LEAST_SHARE))
     return [SlowPart(*key, median(shares)) for key, shares in found.items()], list(left)
 
 
+def _not_simulated(finding: PartFinding) -> str:
+    """Why a finding changes nothing in the simulation; empty if it does."""
+    if finding.share_of_expected is None:
+        return "no rate was measured"
+    if finding.share_of_expected >= 1:
+        return "it is not slower than expected"
+    if finding.part not in ("host", "device", "rack") or finding.device.startswith("local ranks "):
+        return "it is no host's, no NIC's, no GPU's and no rack's"
+    return ""
+
+
 class _Node(BaseModel):
-    """What is read of a node of round.json."""
+    """The fields that are read of a node of round.json."""
 
     host: str
     node_rank: int
 
 
 class _Round(BaseModel):
-    """What is read of round.json."""
+    """The fields that are read of round.json."""
 
     nodes: list[_Node]
     findings: list[PartFinding] = []

@@ -149,7 +149,9 @@ def acknowledge(sim: Simulation, packet: Record) -> None:
             go_back(sim, flow)
         if packet.marked & 2:
             slow_down(sim, packet.flow)
-    send(sim, packet.port ^ 1)
+    # Not the port by which the ACK came: a GPU with several may send by another.
+    if sim.path[packet.flow, 0] != NONE:
+        send(sim, sim.path[packet.flow, 0])
 
 
 @jit
@@ -261,7 +263,7 @@ def run(sim: Simulation, most: int) -> int:
     for _turn in range(most):
         if totals.ended == len(sim.ranks) and totals.done == len(sim.flows):
             return FINISHED
-        if totals.heap == 0:
+        if totals.heap == totals.timers:
             return STALLED
         if totals.heap + len(sim.flows) + 64 > len(sim.events) or totals.left < 64:
             return NO_ROOM

@@ -54,7 +54,7 @@ STEP = _record("kind value")
 RANK = _record("place waits_for walked ended", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap")
 TOTALS = _record(
-    "heap free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
+    "heap timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
     " bin_shift outages outage"
 )
 
@@ -168,7 +168,9 @@ def node_records(count: int) -> Records:
 
 
 class RankWork(NamedTuple):
-    """What the ranks do: the steps of all programs, the flows of the collectives, and which flows wait for which."""
+    """The work of the ranks: the steps of all programs, the flows of the collectives, and which flows wait for
+    which.
+    """
 
     flows: Records
     children: Ints

@@ -1,7 +1,9 @@
 """Holds a prediction against the iterations that a run of the benchmarks measured: `predict --against RUN_FOLDER`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import BaseModel, JsonValue
@@ -18,11 +20,28 @@ SPREAD = 1.5
 """How many times the spread of repeats a deviation may have before it is called one."""
 
 
+COMMUNICATION, OPTIMIZER, COMPUTE = "exposed communication", "optimizer", "compute"
+_PREDICTED = {
+    "dp": COMMUNICATION,
+    "tp": COMMUNICATION,
+    "ep": COMMUNICATION,
+    "cp": COMMUNICATION,
+    "optimizer": OPTIMIZER,
+}
+# Metrics of a profiled training (s) and of an AICB iteration (ms) that say how long a part took.
+_PHASES = {
+    "phase_exposed_communication": (COMMUNICATION, 1e3), "exposed_ms": (COMMUNICATION, 1.0),
+    "phase_optimizer": (OPTIMIZER, 1e3), "phase_forward": (COMPUTE, 1e3), "phase_backward": (COMPUTE, 1e3),
+    "phase_data": (COMPUTE, 1e3),
+}  # fmt: skip
+
+
 class Measured(NamedTuple):
-    """A case's iterations in ms: the median of each round that passed."""
+    """A case's iterations in ms: the median of each round that passed, and its parts where they were measured."""
 
     case: str
     rounds: tuple[float, ...]
+    parts: Mapping[str, float] = MappingProxyType({})
 
     @property
     def ms(self) -> float:
@@ -35,7 +54,7 @@ class Measured(NamedTuple):
 
 
 class _Round(BaseModel):
-    """What is read of round.json."""
+    """The fields that are read of round.json."""
 
     case: str
     verdict: str
@@ -44,12 +63,13 @@ class _Round(BaseModel):
 
 
 def measured(folder: Path, gpus: int, flag: str = "--against") -> list[Measured]:
-    """What each case of a run measured on `gpus` ranks.
+    """The measurements of each case of a run on `gpus` ranks.
 
     Raises:
         InputProblems: the folder is no run's, or no round that passed measured an iteration on as many ranks.
     """
     found: dict[str, list[float]] = {}
+    parts: dict[str, dict[str, list[float]]] = {}
     sizes = set()
     for path in rounds(folder, flag):
         record = read_record(path, _Round)
@@ -61,11 +81,39 @@ def measured(folder: Path, gpus: int, flag: str = "--against") -> list[Measured]
                 sizes.add(record.world_size)
                 if record.world_size == gpus:
                     found.setdefault(record.case, []).append(value * unit)
+                    for part, ms in _parts(record.metrics).items():
+                        parts.setdefault(record.case, {}).setdefault(part, []).append(ms)
+    if not found and sizes:
+        raise input_problem(
+            flag, folder, f"its iterations are of {', '.join(map(str, sorted(sizes)))} ranks, not {gpus}"
+        )
     if not found:
-        of = f"on {', '.join(map(str, sorted(sizes)))} ranks, not {gpus}" if sizes else f"with {' or '.join(METRICS)}"
-        raise input_problem(flag, folder, f"no round that passed measured an iteration: {of}" if not sizes else
-                            f"its rounds measured iterations {of}")  # fmt: skip
-    return [Measured(case, tuple(values)) for case, values in found.items()]
+        raise input_problem(flag, folder, f"no round that passed measured {' or '.join(METRICS)}")
+    return [Measured(case, tuple(values), _medians(parts.get(case, {}))) for case, values in found.items()]
+
+
+def _parts(metrics: Mapping[str, JsonValue]) -> dict[str, float]:
+    """Milliseconds of an iteration's parts in one round."""
+    found: dict[str, float] = {}
+    for metric, (part, unit) in _PHASES.items():
+        value = metrics.get(metric)
+        if isinstance(value, int | float) and value >= 0:
+            found[part] = found.get(part, 0.0) + value * unit
+    return found
+
+
+def _medians(parts: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {part: median(values) for part, values in parts.items()}
+
+
+def deviating(found: Prediction, its: Measured) -> tuple[str, float] | None:
+    """The part that deviates most, and by how many ms it took longer than predicted; None: no part was measured."""
+    predicted: dict[str, float] = {}
+    for key, ms in found.classes.items():
+        part = _PREDICTED.get(key, COMPUTE)
+        predicted[part] = predicted.get(part, 0.0) + ms
+    longer = {part: ms - predicted.get(part, 0.0) for part, ms in its.parts.items()}
+    return max(longer.items(), key=lambda each: abs(each[1]), default=None)
 
 
 def sentence(found: Prediction, its: Measured) -> str:
@@ -73,6 +121,8 @@ def sentence(found: Prediction, its: Measured) -> str:
     sure = certainty.interval(found)
     deviation = found.ms / its.ms - 1
     said = f"{its.case}: measured {its.ms:.1f} ms (median of {len(its.rounds)}), predicted {100 * deviation:+.1f} %"
+    if worst := deviating(found, its):
+        said += f", most of it in {worst[0]} ({worst[1]:+.1f} ms)"
     if abs(deviation) <= SPREAD * its.spread:
         return f"{said}: no more than {SPREAD:g} times the spread of its rounds"
     if sure.low <= its.ms <= sure.high:
@@ -86,5 +136,5 @@ def data(found: Prediction, its: Measured) -> dict[str, Plain]:
     """The same for a program."""
     return {
         "case": its.case, "measured_ms": its.ms, "rounds_ms": list(its.rounds), "spread": its.spread,
-        "deviation": found.ms / its.ms - 1, "sentence": sentence(found, its),
+        "deviation": found.ms / its.ms - 1, "parts_ms": dict(its.parts), "sentence": sentence(found, its),
     }  # fmt: skip

@@ -46,12 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--rows", type=Path, metavar="FILE.csv", help="many jobs; --output gets them with predictions")
     add_layout(parser)
     parser.add_argument(
-        "--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows first"
+        "--calibrate",
+        type=Path,
+        metavar="FILE.csv|RUN_FOLDER",
+        help="fit the machine's factors first: to measured rows, or to what a run of this job took",
     )
     parser.add_argument("-n", "--network", type=Path, metavar="FILE", help="a topology file: what joins the servers")
     parser.add_argument(
         "--level", choices=LEVELS, help="with -n: its links' rates, or flows that share them (analytical)"
     )
+    parser.add_argument("--measured", type=Path, metavar="RUN_FOLDER", help="times of collectives that a run measured")
     parser.add_argument(
         "--against", type=Path, metavar="RUN_FOLDER", help="the iterations that a run measured, beside it"
     )
@@ -60,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 LEVELS = ("analytical", "flow")
-_OF_ONE_JOB = ("network", "level", "against", "report")
+_OF_ONE_JOB = ("network", "level", "measured", "against", "report")
 
 
 def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     """See VerbModule."""
     from simulation.predict import report
     from simulation.predict.iteration import predict
-    from simulation.predict.job_table import jobs_of, read_rows
+    from simulation.predict.job_table import carried, jobs_of, read_rows
 
     if arguments.rows is None:
         return _one(arguments)
@@ -86,33 +90,50 @@ def run(arguments: argparse.Namespace) -> Summary:
     write_whole(output, [report.csv_text(rows, predictions).encode()], keep_other=not arguments.force)
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
-    text = f"{said}\n{report.families_text(errors)}" if errors else said
-    return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors})
+    without = carried(rows)
+    lines = [said, *([f"without effect: {', '.join(without)}"] if without else [])]
+    text = "\n".join([*lines, *([report.families_text(errors)] if errors else [])])
+    return Summary(text, {"file": str(output), "rows": len(rows), "errors": errors, "without_effect": without})
 
 
 def _one(arguments: argparse.Namespace) -> Summary:
     """The prediction of one job, with what was asked for beside it."""
     from simulation.predict import against, page, report
     from simulation.predict.iteration import predict
+    from simulation.predict.measured_network import MeasuredLinks
 
     if arguments.output is not None:
         raise input_problem("--output", arguments.output, "has no effect without --rows; --report writes a page")
     job = described_job(arguments)
     network = _network(arguments, job)
-    machine = calibrated_machines(arguments.calibrate)[job.gpu]
+    links = MeasuredLinks(arguments.measured, network) if arguments.measured else network
     held = against.measured(arguments.against, job.gpus) if arguments.against else []
-    found = predict(job, machine, network)
+    found = predict(job, _machine(arguments.calibrate, job), links)
     text = "\n".join([report.text(found), *(against.sentence(found, its) for its in held)])
     data = report.data(found)
     if network:
         data["network"] = {"file": str(network.path), "level": network.level}
         text += f"\nbetween servers: {network.path}, {network.level}, {network.nic_gbps:g} GB/s a GPU"
+    if isinstance(links, MeasuredLinks):
+        data["measured"] = links.said()
+        text += f"\nmeasured    {links.said()}"
     if held:
         data["against"] = [against.data(found, its) for its in held]
     if arguments.report:
         write_whole(arguments.report, [page.html(found, text, held).encode()], keep_other=not arguments.force)
         data["report"] = str(arguments.report)
     return Summary(text, data)
+
+
+def _machine(calibrate: Path | None, job: "TrainingJob") -> "Machine":
+    """The job's machine, calibrated on rows, or on what a run of the job itself took."""
+    if calibrate is None or not calibrate.is_dir():
+        return calibrated_machines(calibrate)[job.gpu]
+    from simulation.predict import against
+    from simulation.predict.calibration import calibrated
+
+    took = against.measured(calibrate, job.gpus, "--calibrate")
+    return calibrated(calibrated_machines(None)[job.gpu], [(job, its.ms) for its in took])
 
 
 def _network(arguments: argparse.Namespace, job: "TrainingJob") -> "Network | None":
@@ -142,6 +163,7 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     from simulation.predict.calibration import calibrated
     from simulation.predict.job_table import jobs_of, read_rows
     from simulation.predict.machine import machines
+    from simulation.predict.report import measured_ms
 
     found = dict(machines())
     if path is None:
@@ -150,12 +172,9 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     mistakes = MistakeList()
     measured = defaultdict(list)
     for row, job in zip(rows, jobs_of(rows), strict=True):
-        try:
-            ms = float(row.get("measured_ms", ""))
-        except ValueError:
-            ms = 0.0
-        if not 0 < ms < 1e9:
-            mistakes.add(f"{row['']}: measured_ms", row.get("measured_ms"), "must be milliseconds above 0")
+        ms = measured_ms(row, job)
+        if not ms:
+            mistakes.add(f"{row['']}: measured_ms", None, "must be milliseconds above 0")
         measured[job.gpu].append((job, ms))
     mistakes.check()
     for gpu, its in measured.items():

@@ -49,7 +49,7 @@ class Times(dict[str, float]):
 
 
 class Links(Protocol):
-    """What times collectives between servers: simulation.predict.network."""
+    """The model that times collectives between servers: simulation.predict.network."""
 
     def machine_on(self, machine: Machine) -> Machine:
         """The machine with these servers and NICs."""
@@ -122,11 +122,11 @@ class Stopwatch:
         """A collective of `size` bytes among `ranks` that are `stride` apart."""
         if ranks <= 1 or size < 1:
             return 0.0
+        if self._network and (us := self._network.collective_us(op, ranks, stride, size, self.job.gpus)) is not None:
+            return us
         domain = self.machine.nvlink_domain
         if ranks * stride <= domain:
             return self._inside(op, ranks, size)
-        if self._network and (us := self._network.collective_us(op, ranks, stride, size, self.job.gpus)) is not None:
-            return us
         inside = max(1, domain // stride)
         rate = self.machine.nic_GBps * 1e3 * NIC_SHARE
         if op == ALL_TO_ALL:

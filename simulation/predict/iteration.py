@@ -47,7 +47,8 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
     Raises:
         KeyError: nothing was measured of this GPU in this precision.
     """
-    machine = network.machine_on(machine) if network else machine.servers_of(job.gpus_per_node) or machine
+    machine = machine.servers_of(job.gpus_per_node) or machine
+    machine = network.machine_on(machine) if network else machine
     watch = Stopwatch(job, machine, network)
     stages = _stages(job, watch)
     slowest = max(range(job.pp), key=lambda stage: sum(stages[stage].values()))

@@ -20,6 +20,8 @@ from simulation.predict.machine import Machine, machine_of, machines
 from workloads.dialects.framework import presets
 
 LARGEST = 1 << 40
+_TYPO = 0.85
+"""How alike a column is to one of ours before it is taken for a slip of the pen."""
 BF16, FP8, FP4 = "bf16", "fp8", "nvfp4"
 RECOMPUTE = ("none", "selective", "full")
 CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
@@ -38,6 +40,7 @@ MEASURED = (
     "measured_alloc_gib_by_rank", "measured_tokens_s_gpu", "measured_model_tflops_gpu", "other_predicted_ms",
     "other_predicted_gib", "source", "note",
 )  # fmt: skip
+_MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
 _FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings"}
 _MAY_BE_ZERO = {
@@ -55,16 +58,17 @@ _MAY_BE_ZERO = {
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV, as texts.
+    """The rows of a CSV, as texts. Columns that are nobody's (`carried`) stay in them.
 
     Raises:
-        InputProblems: it cannot be read, has no rows, or columns that are twice or unknown; all mistakes.
+        InputProblems: it cannot be read, has no rows, columns that are twice or nearly one of ours, or measured values
+            that are no numbers above 0; all mistakes.
     """
     table = csv.reader(io.StringIO(file_text(path, "--rows"), newline=""))
     mistakes = MistakeList()
     try:
         header = next(table, [])
-        _check_keys(header, str(path), mistakes, MEASURED)
+        _check_keys(header, str(path), mistakes, lenient=True)
         for key in {key for key in header if header.count(key) > 1}:
             mistakes.add(f"{path}: line 1", key, "this column is there twice")
         rows = []
@@ -77,14 +81,35 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         raise input_problem(f"{path}: line {table.line_num}", None, str(error)) from None
     if not rows:
         mistakes.add(str(path), None, "has no row under its header")
+    for row in rows:
+        for key in _MEASURED_NUMBERS:
+            if text := (row.get(key) or "").strip():
+                _check_positive(text, f"{row['']}: {key}", mistakes)
     mistakes.check()
     return rows
 
 
-def _check_keys(keys: list[str], where: str, mistakes: MistakeList, more: tuple[str, ...] = ()) -> None:
+def carried(rows: list[dict[str, str]]) -> list[str]:
+    """The columns that have no effect and come back as they are."""
+    return [key for key in rows[0] if key and key not in KEYS and key not in MEASURED]
+
+
+def _check_positive(text: str, where: str, mistakes: MistakeList) -> None:
+    """One number above 0, or several with blanks between."""
+    try:
+        holds = all(0 < float(word) < LARGEST for word in text.split())
+    except ValueError:
+        holds = False
+    if not holds:
+        mistakes.add(where, text[:40], "must be a number above 0, or empty")
+
+
+def _check_keys(keys: list[str], where: str, mistakes: MistakeList, *, lenient: bool = False) -> None:
+    """Unknown keys are mistakes; if `lenient`, only those that are nearly a known one."""
+    known = (*KEYS, *MEASURED) if lenient else KEYS
     for key in keys:
-        if key not in KEYS and key not in more:
-            near = get_close_matches(key, (*KEYS, *more), 1)
+        near = [] if key in known else get_close_matches(key, known, 1, _TYPO if lenient else 0.6)
+        if key not in known and (near or not lenient):
             mistakes.add(where, repr(key)[:80], f"is no column{f'; did you mean {near[0]}?' if near else ''}")
 
 
@@ -212,6 +237,7 @@ def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList)
         return None
     least = 0 if key in _MAY_BE_ZERO else 1
     most = 1 if key in _FLAGS else LARGEST
+    text = text.removesuffix(".0")  # as tables of floating-point numbers have it
     if not (text.isascii() and text.isdigit() and len(text) < 14 and least <= int(text) <= most):
         mistakes.add(f"{where}: {key}", text[:40], f"must be a whole number from {least} to {most}")
         return None
@@ -261,7 +287,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
 
 
 def _recompute(row: Mapping[str, str]) -> str:
-    text = (row.get("recompute") or "none").strip()
+    text = (row.get("recompute") or "none").strip().lower()
     return "none" if text.startswith("see") else text
 
 

@@ -19,7 +19,7 @@ MOST = 200_000
 
 
 class Layout(NamedTuple):
-    """A layout that fits, and what is predicted of it."""
+    """A layout that fits, and what is predicted of it, in ms, GiB, and tokens a second."""
 
     job: TrainingJob
     estimate: Estimate
@@ -31,7 +31,9 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What a sweep found: how many layouts divide evenly, those of them that fit, by time, the least memory in GiB."""
+    """The result of a sweep: how many layouts divide evenly, those of them that fit, by time, the least memory in
+    GiB.
+    """
 
     divided: int
     fitting: list[Layout]

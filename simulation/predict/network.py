@@ -68,7 +68,7 @@ class Network:
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
         """A collective of `size` bytes in all groups of `ranks` that are `stride` apart, of `gpus`; None: by rates."""
-        if self.level != FLOW or gpus % (ranks * stride):
+        if self.level != FLOW or gpus % (ranks * stride) or ranks * stride <= self.per_server:
             return None
         small, large = self._pair_us(op, ranks, stride, gpus)
         return max(large * size / _LARGE, small + (large - small) * (size - _SMALL) / (_LARGE - _SMALL)) / NIC_SHARE

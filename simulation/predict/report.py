@@ -9,6 +9,7 @@ from statistics import median
 from common.summary import JsonValue
 from simulation.predict import certainty
 from simulation.predict.iteration import Prediction
+from simulation.predict.job import TrainingJob
 from simulation.predict.weights import parameters
 
 ADDED = (
@@ -19,7 +20,7 @@ ADDED = (
 
 
 def added_cells(found: Prediction) -> dict[str, str]:
-    """What a row gets: its columns are ADDED."""
+    """The cells that a row gets: its columns are ADDED."""
     sure, held = certainty.interval(found), found.memory
     source = found.machine.factors.source.get(found.job.precision, "")
     values = (
@@ -41,17 +42,25 @@ def csv_text(rows: Sequence[Mapping[str, str]], predictions: Sequence[Prediction
     return out.getvalue()
 
 
+def measured_ms(row: Mapping[str, str], job: TrainingJob) -> float:
+    """Milliseconds that the row says were measured, also as tokens a second and GPU; 0: it says none."""
+    if text := (row.get("measured_ms") or "").strip():
+        return float(text)
+    rate = (row.get("measured_tokens_s_gpu") or "").strip()
+    return job.tokens_per_iteration / job.gpus / float(rate) * 1e3 if rate else 0.0
+
+
 def families(rows: Sequence[Mapping[str, str]], predictions: Sequence[Prediction]) -> dict[str, dict[str, float]]:
     """Errors in % by family, of the rows that have a measurement: median, 90th percentile, worst; and the coverage."""
     errors: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for row, found in zip(rows, predictions, strict=True):
         family = row.get("family") or "all"
-        if measured := row.get("measured_ms"):
-            ms, sure = float(measured), certainty.interval(found)
+        if ms := measured_ms(row, found.job):
+            sure = certainty.interval(found)
             errors[f"{family}: time"].append((found.ms / ms - 1, sure.low <= ms <= sure.high))
         for key, value in (("alloc", found.memory.allocated), ("reserved", found.memory.reserved)):
-            if gib := row.get(f"measured_{key}_gib"):
-                of_ranks = row.get("measured_alloc_gib_by_rank") if key == "alloc" else None
+            if gib := (row.get(f"measured_{key}_gib") or "").strip():
+                of_ranks = row.get("measured_alloc_gib_by_rank", "").strip() if key == "alloc" else ""
                 peak = max(map(float, (of_ranks or gib).split()))
                 errors[f"{family}: {key} memory"].append((value / peak - 1, True))
     return {family: _statistics(found) for family, found in sorted(errors.items())}

@@ -34,7 +34,7 @@ def csv_text(found: Sequence[Layout], machine: Machine) -> str:
 
 
 def summary(found: Ranking, best: Sequence[Prediction], machine: Machine, price: float | None) -> Summary:
-    """The table of the best, and why the others are not the first; `price` is of a GPU and hour."""
+    """The table of the best, and why the others are not the first; `price` is of a GPU and hour, in any unit."""
     second = dict(second_behind(best[0], best[1])) if len(best) > 1 else {}
     return Summary(
         _text(found, best, machine, price),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import InputProblems
-from common.whole_files import whole_file, write_text, write_whole
+from common.whole_files import whole_file, write_durably, write_text, write_whole
 
 
 def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
@@ -97,3 +97,15 @@ def test_a_small_text_takes_the_place_of_a_link_or_a_pipe_that_somebody_left_the
     assert (tmp_path / "elsewhere").read_text() == "kept" and len([*tmp_path.iterdir()]) == 3
     with pytest.raises(OSError, match="no/folder"):
         write_text(tmp_path / "no" / "folder", "x")
+
+
+def test_a_durable_file_has_its_mode_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        write_durably(tmp_path / "file", [b"a", b"b"], mode=0o640)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").read_bytes() == b"ab" and (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    with pytest.raises(ZeroDivisionError):
+        write_durably(tmp_path / "file", (b"%d" % (1 // number) for number in (1, 0)))
+    assert (tmp_path / "file").read_bytes() == b"ab" and len([*tmp_path.iterdir()]) == 1

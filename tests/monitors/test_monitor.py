@@ -132,7 +132,7 @@ def test_a_killed_monitor_loses_at_most_the_last_line(tmp_path: Path) -> None:
 
 
 def test_sys_info_describes_host_packages_and_what_the_controller_knows(tmp_path: Path) -> None:
-    environment = os.environ | {"CLUSTERDYNO_SYS_IMAGE_ID": "sha256:abc", "NCCL_VERSION": "2.28"}
+    environment = os.environ | {"CLUSTERDYNO_SYS_IMAGE_ID": "sha256:abc", "PYTORCH_BUILD_VERSION": "2.13"}
     with Monitor(tmp_path, FAST, ENDLESS, environment=environment) as monitor:
         monitor.wait_for("cpu")
         monitor.end(by=signal.SIGTERM)
@@ -142,7 +142,7 @@ def test_sys_info_describes_host_packages_and_what_the_controller_knows(tmp_path
     assert info["cpu"]["threads"] == os.cpu_count()
     assert info["memory_bytes"] > 1 << 30
     assert info["image_id"] == "sha256:abc"
-    assert info["image"] == {"NCCL_VERSION": "2.28"}
+    assert info["image"] == {"PYTORCH_BUILD_VERSION": "2.13"}
     assert info["packages"]["torch"].startswith("2.")
     assert info["accelerator"] == {"unavailable": "vendor cpu has no accelerator"}
     assert info["features"]["apex"] is False

@@ -185,4 +185,4 @@ def _docker_run(node: NodePlan, plan: Plan) -> str:
 
 def _bare_interpreter() -> float:
     """Peak memory in MB of a Python that only imports what the controller imports."""
-    return run_measured([sys.executable, "-c", "import run_benchmarks.commands.cli"], ROOT)[1]
+    return run_measured([sys.executable, "-c", "import run_benchmarks.session.session"], ROOT)[1]

@@ -109,7 +109,7 @@ def _parsers(folder: Path, nodes: int) -> Row:
 
 def _controller(folder: Path, nodes: int) -> Row:
     seconds, peak, _ = run_sound([sys.executable, "-c", CONTROLLER, str(folder), str(nodes)], ROOT)
-    _, bare, _ = run_sound([sys.executable, "-c", "import run_benchmarks.commands.cli"], ROOT)
+    _, bare, _ = run_sound([sys.executable, "-c", "import run_benchmarks.session.session"], ROOT)
     return Row(
         what=f"three rounds on {nodes} nodes planned and journalled, peak memory",
         measured=f"{peak:.0f} MB, {seconds:.1f} s",

@@ -1,3 +1,4 @@
+import json
 import math
 from pathlib import Path
 from typing import Literal
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from protocol.case_config import CaseConfig, format_override, load_case_config, parse_override
+from protocol.case_config import CaseConfig, load_case_config, parse_override
 from protocol.config_file import read_config_file
 from protocol.problems import ConfigError
 
@@ -147,4 +148,4 @@ values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, 
 
 @given(values | st.lists(values) | st.dictionaries(st.text(), values))
 def test_overrides_survive_the_command_line(value: object) -> None:
-    assert parse_override(format_override("key", value)) == ("key", value)
+    assert parse_override(f"key={json.dumps(value)}") == ("key", value)

@@ -1,5 +1,6 @@
 """Finding and loading vendors, and the shipped ones."""
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 import vendors
 from protocol.case_config import load_case_config
 from protocol.config_file import config_files
+from training.benchmarks.bert.pytorch import config as bert_config
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
 
@@ -34,10 +36,11 @@ def adapter(root: Path, name: str, text: str) -> Path:
 
 
 def test_shipped_vendors_load() -> None:
-    assert vendors.available() == ["cpu", "nvidia"]
-    cpu, nvidia = vendors.load("cpu"), vendors.load("nvidia")
+    assert vendors.available() == ["amd", "cpu", "nvidia"]
+    amd, cpu, nvidia = map(vendors.load, vendors.available())
     assert (cpu.backend, cpu.visible_devices_env, cpu.container_options, cpu.device_files) == ("gloo", "", "", ())
     assert (nvidia.backend, nvidia.visible_devices_env) == ("nccl", "CUDA_VISIBLE_DEVICES")
+    assert (amd.backend, amd.visible_devices_env) == ("nccl", "HIP_VISIBLE_DEVICES")
     assert nvidia.images["pytorch"].base_image.startswith("nvcr.io/nvidia/pytorch:")
 
 
@@ -48,9 +51,9 @@ def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:
 
 
 def test_unknown_vendor_names_what_there_is_and_the_nearest() -> None:
-    with pytest.raises(UnknownVendor, match=r"'nvdia': vendors/ has cpu, nvidia; did you mean 'nvidia'\?"):
+    with pytest.raises(UnknownVendor, match=r"'nvdia': vendors/ has amd, cpu, nvidia; did you mean 'nvidia'\?"):
         vendors.load("nvdia")
-    with pytest.raises(UnknownVendor, match=r"has cpu, nvidia$"):
+    with pytest.raises(UnknownVendor, match=r"has amd, cpu, nvidia$"):
         vendors.case_dir("zzz", "network", "pytorch")
 
 
@@ -63,7 +66,7 @@ def test_names_that_are_no_folder_are_unknown(name: str) -> None:
 def test_a_folder_is_a_vendor(more_vendors: Path) -> None:
     text = (ROOT / "cpu" / "adapter.py").read_text(encoding="utf-8").replace('name="cpu"', 'name="abacus"')
     adapter(more_vendors, "abacus", text)
-    assert vendors.available() == ["abacus", "cpu", "nvidia"]
+    assert vendors.available() == ["abacus", "amd", "cpu", "nvidia"]
     assert vendors.load("abacus").backend == "gloo"
     assert vendors.case_dir("abacus", "network", "pytorch") == more_vendors / "abacus" / "network-pytorch"
 
@@ -107,5 +110,25 @@ def test_shipped_network_configs_are_valid(path: Path) -> None:
     config = load_case_config(Config, path, {})
     assert config.check
     assert config.size_list[0] == 8
-    gpu = path.is_relative_to(ROOT / "nvidia")
+    gpu = not path.is_relative_to(ROOT / "cpu")
     assert config.size_list[-1] == (16 << 30 if gpu else 16 << 20)
+
+
+def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
+    page = (ROOT.parent / "docs/how-to/adding-a-vendor.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    adapter(more_vendors, "abacus", blocks[0])
+    (more_vendors / "abacus/device.py").write_text(
+        blocks[1].replace("torch_abacus", "torch").replace('"abacus"', '"cuda"')
+    )
+    vendor = vendors.load("abacus")
+    assert (vendor.backend, vendor.device_type, vendor.device_files) == ("abacus", "abacus", ("/dev/abacus[0-9]*",))
+    devices = importlib.import_module("vendors.abacus.device").open_devices()
+    assert devices.against("flash_attn", None, (7, 5)) == "needs compute capability 8.0, found 7.5"
+    assert devices.against("apex", None) == "there is no apex for devices of type cuda"
+    config = more_vendors / "abacus/bert-pytorch/config/config_A1x2x8.py"
+    config.parent.mkdir(parents=True)
+    config.with_name("config_A1x1x8.py").write_text("# As published.\n")
+    config.write_text(blocks[2])
+    resolved = load_case_config(bert_config.Config, config, {})
+    assert (resolved.train_batch_size, resolved.gradient_accumulation_steps) == (48, 2)

@@ -1,6 +1,8 @@
 """Vendor `nvidia`: GPUs seen through NVML, NCCL between them, images on top of NGC's PyTorch."""
 
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+from vendors.nvidia import pci
+from vendors.nvidia.datasheets import DATASHEETS
 
 
 def _open_probe() -> AcceleratorProbe:
@@ -36,6 +38,12 @@ VENDOR = Vendor(
         ),
     },
     open_probe=_open_probe,
+    device_type="cuda",
+    socket_variables=("NCCL_SOCKET_IFNAME",),
+    pci_devices=pci.devices,
+    datasheets=DATASHEETS,
+    packages=("nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
     device_memory="nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits",

@@ -9,7 +9,7 @@ from workloads.formats.simai import SimaiWorkload, is_simai
 from workloads.formats.simai_text import MICRO, NONE, POLICY
 from workloads.formats.workload import Total, Workload
 from workloads.job.parameters import DEFAULTS
-from workloads.rows.ops import CommType
+from workloads.rows.ops import CommType, flops_of
 
 UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -37,6 +37,7 @@ def _csv_facts(path: Path) -> dict[str, Any]:
         "rows_per_epoch": [len(workload.epoch(0)), *([len(workload.epoch(1))] if workload.iterations else [])],
         "communication_bytes": workload.total_bytes,
         "computation_rows": counts[CommType.computation.name],
+        "computation_flops": sum(flops_of(item) * count for item, count in workload.rows.tally_kinds().items()),
         "by_type_and_group": _table(workload, "comm_type", "comm_group"),
         "by_group": _table(workload, "comm_group"),
         "by_stage": _table(workload, "stage"),

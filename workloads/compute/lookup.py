@@ -25,7 +25,9 @@ PER_DOUBLING = 0.1
 """Least error for each doubling (of all sizes together) between a shape and the row whose share of the peak it gets."""
 LAUNCH_NS = 5000
 """A roofline below this is a lower bound alone: starting a kernel takes as long."""
-RELATED_OPERATORS = {"gemm_dgrad": "gemm", "gemm_wgrad": "gemm"}
+RELATED_OPERATORS = {
+    "gemm_dgrad": "gemm", "gemm_wgrad": "gemm", "experts_dgrad": "experts", "experts_wgrad": "experts",
+}  # fmt: skip
 """Whose share of the peak stands in where an operator was measured nowhere: a product whose operands lie otherwise."""
 RELATED_TYPES = {"bf16": "fp16", "fp16": "bf16"}
 """The type whose share of the peak stands in: tensor cores have one rate for both."""
@@ -128,7 +130,7 @@ class ComputeTimes:
     def _sources(
         self, op: str, shape: Shape, dtype: str, kernel: str | None
     ) -> list[tuple[tuple[float, float, tuple[ComputeTime, ...]], str]]:
-        """What `_source` says of each device with rows of an operator and type, and the device."""
+        """The source, by `_source`, of each device with rows of an operator and type, and the device."""
         devices = sorted({key[0] for key in self._groups if key[1:] == (op, dtype)})
         found = [(self._source(device, operator(op), op, shape, dtype, kernel), device) for device in devices]
         return [(answer, device) for answer, device in found if answer is not None]

@@ -22,8 +22,15 @@ class ComputeDataError(AicbError):
 
 
 def sheet_of(device: str) -> Datasheet | None:
-    """The datasheet of a device, by the name that its driver gives or by the datasheet's own."""
-    return datasheet(device) or _SHEETS.get(device.casefold())
+    """The datasheet of a device, by the name that its driver gives or by the datasheet's own.
+
+    The beginning of a name will do: the module with the most memory is meant, SXM where there is one ("H100").
+    """
+    known = datasheet(device) or _SHEETS.get(device.casefold())
+    if known is not None:
+        return known
+    begins = [sheet for name, sheet in _SHEETS.items() if name.startswith(f"{device.casefold()} ")]
+    return max(begins, key=lambda sheet: (" SXM" in sheet.name, sheet.memory_GiB), default=None)
 
 
 def device_name(device: str) -> str:

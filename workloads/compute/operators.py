@@ -58,6 +58,15 @@ def _attention(products: float, passes: int) -> Operator:
     )
 
 
+def _decoding() -> Operator:
+    """Attention of one token of each sequence with the keys and values of `context` tokens."""
+    return Operator(
+        ("batch", "context", "heads", "groups", "qk", "v"),
+        lambda s: 2.0 * s["batch"] * s["heads"] * s["context"] * (s["qk"] + s["v"]),
+        lambda s: float(s["batch"] * (s["context"] * s["groups"] + s["heads"]) * (s["qk"] + s["v"])),
+    )
+
+
 def _moving(axes: tuple[str, ...], operations: float, moved: float) -> Operator:
     """An operator bound by memory: `operations` and `moved` elements for each element of its shape."""
 
@@ -77,9 +86,12 @@ OPERATORS: Mapping[str, Operator] = {
     "gemm_dgrad": _GEMM,
     "gemm_wgrad": _GEMM,
     "experts": _experts(1),
+    "experts_dgrad": _experts(1),
+    "experts_wgrad": _experts(1),
     "experts_backward": _experts(2),
     "attention": _attention(1, 1),
     "attention_backward": _attention(2.5, 2),
+    "attention_decode": _decoding(),
     "norm": _moving(_TOKENS, 6, 2),
     "norm_backward": _moving(_TOKENS, 10, 3),
     "activation": _moving(_TOKENS, 10, 2),
@@ -90,6 +102,10 @@ OPERATORS: Mapping[str, Operator] = {
     "rope": _moving(_TOKENS, 6, 2),
     "rope_backward": _moving(_TOKENS, 6, 2),
     "softmax": _moving(_TOKENS, 6, 2),
+    "permute": _moving(_TOKENS, 0, 2),
+    "copy": _moving(_TOKENS, 0, 2),
+    "routing": _moving(_TOKENS, 6, 2),
+    "routing_backward": _moving(_TOKENS, 6, 2),
     "embedding": _moving(_TOKENS, 1, 2),
     "embedding_backward": _moving(_TOKENS, 1, 3),
     "loss": _moving(_TOKENS, 6, 2),
@@ -132,6 +148,17 @@ def parse_shape(op: str, text: str) -> dict[str, int]:
         if not low <= found[axis] <= high:
             raise ValueError(f"shape {text[:100]!r} of {op}: {axis} must be from {low} to {high}")
     return found
+
+
+def stated(op: str, *sizes: int, element: int = 2, more: int = 0) -> tuple[str, int]:
+    """The text of a kernel in a row of a workload, "op axis=N ... flops=N bytes=N", and the bytes that it moves.
+
+    sizes: of the operator's axes, in their order; element: bytes of an element; more: bytes beside the operands.
+    """
+    known = OPERATORS[op]
+    shape = dict(zip(known.axes, sizes, strict=True))
+    moved = round(known.elements(shape) * element) + more
+    return f"{op} {shape_text(op, shape)} flops={round(known.flops(shape))} bytes={moved}", moved
 
 
 def shape_text(op: str, shape: Shape) -> str:

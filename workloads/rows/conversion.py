@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from workloads.rows.blocks import Block
 from workloads.rows.folding import fold, without_collection
-from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, NEVER, CommGroup, CommType, LogItem
+from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, NEVER, CommGroup, CommType, LogItem, kernel_row
 from workloads.rows.ranks import split_module
 from workloads.rows.traced_op import TracedOp
 
@@ -27,6 +27,11 @@ _GROUP = {member.name.removesuffix("_group"): member for member in CommGroup} | 
 def item_of(op: TracedOp) -> LogItem:
     """The row of a traced call; its place in the workload says when it is issued."""
     overlap = op.overlap
+    if op.kernel:
+        return kernel_row(
+            op.kernel, op.bytes, op.phase, dtype=op.dtype, module=op.module or None, micro_batch=op.micro_batch,
+            phase=op.phase,
+        )  # fmt: skip
     return LogItem(
         op.comm_type,
         _GROUP[op.group],
@@ -101,7 +106,18 @@ def folded(block: Block[LogItem]) -> Block[LogItem]:
     return Block(parts, block.repeat, block.advance)
 
 
-_OP_KIND = ("comm_type._value_", "group", "ranks", "dtype", "bytes", "phase", "in_splits", "out_splits", "peer")
+_OP_KIND = (
+    "comm_type._value_",
+    "group",
+    "ranks",
+    "dtype",
+    "bytes",
+    "phase",
+    "in_splits",
+    "out_splits",
+    "peer",
+    "kernel",
+)
 _ITEM_KIND = (
     "comm_type._value_",
     *(name for name in LogItem.__slots__ if name not in ("comm_type", "module", "micro_batch")),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from workloads.rows.ranks import Ranks, shifted_module
 
@@ -18,7 +18,7 @@ GemmShape = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class CommType(Enum):
-    """The kind of a row. `epoch_end` closes the initialization and each iteration, `computation` is a GEMM."""
+    """The kind of a row. `epoch_end` closes the initialization and each iteration, `computation` is a kernel."""
 
     all_reduce = "all_reduce"
     isend = "isend"
@@ -90,7 +90,8 @@ class LogItem:
 
     msg_size: bytes of the full tensor (gathered, or before it is scattered); for a computation the two GEMM shapes.
     comm_group_size: ranks in the group, None where AICB leaves it out. dst, src: ranks inside the group.
-    additional: send_next, send_prev, recv_next or recv_prev on point-to-point rows.
+    additional: send_next, send_prev, recv_next or recv_prev on point-to-point rows; on a computation of a real
+    framework its kernel, see `TracedOp`. msg_size is then the bytes that it moves, unless it is one product.
     elapsed_time: ns on a computation row filled from an AIOB file, ms in a log, else None. algbw, busbw: logs only.
 
     The rest is of real frameworks, None in a row of AICB's; `TracedOp` has the definitions. overlap: rows between issue
@@ -187,6 +188,15 @@ def gemm(stage: str, first: Iterable[int], second: Iterable[int]) -> LogItem:
     return LogItem(CommType.computation, msg_size=(tuple(first), tuple(second)), stage=stage)
 
 
+def kernel_row(kernel: str, size: int, stage: str, **more: Any) -> LogItem:
+    """The row of a real framework's kernel. size: bytes that it moves; more: further columns."""
+    found = _PRODUCT.match(kernel)
+    if found is None:
+        return LogItem(CommType.computation, msg_size=size, stage=stage, additional=kernel, **more)
+    m, k, n = map(int, found.groups()[1:])
+    return LogItem(CommType.computation, msg_size=((m, k), (k, n)), stage=stage, additional=kernel, **more)
+
+
 def _shapes_text(shapes: GemmShape) -> str:
     return "(" + " ".join("(" + " ".join(map(str, shape)) + ")" for shape in shapes) + ")"
 
@@ -248,6 +258,34 @@ def _size(text: str) -> int | float | GemmShape:
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "gemm", "gemm_dgrad", "gemm_wgrad"
 OPERATORS = (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
+_PRODUCT = re.compile(r"(gemm(?:_dgrad|_wgrad)?) m=([0-9]{1,15}) k=([0-9]{1,15}) n=([0-9]{1,15})(?: |$)")
+_KERNEL = re.compile(r"([a-z_]+)((?: [a-z]+=[0-9]{1,15})+?)(?: flops=[0-9]+)?(?: bytes=[0-9]+)?")
+
+
+_FLOPS = re.compile(r" flops=([0-9]+)")
+
+
+class Kernel(NamedTuple):
+    """The kernel of a computation row: an operator of the database of compute times, and the text of its shape."""
+
+    op: str
+    shape: str
+
+
+def kernel_of(item: LogItem) -> Kernel | None:
+    """The kernel of a computation row of either kind, None for a row that states none."""
+    if item.comm_type is CommType.computation and (found := _KERNEL.fullmatch(item.additional)):
+        return Kernel(found[1], found[2].strip())
+    gemm = gemm_of(item)
+    return None if gemm is None else Kernel(gemm.op, gemm.shape)
+
+
+def flops_of(item: LogItem) -> int:
+    """FLOPs of a computation row, 0 where it states none."""
+    if found := _FLOPS.search(item.additional):
+        return int(found[1])
+    gemm = gemm_of(item)
+    return 0 if gemm is None else 2 * gemm.m * gemm.k * gemm.n
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -272,6 +310,8 @@ def gemm_of(item: LogItem) -> Gemm | None:
     """
     if item.comm_type is not CommType.computation or not isinstance(item.msg_size, tuple):
         return None
+    if found := _PRODUCT.match(item.additional):
+        return Gemm(found[1], *map(int, found.groups()[1:]))
     first, second = item.msg_size
     backward = WEIGHT_GRADIENT if len(first) == 2 else INPUT_GRADIENT
     op = FORWARD if item.stage.startswith("forward") else backward

@@ -39,6 +39,8 @@ class TracedOp:
     in_splits, out_splits: of an all_to_all the bytes that go to, and come from, each rank, in the order of `ranks`;
     their sums are the sent and the received bytes. None where both are equal shares of `bytes`.
     peer: global rank of the other end of a send or receive, of the root of broadcast, reduce, gather and scatter.
+    kernel: of a computation its operator, the axes of its shape, FLOPs and bytes that it reads and writes, such as
+    `gemm m=8 k=4 n=2 flops=128 bytes=112`; its group is "", its ranks are NOBODY.
     module: dotted path of the module that calls, "" outside of modules; a layer's number stands behind `layers`, and is
     the number in the whole model (decoder.layers.17.mlp).
     micro_batch: number in the iteration from 0, None outside of forward and backward.
@@ -61,6 +63,7 @@ class TracedOp:
     peer: int | None = None
     module: str = ""
     micro_batch: int | None = None
+    kernel: str = ""
 
     @property
     def overlap(self) -> int | None:
@@ -69,13 +72,15 @@ class TracedOp:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What has to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits, peer."""
-        return self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer
+        """The values that have to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits,
+        peer.
+        """
+        return _identity(self)
 
     def problems(self) -> list[str]:
-        """What breaks the definitions above, in words; empty for a valid op."""
+        """Breaches of the definitions above, in words; empty for a valid op."""
         found = []
-        if self.group not in GROUPS:
+        if self.group not in GROUPS and self.comm_type is not CommType.computation:
             found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
         if self.phase not in PHASES:
             found.append(f"phase is {self.phase!r}, not one of {', '.join(PHASES)}")
@@ -93,6 +98,8 @@ class TracedOp:
         return found
 
 
+NOBODY = Ranks(0, 1, 1)
+"""The ranks of a computation, which nobody else takes part in."""
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = "bfloat16", "float16", "float32", "float64"
 INT64, BOOL, UINT8 = "int64", "bool", "uint8"
 SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UINT8: 1}
@@ -114,6 +121,7 @@ class Call:
     out_splits: tuple[int, ...] | None = None
     peer: int | None = None
     micro_batch: int | None = None
+    kernel: str = ""
 
     def shifted(self, offset: tuple[int, int]) -> "Call":
         """This call so many layers and micro-batches later; without such a number it is the same."""
@@ -124,8 +132,12 @@ class Call:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What `TracedOp.identity` holds, to compare the two."""
-        return self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer
+        """The values of `TracedOp.identity`, to compare the two."""
+        return _identity(self)
+
+
+def _identity(op: TracedOp | Call) -> tuple[object, ...]:
+    return op.comm_type, op.ranks, op.dtype, op.bytes, op.in_splits, op.out_splits, op.peer, op.kernel
 
 
 @dataclass(frozen=True, slots=True)

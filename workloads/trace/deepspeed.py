@@ -18,7 +18,7 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
     shims.deepspeed()
     shims.values_received(recorder)
     # Tensors are real here, and ZeRO sends parameters and gradients, which are as large for one token.
-    tokens = tokens_of(replace(job, micro_batch=1, seq_length=1))
+    tokens = tokens_of(job if job.computation_enable else replace(job, micro_batch=1, seq_length=1))
     with recorder:
         if job.stage == 3:
             with deepspeed.zero.Init(config_dict_or_path=config(job)):

@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import (
 
 from workloads.job.parameters import TORCHTITAN
 from workloads.rows.ranks import Ranks
-from workloads.trace import groups
+from workloads.trace import groups, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.recorder import Recorder
 from workloads.trace.transformer import Decoder, tokens_of
@@ -40,6 +40,8 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
         found[group.group_name] = name, Ranks.of(dist.get_process_group_ranks(group))
     data = mesh[tuple(name for name in mesh.mesh_dim_names or () if name != "tp")]
     tensor = mesh["tp"] if job.tensor_model_parallel_size > 1 else None
+    if recorder.kernels is not None:
+        shims.shapes_of_others(recorder.kernels)
     with FakeTensorMode(), recorder:
         # As torchtitan does: parts of tensors that have no data yet are not sent. Tied weights would be made twice.
         with nullcontext() if tensor is None else torch.device("meta"):

@@ -2,7 +2,7 @@
 
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import POINT_TO_POINT, TracedOp
+from workloads.rows.traced_op import NOBODY, POINT_TO_POINT, TracedOp
 from workloads.trace.recorder import RecordedOp
 
 Named = dict[str, tuple[str, Ranks]]
@@ -23,9 +23,12 @@ def named(ops: list[RecordedOp], groups: Named) -> list[TracedOp]:
 
 def _named(op: RecordedOp, groups: Named) -> TracedOp:
     comm_type = CommType[op.kind]
-    if op.group not in groups:
+    if comm_type is CommType.computation:
+        name, ranks = "", NOBODY
+    elif op.group not in groups:
         raise LookupError(f"{op.kind} of {op.module or op.phase} runs in group {op.group}, which nothing names")
-    name, ranks = groups[op.group]
+    else:
+        name, ranks = groups[op.group]
     if comm_type in POINT_TO_POINT:
         pairs = [(each, of) for each, of in groups.values() if each == "pp" and op.peer in of]
         name, ranks = pairs[0] if pairs else (name, ranks)
@@ -43,4 +46,5 @@ def _named(op: RecordedOp, groups: Named) -> TracedOp:
         peer=op.peer,
         module=op.module,
         micro_batch=op.micro_batch,
+        kernel=op.kernel,
     )

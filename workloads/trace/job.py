@@ -7,7 +7,7 @@ from typing import Any
 from workloads.job.parameters import DECODE, KINDS, WorkloadArgs
 
 UNTRACED = frozenset({
-    "gpu_type", "model_name", "pp_rank", "global_batch", "epoch_num", "computation_enable", "enable_visual",
+    "gpu_type", "model_name", "pp_rank", "global_batch", "epoch_num", "enable_visual",
     "workload_only", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
     "squared_relu", "activation_func", "recompute_activations", "overlap_version", "amp_enabled", "begin_size",
     "end_size", "test_comm", "iter_num", "multi_all_reduce_enable", "moe_enable", "moe_grouped_gemm", "n_dense_layers",
@@ -68,7 +68,7 @@ class TraceJob(WorkloadArgs):
         return self.rank // (self.world_size // self.pipeline_model_parallel)
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, by name."""
+        """The parameters that differ from their defaults, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
 

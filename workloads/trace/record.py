@@ -2,7 +2,7 @@
 
 A line is {"job": parameters, "versions": packages, "groups": {name: ranks}, "iterations": [[op, ...], ...]}; the first
 iteration is the set-up. An op is [type, group, dtype, bytes, phase, wait - issue, module, micro_batch, peer, in_splits,
-out_splits], without the Nones at its end; issue is its position.
+out_splits, kernel], without the Nones at its end; issue is its position.
 """
 
 import json
@@ -22,7 +22,7 @@ from workloads.trace.job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one rank of a job did: `iterations[0]` is the set-up, the others follow."""
+    """The calls of one rank of a job: `iterations[0]` is the set-up, the others follow."""
 
     job: TraceJob
     versions: dict[str, str]
@@ -69,7 +69,7 @@ def _cells(op: TracedOp) -> list[Any]:
     wait = None if op.wait is None else op.wait - op.issue
     cells: list[Any] = [
         op.comm_type.name, op.group, op.dtype, op.bytes, op.phase, wait, op.module, op.micro_batch, op.peer,
-        op.in_splits, op.out_splits,
+        op.in_splits, op.out_splits, op.kernel or None,
     ]  # fmt: skip
     while cells[-1] is None:
         cells.pop()
@@ -77,8 +77,8 @@ def _cells(op: TracedOp) -> list[Any]:
 
 
 def _op(cells: list[Any], groups: dict[str, Ranks], issue: int) -> TracedOp:
-    cells = cells + [None] * (11 - len(cells))
-    kind, group, dtype, size, phase, wait, module, micro_batch, peer, into, out = cells
+    cells = cells + [None] * (12 - len(cells))
+    kind, group, dtype, size, phase, wait, module, micro_batch, peer, into, out, kernel = cells
     return TracedOp(
         comm_type=CommType[kind],
         group=group,
@@ -93,6 +93,7 @@ def _op(cells: list[Any], groups: dict[str, Ranks], issue: int) -> TracedOp:
         peer=peer,
         in_splits=None if into is None else tuple(into),
         out_splits=None if out is None else tuple(out),
+        kernel=kernel or "",
     )
 
 

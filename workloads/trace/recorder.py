@@ -11,6 +11,8 @@ from torch._C._distributed_c10d import FakeWork, _resolve_process_group
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workloads.trace.kernels import KernelReader
+
 FUNCTIONAL = "_c10d_functional"
 NAMESPACES = ("c10d", FUNCTIONAL)
 RECEIVED = ("output", "outputs", "output_tensor", "output_tensors")
@@ -36,6 +38,7 @@ class RecordedOp:
     micro_batch: int | None = None
     phase: str = "init"
     wait: int | None = None
+    kernel: str = ""
 
 
 def size_of(tensor: torch.Tensor) -> int:
@@ -47,7 +50,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     """While active, every `c10d` operator is recorded and answered by a finished work; all others run.
 
     phase, micro_batch: set by `during`; modules: the stack of the modules whose forward pass runs; behind: the module
-    whose backward pass runs. zeroes: fill with zeros what real tensors would have received.
+    whose backward pass runs. kernels: reads computation, where it is wanted. zeroes: fill with zeros what real tensors
+    would have received.
     """
 
     def __init__(self) -> None:
@@ -58,6 +62,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         self.modules: list[str] = []
         self.behind = ""
         self.zeroes = False
+        self.kernels: KernelReader | None = None
         self.directions: dict[int, str] = {}
         self._issued = 0
         self._works: dict[int, tuple[FakeWork, RecordedOp]] = {}
@@ -67,6 +72,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     ) -> Any:
         if any(map(_desugars, types)):
             return NotImplemented
+        if self.kernels is not None and func.namespace == "aten":
+            self._compute(func._schema.name.rpartition("::")[2], args)
         if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
             return func(*args, **(kwargs or {}))
         names = [argument.name for argument in func._schema.arguments]
@@ -91,6 +98,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         _, op = self._works.pop(id(work), (None, None))
         if op is not None:
             op.wait = self._issued
+
+    def _compute(self, name: str, args: tuple[Any, ...]) -> None:
+        """Note an operator that is a kernel of the iterations."""
+        if self.kernels is None or self.phase not in ("forward", "backward"):
+            return
+        found = self.kernels.kernel(name, args, back=self.phase == "backward" and not self.modules)
+        if found is not None:
+            text, size, dtype = found
+            self._issued += 1
+            self.iterations[-1].append(
+                RecordedOp(
+                    kind="computation", group="", dtype=str(dtype).removeprefix("torch."), bytes=size,
+                    issue=self._issued - 1, module=self.modules[-1] if self.modules else self.behind,
+                    micro_batch=self.micro_batch, phase=self.phase, wait=self._issued, kernel=text,
+                )
+            )  # fmt: skip
 
     def _recorded(self, name: str, given: dict[str, Any]) -> RecordedOp:
         if "group_name" in given:
@@ -130,7 +153,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
             self.phase, self.micro_batch, self.behind = before
 
     def next_iteration(self) -> None:
-        """What follows belongs to the next iteration (the first begins after the set-up)."""
+        """Begins the next iteration, to which all that follows belongs (the first begins after the set-up)."""
         self.iterations.append([])
 
     def watch(self, model: torch.nn.Module) -> None:

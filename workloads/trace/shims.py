@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
 
 from workloads.job.routing import Routing
+from workloads.trace.kernels import KernelReader
 from workloads.trace.recorder import Recorder
 from workloads.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
 
@@ -127,7 +128,7 @@ def _replace_everywhere(package: str, old: object, new: object) -> None:
 
 
 def before_imports() -> None:
-    """What has to be in place before a framework is imported."""
+    """Puts in place all that a framework's import needs."""
     no_compiler()
     without_cuda()
     tensors_as_on_a_gpu()
@@ -182,7 +183,7 @@ def _half_precision() -> None:
 
 
 def _clipping() -> None:
-    """multi_tensor_applier and the kernels of Apex: gradient norm and scaling without them (megatron-core 0.16.1)."""
+    """Replace Apex's kernels for norm and scaling of gradients in megatron-core 0.16.1 by plain torch."""
     from megatron.core.optimizer import clip_grads
 
     def norm(_: object, __: object, lists: Sequence[Sequence[torch.Tensor]], ___: bool) -> tuple[Any, None]:
@@ -264,6 +265,21 @@ def dispatch(route: Routing, rank: int) -> None:
     alltoall.preprocess = preprocess
     _replace_everywhere("megatron.core", moe_utils.permute, permute)
     token_dispatcher.MoEAllGatherTokenDispatcher.dispatch_postprocess = gathered
+
+
+def shapes_of_others(reader: KernelReader) -> None:
+    """DTensor (torch 2.13) runs an operator once more on whole tensors to learn the result's shape: nobody computes."""
+    propagator: Any = import_module("torch.distributed.tensor._sharding_prop").ShardingPropagator
+    learn = propagator._propagate_tensor_meta_non_cached
+
+    def learned(*given: Any, **named: Any) -> Any:
+        reader.pauses += 1
+        try:
+            return learn(*given, **named)
+        finally:
+            reader.pauses -= 1
+
+    propagator._propagate_tensor_meta_non_cached = learned
 
 
 def deepspeed() -> None:

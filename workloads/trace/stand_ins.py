@@ -60,9 +60,8 @@ class PlainNorm(torch.nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden of shape (..., hidden_size) keeps its shape; which values is no matter."""
-        for parameter in self.parameters():
-            hidden = hidden * parameter
-        return hidden
+        weight, *bias = self.parameters()
+        return torch.nn.functional.layer_norm(hidden, weight.shape, weight, bias[0] if bias else None)
 
 
 class WideValueAttention(torch.nn.Module):
@@ -82,9 +81,11 @@ class WideValueAttention(torch.nn.Module):
 
         Keys and values may be of more tokens, those before the query's.
         """
-        key, value = key[-len(query) :], value[-len(query) :]
-        scale = query.mean(-1, keepdim=True) + key.mean(-1, keepdim=True)
-        return (value * scale).flatten(2)[..., : self.width]
+        tokens, batch = query.shape[:2]
+        query, key, value = (each.flatten(1, 2).transpose(0, 1) for each in (query, key, value))
+        scores = torch.baddbmm(query.new_empty(len(query), tokens, key.shape[1]), query, key.transpose(1, 2), beta=0.0)
+        found = torch.bmm(scores.softmax(-1), value)
+        return found.transpose(0, 1).reshape(tokens, batch, -1)[..., : self.width]
 
 
 class Splits(tuple[int, ...]):

@@ -16,7 +16,13 @@ class DecoderNorm(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs of shape (..., hidden) keep it."""
-        return inputs * self.weight
+        return nn.functional.layer_norm(inputs, self.weight.shape, self.weight)
+
+
+def rotated(heads: torch.Tensor) -> torch.Tensor:
+    """Rotary positions of heads of shape (batch, sequence, heads, width), all of one angle."""
+    first, second = heads.chunk(2, -1)
+    return heads * 0.8 + torch.cat((-second, first), -1) * 0.6
 
 
 class DecoderAttention(nn.Module):
@@ -34,11 +40,16 @@ class DecoderAttention(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs of shape (batch, sequence, hidden) keep it."""
-        keys, values = self.k_proj(inputs), self.v_proj(inputs)
-        # Of a part of the heads, where tensor parallelism splits them.
-        spread = (keys + values).unflatten(-1, (-1, self.width))
-        spread = spread.repeat_interleave(self.heads // self.groups, dim=-2).flatten(-2)
-        out: torch.Tensor = self.o_proj(self.q_proj(inputs) + spread)
+        keys, values = (
+            # Of a part of the heads, where tensor parallelism splits them.
+            each.unflatten(-1, (-1, self.width))
+            for each in (self.k_proj(inputs), self.v_proj(inputs))
+        )
+        queries = rotated(self.q_proj(inputs).unflatten(-1, (-1, self.width)))
+        copies = self.heads // self.groups
+        keys, values = (each.repeat_interleave(copies, dim=-2).transpose(1, 2) for each in (rotated(keys), values))
+        mixed = nn.functional.scaled_dot_product_attention(queries.transpose(1, 2), keys, values, is_causal=True)
+        out: torch.Tensor = self.o_proj(mixed.transpose(1, 2).flatten(-2))
         return out
 
 
@@ -54,7 +65,8 @@ class DecoderMlp(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """inputs of shape (batch, sequence, hidden) keep it."""
         up = self.up_proj(inputs)
-        out: torch.Tensor = self.down_proj(up if self.gate_proj is None else up * self.gate_proj(inputs))
+        gated = nn.functional.gelu(up) if self.gate_proj is None else up * nn.functional.silu(self.gate_proj(inputs))
+        out: torch.Tensor = self.down_proj(gated)
         return out
 
 

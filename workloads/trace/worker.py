@@ -25,6 +25,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workloads.trace import groups, shims
 from workloads.trace.job import TraceJob
+from workloads.trace.kernels import KernelReader
 from workloads.trace.record import Trace
 from workloads.trace.recorder import Recorder
 
@@ -106,6 +107,7 @@ def traced(job: TraceJob) -> Trace:
     os.environ.update(RANK=str(job.rank), WORLD_SIZE=str(job.world_size), LOCAL_RANK="0")
     dist.init_process_group("cpu:fake,meta:fake", store=FakeStore(), rank=job.rank, world_size=job.world_size)
     recorder = Recorder()
+    recorder.kernels = KernelReader(job) if job.computation_enable else None
     shims.watch_waits(recorder.waited)
     names: groups.Named = framework(job.frame).trace(job, recorder)
     iterations = tuple(tuple(groups.named(ops, names)) for ops in recorder.iterations)

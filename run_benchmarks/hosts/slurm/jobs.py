@@ -30,14 +30,14 @@ ENDS = {
     "COMPLETED": "it ended",
 }
 FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL")
-# A job that is accepted and never begins, whatever it waits for; transient reasons (Resources, Priority, nodes that are
-# away, BeginTime) are none of these.
+# A job that is accepted and never begins, whatever it waits for. Reasons that pass are none of these: Resources,
+# Priority, nodes that are away, BeginTime, and limits on what a user's jobs have together (AssocMaxJobsLimit).
+# Source: Slurm's page job_reason_codes.
 NEVER_BEGINS = (
     "PartitionNodeLimit",
     "PartitionTimeLimit",
     "PartitionConfig",
     "AccountNotAllowed",
-    "AssocMaxJobsLimit",
     "AssociationTimeLimit",
     "AssocMaxWallDurationPerJobLimit",
     "BadConstraints",
@@ -48,7 +48,6 @@ NEVER_BEGINS = (
     "JobHeldUser",
     "MaxMemPerLimit",
     "QOSMaxNodePerJobLimit",
-    "QOSMaxNodePerUserLimit",
     "QOSMaxWallDurationPerJobLimit",
     "QOSTimeLimit",
     "launch failed requeued held",

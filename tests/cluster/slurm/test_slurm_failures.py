@@ -92,6 +92,22 @@ def test_a_job_beyond_the_user_s_limit_is_refused_with_slurm_s_words(controller:
     assert answer.exit_code == 3 and "AssocMaxSubmitJobLimit" in answer.output, answer.output
 
 
+def test_a_limit_on_what_a_user_runs_at_once_is_waited_for(controller: SlurmController) -> None:
+    change = ["sacctmgr", "--immediate", "--quiet", "modify", "user", "root", "set"]
+    controller.configure_test({"one": {**CASE, "nnodes": 1}})
+    controller.configure_cluster(HOSTS=1)
+    controller.cluster.call([*change, "MaxJobs=1"])
+    try:
+        before = controller.cluster.allocate(1)
+        process = controller.start()
+        wait_until("the reason", lambda: controller.said("waits: AssocMaxJobsLimit"))
+        controller.cluster.call(["scancel", before])
+        answer = controller.finish(process)
+    finally:
+        controller.cluster.call([*change, "MaxJobs=-1"])
+    assert answer.exit_code == 0, answer.output
+
+
 def test_a_requeued_job_aborts_the_round_and_leaves_the_queue(controller: SlurmController) -> None:
     controller.configure_cluster(SLURM_OPTIONS=["--requeue"])
     process = controller.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from tests.cluster.faulty_project import WAITS, project
 from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.cluster.slurm.files import CPUS
+from tests.docs.pages import ROOT
+from tests.docs.tutorials import follow
 from tests.run_benchmarks.results.rounds import run_record
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -52,6 +56,23 @@ def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(controller
     shown = ["sacct", "--noheader", "--parsable2", "--format=JobName%60,AllocCPUS,NNodes,NodeList", "--allusers"]
     steps = [line.split("|") for line in controller.cluster.call(shown).splitlines() if "-one-r1-n" in line]
     assert sorted(step[1:] for step in steps) == [[str(CPUS), "1", "node1"], [str(CPUS), "1", "node2"]]
+
+
+@pytest.mark.nightly
+def test_the_tutorial_s_five_lines_and_commands(controller: SlurmController, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = re.search(r"```python\n(.*?)```", (ROOT / "docs/tutorials/slurm.md").read_text(), re.DOTALL)
+    assert block is not None
+    controller.cluster_conf.write_text(block[1].replace("gpu[01-02]", "node[1-2]"))
+    controller.configure_test({"ALL_REDUCE": CASE}, HISTORY="off")
+    for name, value in controller.cluster.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def said(command: str) -> str:
+        run = command.replace(".venv/bin/python run_benchmarks/run.py", shlex.join(controller.argv()))
+        return f"set -o pipefail; {run} | sed -e 's/node.1-2./gpu[01-02]/' -e 's/node\\([12]\\)/gpu0\\1/g'"
+
+    follow("slurm", controller.logs.parent, said)
+    assert controller.jobs() == []
 
 
 def test_inside_an_allocation_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
@@ -135,6 +156,25 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
         assert (record["verdict"], record["reason"]) == ("aborted", "interrupted by SIGINT")
         assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
     assert controller.jobs() == [] and rank_processes() == {}
+
+
+@pytest.mark.nightly
+def test_clean_takes_a_job_out_of_the_queue_without_waiting_for_its_nodes(slurm_cluster: SlurmCluster) -> None:
+    """Of a controller that was killed while it waited, and of one that the job itself would run."""
+    controller = SlurmController(slurm_cluster.shared, slurm_cluster, project(slurm_cluster.shared / "p1"))
+    before = slurm_cluster.allocate(2)
+    process = controller.start()
+    wait_until("the reason", lambda: controller.said("waits: Resources"))
+    process.kill()
+    process.communicate(timeout=60)
+    controller.configure_cluster(SLURM_DETACH=True)
+    for words in ((), ("run", "--detach")):
+        run = controller.call(*words).folder if words else controller.newest_run()
+        assert run is not None
+        cleaned = controller.call("clean", run.name)
+        assert cleaned.exit_code == 0 and "which waited for nodes, is cancelled" in cleaned.output, cleaned.output
+    assert controller.jobs() == [before]
+    slurm_cluster.cancel_all()
 
 
 @pytest.mark.nightly

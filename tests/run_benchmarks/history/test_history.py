@@ -21,11 +21,11 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import HistoryError
 from run_benchmarks.history import recording
-from run_benchmarks.history.database import Database, engine_of
+from run_benchmarks.history.database import Database
 from run_benchmarks.history.page import write_page
 from run_benchmarks.history.store import host_history, keep, series
 from run_benchmarks.history.tables import metadata
-from run_benchmarks.history.view import case_history
+from run_benchmarks.history.view import told
 from run_benchmarks.results.loading import LoadedRun
 from tests.browser import browser, needs_browser
 from tests.pages import charts_of
@@ -82,7 +82,7 @@ def test_a_run_is_kept_once_and_the_tables_are_what_the_migrations_make(url: str
     assert (found["runs"], found["cases"], found["metrics"]) == (3, 3, 3)
     keep(database, run_of(0, 100.0), "f" * 8)
     assert counts(database)["runs"] == 4, "another result folder has a run of the same second"
-    with engine_of(database).connect() as connection:
+    with database._engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     kept = series(database, "PAIRS")
     assert (kept.metric, kept.better) == (KEY, "higher") and kept.values[0] == pytest.approx(100.0)
@@ -136,11 +136,10 @@ def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_change_is_marked_with_what_changed_then(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'history.sqlite'}"
-    database = Database(url)
+    database = Database(f"sqlite:///{tmp_path / 'history.sqlite'}")
     for run in sinking():
         keep(database, run, OWNER)
-    found = case_history(url, "PAIRS")
+    found = told(series(database, "PAIRS"), Words())
     (change,) = found.changes
     assert change.run.run_id == "run20261101120000" and change.is_worse
     assert change.point.percent == pytest.approx(-8, abs=0.5)
@@ -148,7 +147,7 @@ def test_a_change_is_marked_with_what_changed_then(tmp_path: Path) -> None:
     assert found.trend.state == "steady"
     for number in (24, 25):
         keep(database, run_of(number, 80.0, "1" * 64), OWNER)
-    suspected = case_history(url, "PAIRS")
+    suspected = told(series(database, "PAIRS"), Words())
     assert "suspected since run20261102000000; 3 more runs would tell" in suspected.sentence
     assert "run --case PAIRS" in suspected.sentence
 
@@ -188,15 +187,14 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
 
 @needs_browser
 def test_the_page_draws_the_series_its_levels_and_its_change_and_runs_nothing_of_a_name(tmp_path: Path) -> None:
-    url, page = f"sqlite:///{tmp_path / 'history.sqlite'}", tmp_path / "page.html"
-    database = Database(url)
+    page, database = tmp_path / "page.html", Database(f"sqlite:///{tmp_path / 'history.sqlite'}")
     for run in sinking():
         evil = run.record.model_copy(update={"runtime": "<img src=x onerror=alert(1)>"})
         keep(database, LoadedRun(folder=run.folder, record=evil, rounds=run.rounds), OWNER)
-    write_page(page, [case_history(url, "PAIRS")], Words("zh"))
+    write_page(page, [told(series(database, "PAIRS"), Words())], Words("zh"))
     (chart,) = charts_of(page.read_text(encoding="utf-8"))
     points, levels, change = chart["panels"][0]["series"]
-    assert points["y"] == [pytest.approx(value, rel=1e-4) for value in case_history(url, "PAIRS").series.values]
+    assert points["y"] == [pytest.approx(value, rel=1e-4) for value in series(database, "PAIRS").values]
     assert levels["y"][0] > levels["y"][-1] and levels["y"].index(levels["y"][-1]) == 12
     assert change["x"] == [13] and change["tone"] == "bad"
     with browser() as opened:

@@ -64,6 +64,11 @@ def test_only_reasons_that_do_not_pass_end_the_waiting() -> None:
     assert all(found[number].is_waiting for number in ("34", "35", "36", "37", "40"))
 
 
+@pytest.mark.parametrize("reason", ["AssocMaxJobsLimit", "QOSMaxNodePerUserLimit", "Resources"])
+def test_what_a_user_s_other_jobs_hold_is_waited_for(reason: str) -> None:
+    assert not Job(id="1", state="PENDING", reason=f"({reason})").never_begins
+
+
 def test_a_requeued_job_has_an_incarnation_for_each_start() -> None:
     failed = accounted("sacct_nodefail.txt", 0, 3, 4, 11)
     assert [(job.id, job.state) for job in failed] == [

@@ -105,6 +105,7 @@ def hosts_of(plan: Plan) -> dict[str, list[str]]:
 def test_the_plan_says_on_which_hosts_cases_run(load: Load, settings: str, expected: dict[str, list[str]]) -> None:
     prepared = prepare(load(TEST + settings, CLUSTER), "run20261121191924")
     assert hosts_of(prepared.plan) == expected
+    assert prepared.plan.waves == (("ALL",), *((("PAIR", "ONE"),) if "PARALLEL" in settings else (("PAIR",), ("ONE",))))
     again = prepared.attempt(prepared.plan, "PAIR", 1, 2)
     assert [node.host for node in again.nodes] == expected["PAIR"] and again.master == expected["PAIR"][0]
 

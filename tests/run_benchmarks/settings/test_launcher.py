@@ -50,6 +50,8 @@ def test_settings_of_the_other_launcher_are_said_to_have_no_effect(load: Load) -
         (SLURM_TEST, f"{SLURM}SLURM_CONTAINER = 'image.sqsh'\n", "a file by a path that begins with '/' or './'"),
         (SLURM_TEST, f"{SLURM}SLURM_CONTAINER = '/a'\nSLURM_APPTAINER = '/b'\n", "either SLURM_CONTAINER or this"),
         (SLURM_TEST, f"{SLURM}SLURM_OPTIONS = ['-N2']\n", "one option of sbatch in its long form"),
+        (SLURM_TEST, f"{SLURM}SLURM_OPTIONS = ['--no-bell', '--no-kill']\n", "wrap, wait, test-only, no-kill"),
+        (SLURM_TEST, f"{SLURM}SLURM_OPTIONS = ['--array=0-3']\n", "none of nodes, nodelist, job-name, array"),
         (SLURM_TEST, f"{SLURM}SLURM_PARTITION = 'a b'\n", "a word without quotes"),
     ],
 )
@@ -57,6 +59,11 @@ def test_a_mistake_names_what_is_allowed(test: str, cluster: str, said: str, loa
     with pytest.raises(ConfigError) as caught:
         load(test, cluster)
     assert said in " ".join(str(caught.value).split())
+
+
+def test_options_of_sbatch_that_change_no_job_s_kind_are_taken(load: Load) -> None:
+    options = ("--mem=64G", "--wait-all-nodes=1", "--comment=a b", "--requeue", "--nodefile=x")
+    assert load(SLURM_TEST, f"{SLURM}SLURM_OPTIONS = {options!r}\n").cluster.sbatch_options[-5:] == options
 
 
 def test_a_run_of_unnamed_hosts_takes_those_that_it_began_with(load: Load) -> None:

@@ -126,3 +126,22 @@ def test_racks_of_a_gb200_may_be_of_36_or_72_gpus(capsys: pytest.CaptureFixture[
 def test_an_unknown_column_is_named_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.csv").write_text("gpu,hiden\nH100,1\n")
     assert "'hiden': is no column; did you mean hidden?" in refused(capsys, "predict", "--rows", "rows.csv")
+
+
+def test_columns_of_nobody_come_back_and_are_told_and_numbers_may_be_of_a_table_of_floats(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("rows.csv").write_text(
+        "name,gpu,gpus,hidden,layers,heads,vocab,seq,tp,measured_ms,measured_tokens_s_gpu,cluster\n"
+        "a,H100,8.0,4096.0,32,32,32000,4096,2.0,,8000,kalos\n"
+    )
+    found = asked(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert found["without_effect"] == ["cluster"] and found["errors"]["all: time"]["rows"] == 1  # type: ignore[index]
+    (back,) = csv.DictReader(Path("out.csv").read_text().splitlines())
+    assert back["cluster"] == "kalos"
+
+
+def test_a_measured_value_that_is_no_number_is_told_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows_file("a,H100,8,4096,32,32,32000,4096,2,1,OOM", "b,H100,8,4096,32,32,32000,4096,2,1,-3")
+    said = refused(capsys, "predict", "--rows", "rows.csv", "--output", "out.csv")
+    assert "line 2: measured_ms OOM: must be a number above 0" in said and "line 3: measured_ms -3" in said

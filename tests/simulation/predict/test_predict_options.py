@@ -12,6 +12,7 @@ from simulation import cli
 from simulation.predict.duration import Stopwatch
 from simulation.predict.iteration import _pipeline, predict
 from simulation.predict.machine import NIC_SHARE, machines
+from simulation.predict.measured_network import MeasuredLinks
 from simulation.predict.network import Network
 from simulation.predict.page import timeline
 from tests.simulation.predict.test_counts import job, simulated_1f1b
@@ -103,7 +104,7 @@ def test_measured_iterations_stand_beside_the_prediction_with_the_deviation(
     its = asked(capsys, *WORDS, "--against", str(folder))["against"][0]  # type: ignore[index]
     assert its["measured_ms"] == pytest.approx(1.25 * ms) and its["deviation"] == pytest.approx(-0.2)
     assert "inside the interval" in its["sentence"]
-    assert "on 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
+    assert "of 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
 
 
 @pytest.mark.parametrize(("times", "said"), [(4, "longer than the interval"), (0.25, "less than the interval")])
@@ -114,6 +115,25 @@ def test_a_run_outside_of_the_interval_is_said_to_be(
     run_folder(times * ms / 1000)
     assert cli.main([*WORDS, "--against", "run"]) == 0
     assert said in capsys.readouterr().out
+
+
+def test_the_part_that_deviates_most_is_named_where_a_profile_measured_parts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = asked(capsys, *WORDS, "--overlap", "none")
+    ms, classes = float(found["predicted_ms"]), found["classes_ms"]  # type: ignore[arg-type]
+    sent = sum(classes.get(key, 0.0) for key in ("tp", "dp"))  # type: ignore[attr-defined]
+    update = classes["optimizer"]  # type: ignore[index]
+    run_folder((ms + 500) / 1000)
+    path = Path("run/llama/round1/round.json")
+    record = json.loads(path.read_text())
+    record["metrics"] |= {
+        "phase_exposed_communication": (sent + 500) / 1000, "phase_optimizer": (update + 20) / 1000,
+        "phase_forward": (ms - sent - update) / 3000, "phase_backward": (ms - sent - update) / 1500,
+    }  # fmt: skip
+    path.write_text(json.dumps(record))
+    assert cli.main([*WORDS, "--overlap", "none", "--against", "run"]) == 0
+    assert "most of it in exposed communication (+500.0 ms)" in capsys.readouterr().out
 
 
 def test_the_timeline_ends_when_an_independent_loop_over_the_passes_ends() -> None:
@@ -136,3 +156,43 @@ def test_the_page_holds_the_charts_and_the_measured_run_and_loads_nothing(capsys
     assert charts[0]["rows"] == ["stage 0", "stage 1"]
     assert any(bar["name"] == "measured: llama" for bar in charts[3]["bars"])
     assert "one MFU of 40%" in page and not re.search(r'(src|href)="http', page)
+
+
+def test_a_measured_job_calibrates_the_machine_for_the_prediction_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ms = float(asked(capsys, *WORDS)["predicted_ms"])  # type: ignore[arg-type]
+    run_folder(1.3 * ms / 1000)
+    found = asked(capsys, *WORDS, "--calibrate", "run")
+    assert float(found["predicted_ms"]) > 1.15 * ms  # type: ignore[arg-type]
+    assert "calibrated on 1 rows" in found["factors"]["source"]  # type: ignore[index]
+
+
+def network_folder() -> Path:
+    """A run of the network benchmark over four ranks, as far as predict reads it: 10 us and 1 us for each KiB."""
+    steps = [
+        {"collective": name, "world_size": 4, "size_bytes": size, "time_us": {"p50": 10 + size / 1024}}
+        for name in ("all_gather", "reduce_scatter")
+        for size in (1 << 10, 1 << 20, 1 << 22, 1 << 30)
+    ]
+    path = Path("network") / "case" / "round1" / "round.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+    return Path("network")
+
+
+def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    links = MeasuredLinks(network_folder())
+    for size in (1 << 20, 1 << 21, 1 << 26):
+        assert links.collective_us("ALLGATHER", 4, 1, size, 32) == pytest.approx(10 + size / 1024, rel=0.02)
+    assert links.collective_us("ALLGATHER", 8, 1, 1 << 20, 32) is None
+    words = (*WORDS, "--overlap", "none")
+    plain, slow = (asked(capsys, *words, *more) for more in ((), ("--measured", "network")))
+    assert slow["classes_ms"]["tp"] > 20 * plain["classes_ms"]["tp"]  # type: ignore[index]
+    assert slow["classes_ms"]["dp"] == plain["classes_ms"]["dp"]  # type: ignore[index]
+    assert "ALLGATHER of 4 ranks (4 sizes)" in str(slow["measured"])
+    record = json.loads(Path("network/case/round1/round.json").read_text())
+    record["steps"] += [step | {"after_compute_ms": 5.0, "last_rank_us": 100.0} for step in record["steps"]]
+    Path("network/case/round1/round.json").write_text(json.dumps(record))
+    assert MeasuredLinks(Path("network")).collective_us("ALLGATHER", 4, 1, 1 << 20, 32) == pytest.approx(100.0)
+    run_folder(1.0)
+    Path("run/llama/round1/round.json").write_text('{"verdict": "pass", "steps": []}')
+    assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")

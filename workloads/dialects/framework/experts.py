@@ -6,7 +6,8 @@ to their experts and back). Who gets how many tokens is the routing's to say; se
 
 from functools import cache
 
-from workloads.dialects.framework.layers import Mlp, Parameter, norm, ready, use
+from workloads.dialects.framework.kernels import Kernels
+from workloads.dialects.framework.layers import Mlp, Parameter, activation, norm, ready, use
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import TRAINING, WorkloadArgs
@@ -50,7 +51,17 @@ class MoeMlp:
         shared = args.moe_shared_expert_size
         self.shared = Mlp(args, tensor, f"{self.name}.shared_experts", "", shared) if shared else None
         dispatcher = AllGatherDispatch if args.moe_token_dispatcher == "allgather" else AllToAllDispatch
-        self.dispatch: AllGatherDispatch | AllToAllDispatch = dispatcher(args, place, self.name, self.tokens)
+        self.dispatch: AllGatherDispatch | AllToAllDispatch = dispatcher(
+            args, place, self.name, self.tokens, tensor.kernels
+        )
+        self.tensor, self.kernels = tensor, tensor.kernels
+        self.gates = 2 if args.swiglu else 1
+        self.arrived = self._arrived() if self.kernels.wanted else (0,) * self.local
+
+    def _arrived(self) -> tuple[int, ...]:
+        """Tokens of each expert of this rank."""
+        rank = self.place.offset % len(self.place.tensor_expert)
+        return routed(self.args, self.place).tokens_per_expert(rank)
 
     def parameters(self) -> list[Parameter]:
         args = self.args
@@ -71,25 +82,87 @@ class MoeMlp:
         return found + (self.shared.parameters() if self.shared else [])
 
     def forward(self, phase: str) -> list[Event]:
-        events = use(self.norm, self.args)
+        args, kernels = self.args, self.kernels
+        events: list[Event] = [*use(self.norm, args), *self.tensor.norm(phase, self.norm)]
         if self.shared:
             events += self.shared.forward(phase)
         events.append(Use(self._routers()))
+        events += kernels.product(phase, self.router, args.hidden_size, args.num_experts, self.tokens)
+        events += kernels.moving("routing", phase, self.router, args.num_experts, self.tokens)
         # The auxiliary loss is skipped where no gradient is wanted: in a pass that is run again.
         if self.balance and not (phase == "forward" and self.args.activation_recompute == "full"):
             size = SIZES[INT64] * self.args.num_experts
             events.append(Call(CommType.all_reduce, "tp_cp", self.tensor_ranks, INT64, size, phase, self.router))
         events += self.dispatch.out(phase)
-        events += [Use(self._weights(expert)) for expert in range(self.local)]
-        return [*events, *self.dispatch.home(phase)]
+        if args.moe_grouped_gemm:
+            events += [Use(self._weights(expert)) for expert in range(self.local)]
+            events += self._products(phase, f"{self.name}.experts", sum(self.arrived), grouped=True)
+        else:
+            for expert, tokens in enumerate(self.arrived):
+                events.append(Use(self._weights(expert)))
+                events += self._products(phase, self._expert(expert), tokens)
+            events += self._joined(phase)
+        events += self.dispatch.home(phase)
+        return events + (self.tensor.residual(phase, self.name) if self.shared else [])
 
     def backward(self) -> list[Event]:
+        args, kernels, hidden, count = self.args, self.kernels, self.args.hidden_size, self.args.num_experts
         events: list[Event] = [*self.dispatch.home_back()]
-        events += [Ready(self._weights(expert)[::-1]) for expert in reversed(range(self.local))]
-        events += [*self.dispatch.out_back(), Ready(self._routers())]
+        if args.moe_grouped_gemm:
+            events += self._gradients(f"{self.name}.experts", sum(self.arrived), grouped=True)
+            events += [Ready(self._weights(expert)[::-1]) for expert in reversed(range(self.local))]
+        else:
+            for expert in reversed(range(self.local)):
+                events += self._gradients(self._expert(expert), self.arrived[expert])
+                events.append(Ready(self._weights(expert)[::-1]))
+            events += self._joined("backward")
+        events += self.dispatch.out_back()
+        events += kernels.moving("routing_backward", "backward", self.router, count, self.tokens)
+        events += kernels.input_gradient(self.router, hidden, count, self.tokens)
+        events += kernels.weight_gradient(self.router, hidden, count, self.tokens)
+        # The tokens went to the router, to the experts and to those that see all.
+        events += self.tensor.residual("backward", self.router)
+        events.append(Ready(self._routers()))
         if self.shared:
             events += self.shared.backward()
-        return [*events, *ready(self.norm, self.args)]
+        return [*events, *self.tensor.norm_back(self.norm), *ready(self.norm, self.args)]
+
+    def _joined(self, phase: str) -> list[Call]:
+        """The results of experts one after the other, put together; a grouped product writes it in its place."""
+        tokens = sum(self.arrived)
+        return self.kernels.moving("permute", phase, f"{self.name}.experts", self.args.hidden_size, tokens)
+
+    def _products(self, phase: str, name: str, tokens: int, *, grouped: bool = False) -> list[Call]:
+        """One expert, or all at once, forward. tokens: that they get."""
+        kernels, hidden, width = self.kernels, self.args.hidden_size, self.width
+        inward, outward = (hidden, width * self.gates), (width, hidden)
+        act = kernels.moving(activation(self.args), phase, name, width, tokens)
+        if grouped:
+            each = max(1, tokens // self.local)
+            first, second = (
+                kernels.grouped("experts", phase, name, self.local, *sizes, each) for sizes in (inward, outward)
+            )
+        else:
+            first = kernels.product(phase, f"{name}.linear_fc1", *inward, tokens)
+            second = kernels.product(phase, f"{name}.linear_fc2", *outward, tokens)
+        return [*first, *act, *second]
+
+    def _gradients(self, name: str, tokens: int, *, grouped: bool = False) -> list[Call]:
+        """The same backward."""
+        kernels, calls = self.kernels, list[Call]()
+        for part, sizes in (("fc2", (self.width, self.args.hidden_size)),
+                            ("fc1", (self.args.hidden_size, self.width * self.gates))):  # fmt: skip
+            if grouped:
+                each = max(1, tokens // self.local)
+                for op in ("experts_dgrad", "experts_wgrad"):
+                    calls += kernels.grouped(op, "backward", name, self.local, *sizes, each)
+            else:
+                calls += kernels.input_gradient(f"{name}.linear_{part}", *sizes, tokens)
+                calls += kernels.weight_gradient(f"{name}.linear_{part}", *sizes, tokens)
+            if part == "fc2":
+                act = f"{activation(self.args)}_backward"
+                calls += kernels.moving(act, "backward", name, self.width, tokens)
+        return calls
 
     def _routers(self) -> tuple[str, ...]:
         return f"{self.router}.weight", f"{self.router}.bias"
@@ -105,9 +178,12 @@ class MoeMlp:
 class AllGatherDispatch:
     """Every rank of the tp x ep group gets the tokens, weights and choices of all; the results are summed back."""
 
-    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int) -> None:
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int, kernels: Kernels) -> None:
         self.module = module
         self.ranks = place.tensor_expert
+        self.kernels, self.hidden = kernels, args.hidden_size
+        rank = place.offset % len(place.tensor_expert)
+        self.copies = sum(routed(args, place).tokens_per_expert(rank)) if kernels.wanted else 0
         self.alone = place.etp * place.ep == 1
         everyone = tokens * len(self.ranks)
         self.choices = everyone * args.num_experts
@@ -115,20 +191,27 @@ class AllGatherDispatch:
 
     def out(self, phase: str) -> list[Call]:
         gather = CommType.all_gather_into_tensor
-        return self._calls(phase, (gather, BOOL, self.choices), (gather, BFLOAT16, self.choices * WEIGHT),
-                           (gather, BFLOAT16, self.activations))  # fmt: skip
+        calls = self._calls(phase, (gather, BOOL, self.choices), (gather, BFLOAT16, self.choices * WEIGHT),
+                            (gather, BFLOAT16, self.activations))  # fmt: skip
+        return [*calls, *self._permute(phase)]
 
     def home(self, phase: str) -> list[Call]:
-        return self._calls(phase, (CommType.reduce_scatter_tensor, BFLOAT16, self.activations))
+        summed = self._calls(phase, (CommType.reduce_scatter_tensor, BFLOAT16, self.activations))
+        return [*self._permute(phase), *summed]
 
     def home_back(self) -> list[Call]:
-        return self._calls("backward", (CommType.all_gather_into_tensor, BFLOAT16, self.activations))
+        gathered = self._calls("backward", (CommType.all_gather_into_tensor, BFLOAT16, self.activations))
+        return [*gathered, *self._permute("backward")]
 
     def out_back(self) -> list[Call]:
         scatter = CommType.reduce_scatter_tensor
-        return self._calls(
+        summed = self._calls(
             "backward", (scatter, BFLOAT16, self.activations), (scatter, BFLOAT16, self.choices * WEIGHT)
         )
+        return [*self._permute("backward"), *summed]
+
+    def _permute(self, phase: str) -> list[Call]:
+        return self.kernels.moving("permute", phase, self.module, self.hidden, self.copies)
 
     def _calls(self, phase: str, *calls: tuple[CommType, str, int]) -> list[Call]:
         if self.alone:
@@ -142,8 +225,10 @@ class AllToAllDispatch:
     How many come is exchanged first, 8 bytes an expert and rank.
     """
 
-    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int) -> None:
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int, kernels: Kernels) -> None:
         route = routed(args, place)
+        self.kernels, self.hidden = kernels, args.hidden_size
+        self.copies = tokens * args.moe_router_topk
         self.module = module
         self.place = place
         self.token = args.hidden_size * SIZES[BFLOAT16]
@@ -151,24 +236,39 @@ class AllToAllDispatch:
         rank = place.offset % len(place.tensor_expert)
         self.sent, self.received = route.sent(rank), route.received(rank)
         self.shared = sum(route.received_by_tensor_ranks(rank))
+        self.local = args.num_experts // place.ep
 
     def out(self, phase: str) -> list[Call]:
         calls = []
         if len(self.place.tensor_expert) > 1:
             kind = CommType.all_gather_into_tensor
             calls.append(Call(kind, "tp_ep", self.place.tensor_expert, INT64, self.counts, phase, self.module))
-        calls += [*self._away(phase, self.token), *self._away(phase, WEIGHT)]
-        return [*calls, *self._gather(phase, self.token), *self._gather(phase, WEIGHT)]
+        calls += [*self._permute(phase), *self._away(phase, self.token), *self._away(phase, WEIGHT)]
+        calls += [*self._gather(phase, self.token), *self._gather(phase, WEIGHT)]
+        return [*calls, *self._sort(phase)]
 
     def home(self, phase: str) -> list[Call]:
-        return [*self._scatter(phase, self.token), *self._back(phase, self.token)]
+        home = [*self._scatter(phase, self.token), *self._back(phase, self.token)]
+        return [*self._sort(phase), *home, *self._permute(phase)]
 
     def home_back(self) -> list[Call]:
-        return [*self._away("backward", self.token), *self._gather("backward", self.token)]
+        away = [*self._away("backward", self.token), *self._gather("backward", self.token)]
+        return [*self._permute("backward"), *away, *self._sort("backward")]
 
     def out_back(self) -> list[Call]:
-        calls = [*self._scatter("backward", WEIGHT), *self._scatter("backward", self.token)]
-        return [*calls, *self._back("backward", WEIGHT), *self._back("backward", self.token)]
+        calls = [*self._sort("backward"), *self._scatter("backward", WEIGHT), *self._scatter("backward", self.token)]
+        calls += [*self._back("backward", WEIGHT), *self._back("backward", self.token)]
+        return [*calls, *self._permute("backward")]
+
+    def _permute(self, phase: str) -> list[Call]:
+        """The copies of a token for its experts, one after the other by expert; or their weighted sum."""
+        return self.kernels.moving("permute", phase, self.module, self.hidden, self.copies)
+
+    def _sort(self, phase: str) -> list[Call]:
+        """The tokens of each rank by expert, sorted by expert over all ranks, or back."""
+        if self.local == 1:
+            return []
+        return self.kernels.moving("permute", phase, self.module, self.hidden, self.shared)
 
     def _away(self, phase: str, size: int) -> list[Call]:
         return self._exchange(phase, size, self.sent, self.received)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from workloads.rows.traced_op import Call
+
 LEARNS, DECIDES = 0, 1
 """Numbers of the micro-batches that learn the order of the modules, and which parameters are released where."""
 
@@ -36,7 +38,13 @@ class Gradient(NamedTuple):
     number: int
 
 
-Event = Fetch | Release | Gradient
+class Compute(NamedTuple):
+    """Kernels run."""
+
+    kernels: tuple[Call, ...]
+
+
+Event = Fetch | Release | Gradient | Compute
 
 
 class FetchLimits(NamedTuple):
@@ -74,11 +82,12 @@ class Fetching:
         gathered: frozenset[int],
         gather: Callable[[list[int], Fetch], None],
         gradient: Callable[[int], None],
+        compute: Callable[[tuple[Call, ...]], None],
     ) -> frozenset[int]:
         """Run one from what is `gathered`. Returns what it leaves.
 
-        kind: LEARNS, or any other number; gather, gradient: called for parameters as they are gathered by one call,
-        and for each gradient that is complete.
+        kind: LEARNS, or any other number; gather, gradient, compute: called for parameters as they are gathered by one
+        call, for each gradient that is complete, and for the kernels between them.
         """
         run = _Run(self, kind != LEARNS, set(gathered), gather)
         for event in self.events:
@@ -86,6 +95,8 @@ class Fetching:
                 run.begin(event)
             elif isinstance(event, Release):
                 run.end(event)
+            elif isinstance(event, Compute):
+                compute(event.kernels)
             else:
                 gradient(event.number)
         return run.left()
@@ -148,7 +159,9 @@ class _Run:
                 self._release(number)
 
     def left(self) -> frozenset[int]:
-        """What stays gathered: modules whose backward pass has no end are ended, what is still coming is dropped."""
+        """The parameters that stay gathered: modules whose backward pass has no end are ended, what is still coming is
+        dropped.
+        """
         for event in self.open.values():
             for number in event.numbers:
                 self.active[number].discard(event.module)

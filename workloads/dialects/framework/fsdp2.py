@@ -8,10 +8,11 @@ shards are of a rank's part of each tensor, and sequences and logits are split.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from workloads.dialects.framework.decoder import DecoderPart, Weight, ends, layer
+from workloads.dialects.framework.decoder_kernels import DecoderKernels
 from workloads.dialects.framework.periodic import Periodic
 from workloads.job.parameters import TORCHTITAN, WorkloadArgs
 from workloads.rows.blocks import Block
@@ -22,21 +23,25 @@ from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call
 GATHER, SCATTER, SUM = CommType.all_gather_into_tensor, CommType.reduce_scatter_tensor, CommType.all_reduce
 SPLIT_BY_COLUMN = ("o_proj.weight", "down_proj.weight")
 """Weights of which a tensor-parallel rank holds a part of the second dimension."""
+FIRST, LAST = ("k_proj", "up_proj"), ("o_proj", "down_proj")
+"""Before and after which products tensor-parallel ranks exchange activations."""
 UNSPLIT = ("norm.weight", "o_proj.bias", "down_proj.bias")
 """Parameters of which it holds all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What fully_shard was called with. elements: of the buffer that it is gathered in.
+    """The modules of one call of fully_shard. elements: of the buffer that it is gathered in.
 
-    is_kept: it stays gathered until its backward pass; norms: elements of the weights whose gradients tensor ranks add.
+    is_kept: it stays gathered until its backward pass; norms: elements of the weights whose gradients tensor ranks add;
+    part: the layer that it is, if it is one.
     """
 
     name: str
     elements: int
     is_kept: bool
     norms: tuple[int, ...] = ()
+    part: DecoderPart | None = None
 
 
 class Fsdp2Rank:
@@ -57,14 +62,20 @@ class Fsdp2Rank:
         words, norm, head = ends(args)
         layers = [layer(args, number) for number in range(args.num_layers)]
         if args.fsdp_units == TORCHTITAN:
-            parts = [self._unit(part.name, [part], after is False) for part in (words, *layers)]
-            self.units = [*parts, self._unit("norm", [norm, head], after is not True)]
+            table = self._unit(words.name, [words], after is False)
+            parts = [self._unit(part.name, [part], after is False, part) for part in layers]
+            self.units = [table, *parts, self._unit("norm", [norm, head], after is not True)]
             self.root: Unit | None = None
         else:
-            self.units = [self._unit(part.name, [part], after is False) for part in layers]
+            self.units = [self._unit(part.name, [part], after is False, part) for part in layers]
             self.root = self._unit("", [words, norm, head], after is not True)
         every = [weight for part in (words, *layers, norm, head) for weight in part.every_weight()]
         self.parameters = len(dict.fromkeys(every))
+        self.made = DecoderKernels(args)
+        self.ends = self.made.ends()
+        whole = BFLOAT16, self.activation, ""
+        self.gather = [Call(GATHER, "tp", self.tensor, *whole)] if self.tp > 1 else []
+        self.scatter = [Call(SCATTER, "tp", self.tensor, *whole)] if self.tp > 1 else []
 
     def setup(self) -> Block[Call]:
         """Nothing: parameters begin as shards."""
@@ -80,10 +91,10 @@ class Fsdp2Rank:
         last = [*self._forward(count - 1), *self._backward(count - 1, last=True)]
         return Block([plain, *last, *(self._norm() if self.args.clip_grad else [])])
 
-    def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool) -> Unit:
+    def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool, part: DecoderPart | None = None) -> Unit:
         weights = dict.fromkeys(weight for part in parts for weight in part.every_weight())
         norms = [each.numel for each in weights if _is_norm(each) and self.tp > 1]
-        return Unit(name, sum(map(self._padded, weights)), is_kept, tuple(norms))
+        return Unit(name, sum(map(self._padded, weights)), is_kept, tuple(norms), part)
 
     def _padded(self, weight: Weight) -> int:
         """Elements of the gathered parameter, of the part that a tensor rank has."""
@@ -95,20 +106,24 @@ class Fsdp2Rank:
         return -(-first // self.count) * self.count * prod(others)
 
     def _forward(self, micro_batch: int) -> list[Call]:
-        calls = [] if self.root is None else [self._gather(self.root, "forward", micro_batch)]
+        calls: list[Call] = []
+        if self.root is not None:
+            calls.append(self._gather(self.root, "forward", micro_batch))
+            calls += _placed(self.ends["embed_tokens"].forward, "forward", micro_batch)
         for unit in self.units:
             calls.append(self._gather(unit, "forward", micro_batch))
-            calls += self._split(unit, "forward", micro_batch)
-        return calls
+            calls += self._run(unit, "forward", micro_batch)
+        return calls + ([] if self.root is None else _placed(self._head("forward"), "forward", micro_batch))
 
     def _backward(self, micro_batch: int, *, last: bool) -> list[Call]:
         """When a unit begins, it is gathered already, and the one before it is gathered."""
         order = [*([] if self.root is None else [self.root]), *reversed(self.units)]
-        calls = [] if order[0].is_kept else [self._gather(order[0], "backward", micro_batch)]
+        calls = [] if self.root else _placed(self.made.loss("backward"), "backward", micro_batch)
+        calls += [] if order[0].is_kept else [self._gather(order[0], "backward", micro_batch)]
         for place, unit in enumerate(order):
             ahead = order[place + 1 : place + 2]
             calls += [self._gather(each, "backward", micro_batch) for each in ahead if not each.is_kept]
-            calls += self._split(unit, "backward", micro_batch)
+            calls += self._run(unit, "backward", micro_batch)
             if last:
                 # Gradients of several micro-batches are kept as they are reduced.
                 dtype = self.gradient if micro_batch else BFLOAT16
@@ -118,34 +133,60 @@ class Fsdp2Rank:
                 ]
             if last and unit is not self.root:
                 calls += self._reduction(unit, micro_batch)
-        return calls + (self._reduction(self.root, micro_batch) if last and self.root is not None else [])
+        if self.root is not None:
+            calls += _placed(self.ends["embed_tokens"].backward, "backward", micro_batch)
+            calls += self._reduction(self.root, micro_batch) if last else []
+        return calls
 
     def _gather(self, unit: Unit, phase: str, micro_batch: int) -> Call:
         size = unit.elements * SIZES[BFLOAT16]
         return Call(GATHER, "dp_shard", self.shard, BFLOAT16, size, phase, unit.name, micro_batch=micro_batch)
 
-    def _split(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
-        """What tensor-parallel ranks send in a unit: activations, of the head also the loss."""
-        if self.tp == 1:
-            return []
-        whole = (BFLOAT16, self.activation)
-        is_last, is_first = unit is self.units[-1], unit is self.units[0]
-        if phase == "forward" and is_last:
-            tokens = self.args.micro_batch * self.args.seq_length * SIZES[FLOAT32]
-            sent = [(GATHER, *whole), *[(SUM, FLOAT32, tokens)] * 3]
-        elif is_first:
-            sent = [(SCATTER if phase == "forward" else GATHER, *whole)]
+    def _run(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
+        """The computation of a unit in a pass, and what tensor-parallel ranks send of its activations, and of the
+        loss.
+        """
+        if unit is self.root or unit is (None if self.root else self.units[-1]):
+            calls = self._head(phase)
+        elif unit.part is None:
+            # The embedding: its output is summed and split.
+            kernels = self.ends["embed_tokens"]
+            calls = [*kernels.forward, *self.scatter] if phase == "forward" else [*self.gather, *kernels.backward]
+        elif phase == "forward":
+            calls = [*self._layer(unit.part, last=""), *self.made.end(unit.part)]
         else:
-            there = [(GATHER, *whole), (SCATTER, *whole)]
-            if is_last:
-                sent = there[1:]
-            elif phase == "backward" and self.args.activation_recompute == "full":
-                # The gradient of the layer's output is gathered before anything is computed again; what is ends with
-                # the MLP's last product, before its reduction.
-                sent = [*there[:1], *there, *there[:1], *there[1:], *there]
-            else:
-                sent = there * 2
-        return [self._tensor(*each, phase, unit, micro_batch) for each in sent]
+            calls = self._layer_back(unit.part)
+        return _placed(calls, phase, micro_batch, unit.name)
+
+    def _head(self, phase: str) -> list[Call]:
+        """The last norm, the head and the loss."""
+        norm, head, loss = self.ends["norm"], self.ends["lm_head"], self.made.loss(phase)
+        if phase == "backward":
+            # Where no unit is the whole, the loss is in none.
+            return [*(loss if self.root else []), *head.backward, *self.scatter, *norm.backward]
+        tokens = self.args.micro_batch * self.args.seq_length * SIZES[FLOAT32]
+        most, *sums = [Call(SUM, "tp", self.tensor, FLOAT32, tokens, phase)] * 3 if self.tp > 1 else [None]
+        reduced = [[] if most is None else [most], sums]
+        return [*norm.forward, *self.gather, *head.forward, *reduced[0], *loss, *reduced[1]]
+
+    def _layer(self, part: DecoderPart, last: str) -> list[Call]:
+        """A layer forward; last: the module before whose product it ends, "" for none."""
+        calls: list[Call] = []
+        for word, kernels in self.made.layer(part).items():
+            calls += [*kernels.before, *(self.gather if word in FIRST else [])]
+            if word == last:
+                break
+            calls += [*kernels.forward, *(self.scatter if word in LAST else [])]
+        return calls
+
+    def _layer_back(self, part: DecoderPart) -> list[Call]:
+        """The gradient of its output is gathered before anything is computed again, up to the activation."""
+        again = self.args.activation_recompute == "full"
+        calls = [*self.gather, *self._layer(part, last="down_proj")] if again else []
+        for word, kernels in reversed(self.made.layer(part).items()):
+            gathered = self.gather if word in LAST and not (again and word == "down_proj") else []
+            calls += [*gathered, *kernels.backward, *kernels.after, *(self.scatter if word in FIRST else [])]
+        return calls
 
     def _tensor(self, kind: CommType, dtype: str, size: int, phase: str, unit: Unit, micro_batch: int) -> Call:
         return Call(kind, "tp", self.tensor, dtype, size, phase, unit.name, micro_batch=micro_batch)
@@ -166,6 +207,11 @@ class Fsdp2Rank:
         size = self.parameters * SIZES[FLOAT32]
         over = [("dp_shard", self.shard), *([("tp", self.tensor)] if self.tp > 1 else [])]
         return [Call(SUM, group, ranks, FLOAT32, size, "step") for group, ranks in over]
+
+
+def _placed(calls: Iterable[Call], phase: str, micro_batch: int, module: str = "") -> list[Call]:
+    """Calls in a pass; module: of those that name none."""
+    return [replace(call, phase=phase, module=call.module or module, micro_batch=micro_batch) for call in calls]
 
 
 def _is_norm(weight: Weight) -> bool:

@@ -26,7 +26,7 @@ class InferenceRank(MegatronRank):
     """One rank; `setup` is that of training."""
 
     def __init__(self, args: WorkloadArgs, rank: int) -> None:
-        super().__init__(one_pass(args), rank)
+        super().__init__(one_pass(args), rank, args.seq_length)
 
     def iterations(self, count: int) -> Periodic:
         """Steps; all are alike."""
@@ -48,7 +48,7 @@ def one_pass(args: WorkloadArgs) -> WorkloadArgs:
 
 
 def refused(args: WorkloadArgs) -> Iterator[str]:
-    """What Megatron-core does not do in inference."""
+    """Parameters that Megatron-core does not support in inference."""
     if args.phase == TRAINING:
         return
     if args.frame != "Megatron":

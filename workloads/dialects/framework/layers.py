@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import SIZES, Event, Ready, Use
+from workloads.rows.traced_op import SIZES, Call, Event, Ready, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Attention:
         self.groups = args.num_query_groups or args.framework_heads
         self.width = self.head * (args.framework_heads + 2 * self.groups) // place.tp
         self.shared_groups = self.groups < place.tp
+        self.heads, self.own_groups = args.framework_heads // place.tp, max(1, self.groups // place.tp)
+        self.kernels = tensor.kernels
 
     def parameters(self) -> list[Parameter]:
         args, tp = self.args, self.tensor.size
@@ -73,25 +75,52 @@ class Attention:
 
     def forward(self, phase: str) -> list[Event]:
         args = self.args
-        events = [*use(self.norm, args), Use((f"{self.qkv}.weight", f"{self.qkv}.bias"))]
-        events += self.tensor.column(phase, self.qkv)
+        events: list[Event] = [*use(self.norm, args), *self.tensor.norm(phase, self.norm)]
+        events.append(Use((f"{self.qkv}.weight", f"{self.qkv}.bias")))
+        events += self.tensor.column(phase, self.qkv, self.width)
         if self.shared_groups:
             events.append(self.tensor.gather(phase, self.name, self._exchanged()))
-        for each in ("q", "k") if args.qk_layernorm else ():
-            events += use(f"{self.name}.{each}_layernorm", args)
+        for each, heads in self._rotated():
+            if args.qk_layernorm:
+                name = f"{self.name}.{each}_layernorm"
+                events += [*use(name, args), *self._small("norm", phase, name, heads)]
+        if args.position_embedding == "rope":
+            for _, heads in self._rotated():
+                events += self.kernels.moving("rope", phase, self.name, heads * self.head)
+        events += self.kernels.attention(phase, self._core, self.heads, self.own_groups, (self.head, self.head))
         events.append(Use((f"{self.proj}.weight", f"{self.proj}.bias")))
-        return [*events, *self.tensor.row(phase, self.proj)]
+        return [*events, *self.tensor.row(phase, self.proj, self.heads * self.head)]
 
     def backward(self) -> list[Event]:
         args = self.args
-        events: list[Event] = [Ready((f"{self.proj}.bias",)), *self.tensor.row_back(self.proj)]
+        inner = self.heads * self.head
+        events: list[Event] = [Ready((f"{self.proj}.bias",)), *self.tensor.row_back(self.proj, inner)]
         events.append(Ready((f"{self.proj}.weight",)))
-        for each in ("k", "q") if args.qk_layernorm else ():
-            events += ready(f"{self.name}.{each}_layernorm", args)
+        events += self.kernels.attention_back(self._core, self.heads, self.own_groups, (self.head, self.head))
+        if args.position_embedding == "rope":
+            for _, heads in reversed(self._rotated()):
+                events += self.kernels.moving("rope_backward", "backward", self.name, heads * self.head)
+        for each, heads in reversed(self._rotated()):
+            if args.qk_layernorm:
+                name = f"{self.name}.{each}_layernorm"
+                events += [*self._small("norm_backward", "backward", name, heads), *ready(name, args)]
         if self.shared_groups:
             events.append(self.tensor.scatter("backward", self.name, self._exchanged()))
-        events += self.tensor.column_back(self.qkv)
-        return [*events, Ready((f"{self.qkv}.weight", f"{self.qkv}.bias")), *ready(self.norm, args)]
+        events += self.tensor.column_back(self.qkv, self.width)
+        events.append(Ready((f"{self.qkv}.weight", f"{self.qkv}.bias")))
+        return [*events, *self.tensor.norm_back(self.norm), *ready(self.norm, args)]
+
+    @property
+    def _core(self) -> str:
+        return f"{self.name}.core_attention"
+
+    def _rotated(self) -> list[tuple[str, int]]:
+        """Queries and keys, and how many heads each has on this rank."""
+        return [("q", self.heads), ("k", self.own_groups)]
+
+    def _small(self, op: str, phase: str, name: str, heads: int) -> list[Call]:
+        """A norm of each head."""
+        return self.kernels.moving(op, phase, name, self.head, self.tensor.tokens * heads)
 
     def _exchanged(self) -> int:
         """Bytes of the qkv of all heads, which fewer groups than tensor ranks gather, for they share heads."""
@@ -108,10 +137,11 @@ class Mlp:
         self.norm = norm
         self.fc1, self.fc2 = f"{name}.linear_fc1", f"{name}.linear_fc2"
         self.width = width // tensor.size
+        self.gates = 2 if args.swiglu else 1
 
     def parameters(self) -> list[Parameter]:
         args = self.args
-        gated = self.width * (2 if args.swiglu else 1)
+        gated = self.width * self.gates
         found = norm(self.norm, args.hidden_size, args) if self.norm else []
         found.append(Parameter(f"{self.fc1}.weight", args.hidden_size * gated))
         if args.add_bias_linear:
@@ -122,14 +152,29 @@ class Mlp:
         return found
 
     def forward(self, phase: str) -> list[Event]:
-        events = use(self.norm, self.args) if self.norm else []
+        events: list[Event] = []
+        if self.norm:
+            events += [*use(self.norm, self.args), *self.tensor.norm(phase, self.norm)]
         events.append(Use((f"{self.fc1}.weight", f"{self.fc1}.bias")))
-        events += self.tensor.column(phase, self.fc1)
+        events += self.tensor.column(phase, self.fc1, self.width * self.gates)
+        events += self.tensor.kernels.moving(activation(self.args), phase, self.name, self.width)
         events.append(Use((f"{self.fc2}.weight", f"{self.fc2}.bias")))
-        return [*events, *self.tensor.row(phase, self.fc2)]
+        return [*events, *self.tensor.row(phase, self.fc2, self.width)]
 
     def backward(self) -> list[Event]:
-        events: list[Event] = [Ready((f"{self.fc2}.bias",)), *self.tensor.row_back(self.fc2)]
-        events += [Ready((f"{self.fc2}.weight", f"{self.fc1}.bias")), *self.tensor.column_back(self.fc1)]
+        """Without a norm of its own the input's gradient is added to that of another block."""
+        events: list[Event] = [Ready((f"{self.fc2}.bias",)), *self.tensor.row_back(self.fc2, self.width)]
+        events += self.tensor.kernels.moving(f"{activation(self.args)}_backward", "backward", self.name, self.width)
+        events.append(Ready((f"{self.fc2}.weight", f"{self.fc1}.bias")))
+        events += self.tensor.column_back(self.fc1, self.width * self.gates)
+        if not self.norm:
+            events += self.tensor.residual("backward", self.fc1)
         events.append(Ready((f"{self.fc1}.weight",)))
-        return events + (ready(self.norm, self.args) if self.norm else [])
+        if self.norm:
+            events += [*self.tensor.norm_back(self.norm), *ready(self.norm, self.args)]
+        return events
+
+
+def activation(args: WorkloadArgs) -> str:
+    """The operator between the two products of an MLP."""
+    return "gated_activation" if args.swiglu else "activation"

@@ -14,10 +14,11 @@ from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call, Event, Read
 class MegatronRank:
     """One rank. `setup` and `iterations` are its calls; the first iteration differs where communication overlaps."""
 
-    def __init__(self, args: WorkloadArgs, rank: int) -> None:
+    def __init__(self, args: WorkloadArgs, rank: int, context: int = 0) -> None:
+        """context: in decode the tokens of a sequence that attention sees."""
         self.args = args
         self.place = RankPlacement(args, rank)
-        self.chunks = chunks(args, self.place)
+        self.chunks = chunks(args, self.place, context)
         self.groups = [self._groups(number, chunk) for number, chunk in enumerate(self.chunks)]
         self.schedule = Interleaved(args, self.place)
         self.gradient = FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16
@@ -88,7 +89,7 @@ class MegatronRank:
         return [group.reduction(phase) for group in self.groups[chunk]]
 
     def _gradients(self) -> list[Call]:
-        """What follows the last backward pass: the reductions that have not been sent, norms, tied word vectors."""
+        """The calls after the last backward pass: the reductions that have not been sent, norms, tied word vectors."""
         calls: list[Call] = []
         args, place = self.args, self.place
         overlapped = args.overlap_grad_reduce and (place.pp > 1 and (place.stage > 0 or len(self.chunks) > 1))

@@ -33,10 +33,10 @@ class Span:
 class Chunk:
     """The part of the model that one rank runs at a time. `parameters`: in the order of Megatron's named_parameters."""
 
-    def __init__(self, args: WorkloadArgs, place: RankPlacement, span: Span) -> None:
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, span: Span, context: int = 0) -> None:
         self.args = args
         self.span = span
-        self.tensor = TensorParallel(args, place)
+        self.tensor = TensorParallel(args, place, context)
         self.layers = [transformer.layer(args, place, self.tensor, span.start + index) for index in range(span.count)]
         self.tied_ends = not args.untie_embeddings and place.pp > 1
         self.words = args.padded_vocab_size // place.tp * args.hidden_size
@@ -92,7 +92,7 @@ class Chunk:
     @cached_property
     def backward_calls(self) -> Block[Call]:
         """The calls of the backward pass of micro-batch 0, from the last layer to the first."""
-        parts: list[Call | Block[Call]] = [*passed(self.tensor.column_back(HEAD) if self.span.last else ())]
+        parts: list[Call | Block[Call]] = [*passed(self._end_back() if self.span.last else ())]
         for run in reversed(self._runs()):
             parts.append(Block(passed(self._back(run[-1])), len(run), (-1, 0)))
         if self.span.first:
@@ -121,39 +121,49 @@ class Chunk:
         return [*(event for event in layer.forward("backward") if isinstance(event, Call)), *layer.backward()]
 
     def _end(self) -> list[Event]:
-        events: list[Event] = [*layers.use(FINAL_NORM, self.args), Use((f"{HEAD}.weight",))]
+        tensor, batch = self.tensor, self.args.micro_batch
+        events: list[Event] = [*layers.use(FINAL_NORM, self.args), *tensor.norm("forward", FINAL_NORM)]
+        events.append(Use((f"{HEAD}.weight",)))
         if self.args.phase != TRAINING:
-            return [*events, *self.tensor.logits(HEAD)]
-        return [*events, *self.tensor.column("forward", HEAD), *self.tensor.loss()]
+            product = tensor.kernels.product("forward", HEAD, self.args.hidden_size, tensor.vocab, batch)
+            return [*events, *product, *tensor.logits(HEAD)]
+        return [*events, *tensor.column("forward", HEAD, tensor.vocab), *tensor.loss()]
 
     def _end_back(self) -> list[Event]:
-        ready = [Ready((f"{HEAD}.weight",)), *layers.ready(FINAL_NORM, self.args)]
-        return [*self.tensor.column_back(HEAD), *ready]
+        tensor = self.tensor
+        events: list[Event] = [*tensor.loss_back(), *tensor.column_back(HEAD, tensor.vocab)]
+        events += [Ready((f"{HEAD}.weight",)), *tensor.norm_back(FINAL_NORM, passed_by=False)]
+        return [*events, *layers.ready(FINAL_NORM, self.args)]
 
     def _embed_back(self) -> list[Event]:
-        gathered = [self.tensor.gather("backward", WORDS)] if self.tensor.split else []
-        return [*gathered, Ready((f"{POSITIONS}.weight", f"{WORDS}.weight"))]
+        events: list[Event] = [self.tensor.gather("backward", WORDS)] if self.tensor.split else []
+        for name in (*([POSITIONS] if self.learned_positions else []), WORDS):
+            events += self.tensor.kernels.moving("embedding_backward", "backward", name, self.args.hidden_size)
+        return [*events, Ready((f"{POSITIONS}.weight", f"{WORDS}.weight"))]
 
     def _embed(self) -> list[Event]:
         """Word vectors are summed over the tensor ranks; learned positions are added to the whole sequence."""
-        events: list[Event] = [Use((f"{WORDS}.weight",))]
+        kernels, width = self.tensor.kernels, self.args.hidden_size
+        events: list[Event] = [Use((f"{WORDS}.weight",)), *kernels.moving("embedding", "forward", WORDS, width)]
         if self.tensor.split and not self.learned_positions:
             events.append(self.tensor.scatter("forward", WORDS))
         elif self.tensor.size > 1:
             events.append(self.tensor.reduce("forward", WORDS))
         if self.learned_positions:
             events.append(Use((f"{POSITIONS}.weight",)))
+            events += kernels.moving("embedding", "forward", POSITIONS, width)
+            events += kernels.moving("residual", "forward", "embedding", width)
         return events
 
 
-def chunks(args: WorkloadArgs, place: RankPlacement) -> list[Chunk]:
-    """The chunks of the rank's stage: one, or one for each virtual stage."""
+def chunks(args: WorkloadArgs, place: RankPlacement, context: int = 0) -> list[Chunk]:
+    """The chunks of the rank's stage: one, or one for each virtual stage. context: see MegatronRank."""
     made = []
     for virtual in range(args.virtual_pipeline):
         start, count = _layers_of(args, place.stage, virtual)
         first = place.first and virtual == 0
         last = place.last and virtual == args.virtual_pipeline - 1
-        made.append(Chunk(args, place, Span(start, count, first, last)))
+        made.append(Chunk(args, place, Span(start, count, first, last), context))
     return made
 
 

@@ -8,7 +8,7 @@ from workloads.dialects.framework.zero3 import Zero3Rank
 from workloads.job.parameters import TRAINING, ZERO_STAGES, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.conversion import folded
-from workloads.rows.ops import EPOCH_END, CommGroup, LogItem
+from workloads.rows.ops import EPOCH_END, CommGroup, LogItem, kernel_row
 from workloads.rows.traced_op import Call
 
 GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
@@ -27,7 +27,7 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
 
 
 def rank_of(args: WorkloadArgs, rank: int) -> MegatronRank | Fsdp2Rank | Zero12Rank | Zero3Rank:
-    """What the rank of a job sends: its `setup()` and its `iterations(count)`."""
+    """The calls that a rank of a job makes: its `setup()` and its `iterations(count)`."""
     if args.frame == "DeepSpeed":
         return Zero3Rank(args, rank) if args.stage == ZERO_STAGES[-1] else Zero12Rank(args, rank)
     if args.frame == "FSDP2":
@@ -41,6 +41,11 @@ def _epoch(calls: Block[Call]) -> Block[LogItem]:
 
 def _item(call: Call) -> LogItem:
     """The row of a call; in AICB's columns stand its type, group, bytes and phase."""
+    if call.kernel:
+        return kernel_row(
+            call.kernel, call.bytes, call.phase, dtype=call.dtype, module=call.module or None,
+            micro_batch=call.micro_batch, phase=call.phase,
+        )  # fmt: skip
     return LogItem(
         call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, call.phase, dtype=call.dtype,
         ranks=call.ranks, in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer,

@@ -38,8 +38,14 @@ _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers",
 
 
 def without_effect(args: WorkloadArgs) -> set[str]:
-    """Parameters that change no row. Kernels send what the plain ones send; selective recomputation sends nothing."""
+    """Parameters that change no row. Kernels send what the plain ones send; selective recomputation computes alone."""
     idle = _COLLECTIVE | _ZERO | _KERNELS
+    computed = {"moe_grouped_gemm", "activation_recompute", "seq_length"} if args.computes else set()
+    return _idle(args, idle) - computed
+
+
+def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
+    """A module that sends nothing else."""
     if args.frame == "FSDP2":
         again = {"activation_recompute"} if args.tensor_model_parallel_size > 1 else set()
         return (idle | _MEGATRON | _EXPERTS | _LATENT) - again
@@ -85,9 +91,9 @@ def _known(args: WorkloadArgs, target: str) -> Iterator[str]:
     if not args.moe_enable and (args.num_experts > 1 or args.expert_model_parallel_size > 1):
         yield "num_experts and expert_model_parallel_size need --moe_enable"
     if target != "simai":
-        for name in ("computation_enable", "aiob_enable", "comp_filepath"):
+        for name in ("aiob_enable", "comp_filepath"):
             if getattr(args, name):
-                yield f"{name}: the CSV of the dialect framework has no computation rows; --dialect aicb has them"
+                yield f"{name}: `compute fill` times the rows of --computation_enable; --dialect aicb has it"
 
 
 def _choices(args: WorkloadArgs) -> Iterator[str]:

@@ -4,6 +4,8 @@ Each call of the iteration is in one column of one row, so bytes by group are th
 are the header's. What ends an iteration stands at the beginning and in reverse, for SimAI ends with the first row.
 """
 
+from dataclasses import replace
+
 from workloads.compute.aiob import CompFile
 from workloads.dialects.framework.inference import InferenceRank, one_pass
 from workloads.dialects.framework.megatron import MegatronRank
@@ -27,7 +29,8 @@ ENOUGH = 5
 
 def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) -> SimaiWorkload:
     """One iteration as all but the first are, of the layers that `rank` holds. measured: None for 1 ns a module."""
-    made = rank_of(args, rank)
+    # The rows of the text have times of their own.
+    made = rank_of(replace(args, computation_enable=False, aiob_enable=False), rank)
     iteration = made.iterations(ENOUGH).steady
     if isinstance(made, InferenceRank):
         rows = _forward(args, made)

@@ -1,8 +1,9 @@
-"""States what Megatron-core's tensor-parallel layers send, with and without sequence parallelism.
+"""States what Megatron-core's tensor-parallel layers send and compute, with and without sequence parallelism.
 
 With tp 1 nothing is sent except by the loss, whose three reductions run even over a group of one rank.
 """
 
+from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import CommType
@@ -13,15 +14,21 @@ LOSS_REDUCTIONS = 3
 
 
 class TensorParallel:
-    """Calls over the tensor-parallel group of one rank. T is a micro-batch's activation in bytes, 2 * s * b * h."""
+    """Calls over the tensor-parallel group of one rank. T is a micro-batch's activation in bytes, 2 * s * b * h.
 
-    def __init__(self, args: WorkloadArgs, place: RankPlacement) -> None:
+    kept: tokens that a rank has between its blocks, where sequence parallelism splits them.
+    """
+
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, context: int = 0) -> None:
         self.size = place.tp
         self.ranks = place.tensor
         self.split = args.enable_sequence_parallel and place.tp > 1
         self.activation = args.activation_bytes
         self.tokens = args.seq_length * args.micro_batch
+        self.kept = self.tokens // self.size if self.split else self.tokens
+        self.hidden, self.vocab = args.hidden_size, args.padded_vocab_size // self.size
         self.logits_bytes = SIZES[BFLOAT16] * args.micro_batch * args.padded_vocab_size
+        self.kernels = Kernels(args, self.tokens, context=context)
 
     def call(self, comm_type: CommType, size: int, phase: str, module: str, dtype: str = BFLOAT16) -> Call:
         return Call(comm_type, "tp", self.ranks, dtype, size, phase, module)
@@ -38,24 +45,51 @@ class TensorParallel:
         size = self.activation if size is None else size
         return self.call(CommType.all_reduce, size, phase, module)
 
-    def column(self, phase: str, module: str) -> list[Call]:
-        """Forward of a column-parallel layer: the input is gathered where it is split."""
-        return [self.gather(phase, module)] if self.split else []
+    def column(self, phase: str, module: str, outer: int, inner: int | None = None) -> list[Call]:
+        """Forward of a column-parallel layer of `outer` columns on this rank: the input is gathered where it is split.
 
-    def column_back(self, module: str) -> list[Call]:
-        """Backward: the input is gathered once more for the weight's gradient, its own gradient is reduced."""
+        inner: width of the input, by default the model's.
+        """
+        inner = self.hidden if inner is None else inner
+        gathered = [self.gather(phase, module, self._bytes(inner))] if self.split else []
+        return [*gathered, *self.kernels.product(phase, module, inner, outer)]
+
+    def column_back(self, module: str, outer: int, inner: int | None = None) -> list[Call]:
+        """Backward: the input is gathered once more for the weight's gradient, whose product hides the reduction."""
+        inner = self.hidden if inner is None else inner
+        size = self._bytes(inner)
+        calls = [self.gather("backward", module, size)] if self.split else []
+        calls += self.kernels.input_gradient(module, inner, outer)
         if self.split:
-            return [self.gather("backward", module), self.scatter("backward", module)]
-        return [self.reduce("backward", module)] if self.size > 1 else []
+            calls.append(self.scatter("backward", module, size))
+        elif self.size > 1:
+            calls.append(self.reduce("backward", module, size))
+        return [*calls, *self.kernels.weight_gradient(module, inner, outer)]
 
-    def row(self, phase: str, module: str) -> list[Call]:
-        """Forward of a row-parallel layer: the partial outputs are summed."""
-        if self.size == 1:
-            return []
-        return [self.scatter(phase, module) if self.split else self.reduce(phase, module)]
+    def row(self, phase: str, module: str, inner: int) -> list[Call]:
+        """Forward of a row-parallel layer of `inner` rows on this rank: the partial outputs are summed."""
+        calls = self.kernels.product(phase, module, inner, self.hidden)
+        if self.size > 1:
+            calls.append(self.scatter(phase, module) if self.split else self.reduce(phase, module))
+        return calls
 
-    def row_back(self, module: str) -> list[Call]:
-        return [self.gather("backward", module)] if self.split else []
+    def row_back(self, module: str, inner: int) -> list[Call]:
+        gathered = [self.gather("backward", module)] if self.split else []
+        gradients = (self.kernels.input_gradient, self.kernels.weight_gradient)
+        return [*gathered, *(call for gradient in gradients for call in gradient(module, inner, self.hidden))]
+
+    def norm(self, phase: str, module: str) -> list[Call]:
+        """A norm of the tokens between blocks, forward."""
+        return self.kernels.moving("norm", phase, module, self.hidden, self.kept)
+
+    def norm_back(self, module: str, *, passed_by: bool = True) -> list[Call]:
+        """A norm backward. passed_by: a residual went by its block, whose gradient is added."""
+        calls = self.kernels.moving("norm_backward", "backward", module, self.hidden, self.kept)
+        return calls + (self.residual("backward", module) if passed_by else [])
+
+    def residual(self, phase: str, module: str) -> list[Call]:
+        """A sum with what passes a block by; backward of the gradients of both ways."""
+        return self.kernels.moving("residual", phase, module, self.hidden, self.kept)
 
     def logits(self, module: str) -> list[Call]:
         """Inference: the logits of each sequence's last token are gathered over the vocabulary's parts."""
@@ -64,4 +98,11 @@ class TensorParallel:
     def loss(self) -> list[Call]:
         """The vocabulary-parallel cross entropy, 4 bytes a token; it has no backward communication."""
         size = SIZES[FLOAT32] * self.tokens
-        return [self.call(CommType.all_reduce, size, "forward", "", FLOAT32)] * LOSS_REDUCTIONS
+        most, *sums = [self.call(CommType.all_reduce, size, "forward", "", FLOAT32)] * LOSS_REDUCTIONS
+        return [most, *self.kernels.moving("loss", "forward", "", self.vocab), *sums]
+
+    def loss_back(self) -> list[Call]:
+        return self.kernels.moving("loss_backward", "backward", "", self.vocab)
+
+    def _bytes(self, width: int) -> int:
+        return SIZES[BFLOAT16] * self.tokens * width

@@ -12,7 +12,8 @@ from workloads.rows.traced_op import Event
 class GptLayer:
     """Attention, then the MLP; backwards the other way round."""
 
-    def __init__(self, attention: Attention | LatentAttention, mlp: Mlp | MoeMlp) -> None:
+    def __init__(self, name: str, attention: Attention | LatentAttention, mlp: Mlp | MoeMlp) -> None:
+        self.name = name
         self.attention = attention
         self.mlp = mlp
 
@@ -20,7 +21,8 @@ class GptLayer:
         return [*self.attention.parameters(), *self.mlp.parameters()]
 
     def forward(self, phase: str) -> list[Event]:
-        return [*self.attention.forward(phase), *self.mlp.forward(phase)]
+        sums = self.attention.tensor.residual(phase, self.name)
+        return [*self.attention.forward(phase), *sums, *self.mlp.forward(phase), *sums]
 
     def backward(self) -> list[Event]:
         return [*self.mlp.backward(), *self.attention.backward()]
@@ -35,5 +37,5 @@ def layer(args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, numb
     else:
         attention = Attention(args, place, tensor, name)
     if args.moe_enable and number >= args.moe_first_dense_layers:
-        return GptLayer(attention, MoeMlp(args, place, tensor, name))
-    return GptLayer(attention, Mlp(args, tensor, f"{name}.mlp", f"{name}.pre_mlp_layernorm", args.ffn_size))
+        return GptLayer(name, attention, MoeMlp(args, place, tensor, name))
+    return GptLayer(name, attention, Mlp(args, tensor, f"{name}.mlp", f"{name}.pre_mlp_layernorm", args.ffn_size))

@@ -4,11 +4,14 @@ All parameters lie flat in one buffer, of which every rank owns an equal part. G
 ranks, by ZeRO 1 in the last micro-batch and by ZeRO 2 in each; after the step the owners' parts are gathered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
 
 from workloads.dialects.framework.decoder import DecoderPart, Weight, decoder
+from workloads.dialects.framework.decoder_kernels import NOTHING, DecoderKernels, leaves
 from workloads.dialects.framework.periodic import Periodic
-from workloads.job.parameters import WorkloadArgs
+from workloads.job.parameters import ZERO_STAGES, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
@@ -19,7 +22,9 @@ ALIGNED = 2
 
 
 class ZeroRank:
-    """What the stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over in this stage."""
+    """The calls that all ZeRO stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over
+    in this stage.
+    """
 
     group = "dp"
 
@@ -30,6 +35,8 @@ class ZeroRank:
         self.model = decoder(args)
         self.weights = list(dict.fromkeys(self.model.every_weight()))
         self.micro_batches = args.global_batch // (args.world_size * args.micro_batch)
+        self.made = DecoderKernels(args, input_first=args.stage == ZERO_STAGES[-1])
+        self.kernels = self.made.every(self.model)
 
     def call(self, comm_type: CommType, dtype: str, count: int, phase: str, module: str = "") -> Call:
         """A call of the set-up or the step. count: elements."""
@@ -73,7 +80,7 @@ class GradientBucket:
         self._count += weight.numel
 
     def taken(self) -> list[Weight]:
-        """What was added, and is not in the bucket any more."""
+        """Takes the parameters that were added out of the bucket."""
         weights, self._weights, self._count = self._weights, [], 0
         return weights
 
@@ -87,22 +94,59 @@ class Zero12Rank(ZeroRank):
 
     def iterations(self, count: int) -> Periodic:
         """All are alike."""
-        reductions = Block(self._reductions())
+        last = Block(self._pass(reduces=True))
         if self.args.stage == 1:
-            passes = reductions.shifted((0, self.micro_batches - 1))
+            plain = Block(self._pass(reduces=False), self.micro_batches - 1, (0, 1))
+            passes: Block[Call] = Block([plain, last.shifted((0, self.micro_batches - 1))])
         else:
-            passes = Block(reductions.parts, self.micro_batches, (0, 1))
+            passes = Block(last.parts, self.micro_batches, (0, 1))
         return Periodic(cycle=(Block([passes, *self._step()]),), times=count)
 
-    def _reductions(self) -> Iterator[Call]:
-        """The gradients of a micro-batch: a bucket is sent before the parameter that would be too much for it."""
+    def _pass(self, *, reduces: bool) -> Iterator[Call]:
+        """A micro-batch: what it computes, and its gradients' reductions."""
+        for part in self.model.runs:
+            for leaf in leaves(part):
+                kernels = self.kernels.get(leaf.name, NOTHING)
+                yield from in_pass([*kernels.before, *kernels.forward], "forward")
+            if part.runs:
+                yield from in_pass(self.made.end(part), "forward")
+        for phase in ("forward", "backward"):
+            yield from in_pass(self.made.loss(phase), phase)
         waits = self.args.stage == 1 and not self.args.overlap_comm
+        order = list(_completed(self.model))
+        at_once = reduces and not waits
+        computed: Iterable[tuple[str, list[Weight]]] = ((each, ready if at_once else []) for each, ready in order)
+        if reduces and waits:
+            computed = chain(computed, [("", self.weights)])
+        yield from self._reductions(computed)
+
+    def _reductions(self, computed: Iterable[tuple[str, list[Weight]]]) -> Iterator[Call]:
+        """The gradients of a micro-batch: a bucket is sent before the parameter that would be too much for it.
+
+        computed: modules, and the weights whose gradients are complete after theirs.
+        """
         bucket = GradientBucket(self.args.reduce_bucket_size)
-        for weight in self.weights if waits else ready(self.model):
-            if bucket.full(weight):
-                yield from self._reduction(bucket.taken())
-            bucket.add(weight)
-        yield from self._reduction(bucket.taken())
+        for module, weights in computed:
+            kernels = self.kernels.get(module, NOTHING)
+            yield from in_pass([*self._again(module), *kernels.backward], "backward")
+            for weight in weights:
+                if bucket.full(weight):
+                    yield from self._reduction(bucket.taken())
+                bucket.add(weight)
+            yield from in_pass(kernels.after, "backward")
+        left = bucket.taken()
+        if left:
+            yield from self._reduction(left)
+
+    def _again(self, module: str) -> list[Call]:
+        """The kernels that full recomputation runs before the last module of a layer goes backward, up to its
+        product.
+        """
+        layer, _, word = module.partition(".mlp.")
+        if not self.kernels or word != "down_proj" or self.args.activation_recompute != "full":
+            return []
+        *again, last = (kernels for name, kernels in self.kernels.items() if name.startswith(f"{layer}."))
+        return [*(call for each in again for call in (*each.before, *each.forward)), *last.before]
 
     def _reduction(self, weights: list[Weight]) -> Iterator[Call]:
         count = sum(each.numel for each in weights)
@@ -144,12 +188,22 @@ def owners_parts(start: int, end: int, part: int, limit: int) -> Iterator[int]:
         yield size
 
 
-def ready(model: DecoderPart) -> list[Weight]:
-    """Parameters in the order in which their gradients are complete: a tied one when the embedding has run, too, a
-    bias before its weight.
+def in_pass(calls: Iterable[Call], phase: str) -> list[Call]:
+    """Kernels in a pass of the first micro-batch."""
+    return [replace(call, phase=phase, micro_batch=0) for call in calls]
+
+
+def _completed(model: DecoderPart) -> list[tuple[str, list[Weight]]]:
+    """Modules in backward order, each with the parameters whose gradients are complete after it: a tied one when the
+    embedding has run, too, a bias before its weight.
     """
-    order = [weight for part in _backwards(model) for weight in reversed(part.weights)]
-    return list(reversed(dict.fromkeys(reversed(order))))
+    found: list[tuple[str, list[Weight]]] = []
+    seen: set[Weight] = set()
+    for part in reversed(list(_backwards(model))):
+        new = [weight for weight in part.weights if weight not in seen]
+        seen.update(new)
+        found.append((part.name, new[::-1]))
+    return found[::-1]
 
 
 def _backwards(part: DecoderPart) -> Iterator[DecoderPart]:

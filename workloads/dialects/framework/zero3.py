@@ -7,9 +7,10 @@ which parameters stay gathered; from the third on a micro-batch depends only on 
 from collections.abc import Iterable, Iterator
 
 from workloads.dialects.framework.decoder import DecoderPart, Weight
-from workloads.dialects.framework.fetching import Event, Fetch, Fetching, FetchLimits, Gradient, Release
+from workloads.dialects.framework.decoder_kernels import NOTHING
+from workloads.dialects.framework.fetching import Compute, Event, Fetch, Fetching, FetchLimits, Gradient, Release
 from workloads.dialects.framework.periodic import Periodic, in_turns
-from workloads.dialects.framework.zero import GradientBucket, ZeroRank
+from workloads.dialects.framework.zero import GradientBucket, ZeroRank, in_pass
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType
@@ -33,7 +34,8 @@ class Zero3Rank(ZeroRank):
         self.numbers = {each: number for number, each in enumerate(self.weights)}
         self.persistent = self._persistent()
         self.stay = frozenset(self.numbers[each] for each in self.persistent)
-        events = [*self._forward(self.model, "forward"), *self._backward(self.model)]
+        loss = [*in_pass(self.made.loss("forward"), "forward"), *in_pass(self.made.loss("backward"), "backward")]
+        events = [*self._forward(self.model, "forward"), *_run(loss), *self._backward(self.model)]
         limits = FetchLimits(args.prefetch_bucket_size, args.max_live_parameters, args.max_reuse_distance)
         self.fetching = Fetching([each.numel for each in self.weights], events, self.stay, limits)
 
@@ -70,7 +72,7 @@ class Zero3Rank(ZeroRank):
                 calls.append(self._reduction(bucket.taken()))
             bucket.add(weight)
 
-        left = self.fetching.micro_batch(learned, gathered, gather, reduce)
+        left = self.fetching.micro_batch(learned, gathered, gather, reduce, calls.extend)
         calls.append(self._reduction(bucket.taken()))
         return Block(calls), (min(learned + 1, LEARNED), left)
 
@@ -128,10 +130,15 @@ class Zero3Rank(ZeroRank):
         return tuple(self.numbers[each] for each in part.weights)
 
     def _forward(self, part: DecoderPart, phase: str) -> Iterator[Event]:
+        kernels = self.kernels.get(part.name, NOTHING)
+        yield from _run(in_pass(kernels.before, phase))
         yield Fetch(part.name, self._own(part), phase, backward=False)
+        yield from _run(in_pass(kernels.forward, phase))
         for each in part.runs:
             yield from self._forward(each, phase)
         yield Release(part.name, self._own(part))
+        if _is_layer(part):
+            yield from _run(in_pass(self.made.end(part), phase))
 
     def _backward(self, part: DecoderPart, again: DecoderPart | None = None) -> Iterator[Event]:
         """The parts in the other order. The whole and the embedding, whose inputs have no gradient, never end.
@@ -139,17 +146,20 @@ class Zero3Rank(ZeroRank):
         again: the layer that the first part recomputes, up to the last module that keeps something.
         """
         yield Fetch(part.name, self._own(part), "backward", backward=True)
+        kernels = self.kernels.get(part.name, NOTHING)
         recomputes = self.args.activation_recompute == "full"
         if again is not None and not part.runs:
             yield from self._recomputed(again)
+        yield from _run(in_pass(kernels.backward, "backward"))
         for each in reversed(part.runs):
             first = each is part.runs[-1]
-            inside = part if recomputes and part.name.rpartition(".")[0] == "layers" else again
+            inside = part if recomputes and _is_layer(part) else again
             yield from self._backward(each, inside if first else None)
         tied = part.name == "lm_head" and not self.args.untie_embeddings
         yield from (Gradient(number) for number in (() if tied else self._own(part)))
         if part.name not in ("", "embed_tokens"):
             yield Release(part.name, self._own(part))
+        yield from _run(in_pass(kernels.after, "backward"))
 
     def _recomputed(self, layer: DecoderPart) -> Iterator[Event]:
         """A layer's parts forward again; the last module begins but neither it nor what holds it ends."""
@@ -157,3 +167,12 @@ class Zero3Rank(ZeroRank):
         while isinstance(events[-1], Release):
             events.pop()
         yield from events
+
+
+def _is_layer(part: DecoderPart) -> bool:
+    return part.name.rpartition(".")[0] == "layers"
+
+
+def _run(calls: list[Call]) -> Iterator[Compute]:
+    if calls:
+        yield Compute(tuple(calls))

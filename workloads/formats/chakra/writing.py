@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from workloads.formats.chakra.node_sizes import GATHERS, GROUP, OPERATION, RANKS, SIZE, WHOLE
 from workloads.formats.chakra.schema import COLLECTIVES, MEASURED, NUMBERS, SPLITS, TEXTS, VERSION
 from workloads.job.parameters import ELEMENT_BYTES
-from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem
+from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem, flops_of
 from workloads.rows.traced_op import POINT_TO_POINT
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def _node(number: int, item: LogItem, rank: int, schema: ModuleType) -> "Node":
         values |= zip(("num_ops", "tensor_size"), _work(item.msg_size), strict=True)
     elif not item.is_communication:
         values[SIZE] = item.msg_size
+        if item.additional:
+            values |= {"num_ops": flops_of(item), "tensor_size": item.msg_size}
     if item.comm_group is not None:
         values[GROUP] = item.comm_group.name
     if item.ranks is not None:

@@ -136,7 +136,7 @@ def test_measuring_waits_for_the_times_to_settle_but_not_for_ever(monkeypatch: p
 
 
 def test_a_kernel_that_cannot_run_here_is_refused_with_the_reason() -> None:
-    with pytest.raises(UnusableSettingsError, match="attention = 'flash_attention_2': needs a CUDA device"):
+    with pytest.raises(UnusableSettingsError, match="attention = 'flash_attention_2': needs an accelerator"):
         worker.measured(_job(GPT, attention="flash_attention_2"))
     with pytest.raises(UnusableSettingsError, match=r"device 'cuda:7': torch .* sees"):
         worker.measured(_job(GPT, device="cuda:7"))

@@ -145,7 +145,7 @@ def test_copies_are_checked_and_counted(test: str, accesses: int) -> None:
 
 
 def test_tf32_needs_a_gpu() -> None:
-    with pytest.raises(UnusableSettingsError, match="matmul_tf32 needs a CUDA device"):
+    with pytest.raises(UnusableSettingsError, match="matmul_tf32 needs a device with TF32"):
         operations.create("matmul_tf32", Config(), CPU)
 
 

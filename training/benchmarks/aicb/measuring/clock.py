@@ -1,6 +1,5 @@
 """Times calls on this rank's device: warm-up until the times settle, then samples, each with a cold L2 on a GPU."""
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 
 from training.benchmarks.aicb.measuring.statistics import Samples, spread_of, summarise
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 
 WINDOW = 5
@@ -58,7 +58,7 @@ class Clock:
         return summarise(times, warm_up=tries, settled=settled, spread=spread)
 
     def _timed(self, call: Callable[[], object], count: int, before: Callable[[], object] | None) -> list[float]:
-        run = self._on_cpu if self._flushed is None else self._on_cuda
+        run = self._on_cpu if self._flushed is None else self._on_device
         return run(call, count, before or (lambda: None))
 
     def _on_cpu(self, call: Callable[[], object], count: int, before: Callable[[], object]) -> list[float]:
@@ -70,47 +70,30 @@ class Clock:
             times.append(float(time.perf_counter_ns() - begin))
         return times
 
-    def _on_cuda(self, call: Callable[[], object], count: int, before: Callable[[], object]) -> list[float]:
+    def _on_device(self, call: Callable[[], object], count: int, before: Callable[[], object]) -> list[float]:
         marks = []
+        devices = accelerators(self.device)
+        busy = devices.busy(SPIN_CYCLES) or (lambda: None)
         for _ in range(count):
             assert self._flushed is not None
             before()
             self._flushed.zero_()
-            torch.cuda._sleep(SPIN_CYCLES)  # type: ignore[no-untyped-call]
-            begin = timed_event()
-            end = timed_event()
+            busy()
+            begin = timed_event(self.device)
+            end = timed_event(self.device)
             begin.record()
             call()
             end.record()
             marks.append((begin, end))
         # The device is still busy with what is queued.
-        self.sensed = sensors(self.device)
-        torch.cuda.synchronize(self.device)
+        self.sensed = devices.sensors(self.device) or None
+        devices.synchronize(self.device)
         return [elapsed_ns(begin, end) for begin, end in marks]
 
 
 def _l2_buffer(device: torch.device) -> torch.Tensor | None:
     """A buffer of twice the L2 cache, shape (bytes,): writing it leaves nothing of the operands there."""
-    if device.type != "cuda":
+    if not is_accelerator(device):
         return None
-    size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+    size = 2 * accelerators(device).cache_bytes(device)
     return torch.empty(max(size, 1 << 20), dtype=torch.int8, device=device)
-
-
-def sensors(device: torch.device) -> dict[str, Any] | None:
-    """Clock in MHz, power in W and temperature in degrees Celsius of a GPU under load; None without one or without
-    NVML.
-    """
-    if device.type != "cuda":
-        return None
-    found: dict[str, Any] = {}
-    readings: dict[str, tuple[Callable[..., int], float]] = {
-        "clock_MHz": (torch.cuda.clock_rate, 1),
-        "power_W": (torch.cuda.power_draw, 1000),
-        "temperature_C": (torch.cuda.temperature, 1),
-    }
-    for name, (read, unit) in readings.items():
-        # Without nvidia-ml-py torch has none of them, and a driver may lack one.
-        with contextlib.suppress(ModuleNotFoundError, RuntimeError):
-            found[name] = read(device) / unit
-    return found or None

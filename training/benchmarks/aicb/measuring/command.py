@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import vendors
 from common.command_line import VerbParser
 from common.summary import JsonValue, Summary
 from common.whole_files import write_text
@@ -77,7 +78,11 @@ def add_arguments(parser: VerbParser) -> None:
         help="AICB's description file; FILE.json is written beside it",
     )
     own.add_argument("--database", type=Path, metavar="FILE", help="add the times to this database (see compute)")
-    own.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda or cuda:N")
+    own.add_argument(
+        "--device",
+        default="auto",
+        help="auto, cpu, or torch's name of an accelerator (default: %(default)s)",
+    )
     own.add_argument("--precision", choices=PRECISIONS, help="type of the operands (default: that of --dtype)")
     own.add_argument(
         "--attention", default="auto", choices=ATTENTIONS, help="kernel of the core (default: the first that works)"
@@ -90,14 +95,21 @@ def add_arguments(parser: VerbParser) -> None:
     own.add_argument("--threads", type=int, metavar="N", help="threads of a CPU (default: torch's own choice)")
 
 
+def _device_problems(device: str) -> list[str]:
+    kinds = sorted({vendor.device_type for vendor in vendors.working()} - {"cpu"})
+    kind, colon, number = device.partition(":")
+    if device in ("auto", "cpu") or (kind in kinds and (number.isdigit() or not colon)):
+        return []
+    return [f"device is {device!r}; allowed: auto, cpu, {', '.join(f'{each}, {each}:N' for each in kinds)}"]
+
+
 def problems(args: WorkloadArgs, own: dict[str, Any]) -> list[str]:
     """Every reason why the parameters describe no layer that can be measured."""
     found = [problem.text for problem in rules.check(args)]
     for name, low in (("iterations", 1), ("warm_up", 0), ("seconds", 0), ("threads", 1)):
         if own[name] is not None and not low <= own[name] < 1e6:
             found.append(f"{name} is {own[name]}; it must be from {low} to 999999")
-    if own["device"] not in ("auto", "cpu", "cuda") and not own["device"].removeprefix("cuda:").isdigit():
-        found.append(f"device is {own['device']!r}; allowed: auto, cpu, cuda, cuda:N")
+    found += _device_problems(own["device"])
     if own["precision"] is None:
         found.append(f"dtype is {args.dtype!r}; allowed: {', '.join(PRECISIONS.values())}")
     if args.frame == "collective_test":

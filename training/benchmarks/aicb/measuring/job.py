@@ -14,7 +14,8 @@ class AiobJob:
     """One measurement. warm_up: most calls before the samples of a part, for at most `seconds`. threads: of a CPU, None
     for torch's own choice.
 
-    device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:N"; attention: "auto" or a kernel's name.
+    device: "auto" (an accelerator if there is one), "cpu", or torch's name, such as "xpu:1"; attention: "auto" or a
+    kernel's name.
     """
 
     args: WorkloadArgs

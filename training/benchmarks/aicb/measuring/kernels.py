@@ -14,7 +14,6 @@ from workloads.job.parameters import WorkloadArgs
 
 SDPA, TORCH, BATCHED = "sdpa", "torch", "bmm"
 ATTENTIONS = (TRANSFORMER_ENGINE, FLASH_ATTENTION, SDPA, UNFUSED)
-_GROUPED_CAPABILITY = (9, 0)
 
 
 def choose(args: WorkloadArgs, precision: str, attention: str, libraries: Libraries) -> dict[str, Choice]:
@@ -24,8 +23,6 @@ def choose(args: WorkloadArgs, precision: str, attention: str, libraries: Librar
         UnusableSettingsError: the attention that is asked for cannot be used here.
     """
     query, value = LayerShapes(args).head_sizes
-    on_cuda = libraries.device.type == "cuda"
-    only_cuda = None if on_cuda else f"needs a CUDA device, this one is {libraries.device}"
 
     def flash() -> str | None:
         if query != value:
@@ -33,18 +30,15 @@ def choose(args: WorkloadArgs, precision: str, attention: str, libraries: Librar
         return against_flash_attention(query, precision, libraries)
 
     def engine() -> str | None:
-        return only_cuda or against_library(TRANSFORMER_ENGINE, libraries)
+        return libraries.against("transformer_engine") or against_library(TRANSFORMER_ENGINE, libraries)
 
     def apex() -> str | None:
-        return only_cuda or against_library(APEX, libraries)
+        return libraries.against("apex") or against_library(APEX, libraries)
 
     def grouped() -> str | None:
-        if only_cuda or precision != "bf16":
-            return only_cuda or f"needs bf16, found {precision}"
-        capability = libraries.capability()
-        if capability < _GROUPED_CAPABILITY:
-            return f"needs compute capability 9.0, found {capability[0]}.{capability[1]}"
-        return None
+        if precision != "bf16":
+            return f"needs bf16, found {precision}"
+        return libraries.against("grouped_mm")
 
     obstacles = {TRANSFORMER_ENGINE: engine, FLASH_ATTENTION: flash, APEX: apex, GROUPED_MM: grouped}
     return {

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import torch
 
+import vendors
 from training.benchmarks.aicb.measuring import kernels
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
@@ -23,12 +24,13 @@ from training.benchmarks.aicb.measuring.modules import Setting
 from training.benchmarks.aicb.measuring.parts import UNFUSED, Part, memory_bytes, parts_of
 from training.benchmarks.aicb.measuring.statistics import Samples
 from training.benchmarks.driver.training.model.kernels import Libraries
+from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator, vendor_here
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
 from workloads.api import generate
 from workloads.job.errors import ParameterError
 from workloads.rows.ops import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
 
-OPTIMIZER_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+OPTIMIZER_ELEMENTS, OPTIMIZER_ELEMENTS_OF_A_CPU = 1 << 26, 1 << 20
 """Largest number of parameters that Adam is measured on; more take longer in proportion, for it is bound by memory."""
 OPTIMIZER_TENSORS = 8
 EATEN = 0.9
@@ -82,21 +84,23 @@ def measured(job: AiobJob) -> dict[str, Any]:
 
 def _device(name: str) -> torch.device:
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = vendors.load(vendor_here()).device_type
     device = torch.device(name)
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise UnusableSettingsError(f"device {name!r}: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs")
-    if device.type == "cuda":
+    if is_accelerator(device):
+        devices = accelerators(device)
+        if (device.index or 0) >= devices.count():
+            seen = f"torch {torch.__version__} sees {devices.count()} of this type"
+            raise UnusableSettingsError(f"device {name!r}: {seen}")
         # Events are of the current device.
-        torch.cuda.set_device(device)
+        devices.take(device)
     return device
 
 
 def _facts(device: torch.device) -> dict[str, Any]:
     versions = f"torch {torch.__version__}"
-    if device.type == "cuda":
-        versions += f", CUDA {torch.version.cuda}"
-        return {"type": "cuda", "name": torch.cuda.get_device_name(device), "versions": versions}
+    if is_accelerator(device):
+        libraries = "".join(f", {name} {version}" for name, version in accelerators(device).versions().items())
+        return {"type": device.type, "name": device_name(device), "versions": versions + libraries}
     return {
         "type": "cpu",
         "name": cpu_name(Path("/proc/cpuinfo")),
@@ -108,8 +112,8 @@ def _facts(device: torch.device) -> dict[str, Any]:
 
 def _check_memory(parts: list[Part], dtype: torch.dtype, device: torch.device) -> None:
     needed = memory_bytes(parts, dtype.itemsize)
-    on_cuda = device.type == "cuda"
-    free = int(torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available)
+    on_device = is_accelerator(device)
+    free = accelerators(device).free_memory(device) if on_device else int(psutil.virtual_memory().available)
     if needed > EATEN * free:
         raise UnusableSettingsError(
             f"one layer of this rank needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on {device}; "
@@ -144,7 +148,8 @@ def _layer(parts: list[Part], to: Setting, clock: Clock) -> dict[str, Any]:
 
 def _optimizer(elements: int, to: Setting, clock: Clock) -> tuple[Samples, int]:
     """Adam's step on 32-bit parameters, and how many of them were measured; the time is that of all `elements`."""
-    used = min(elements, OPTIMIZER_ELEMENTS[to.device.type])
+    most = OPTIMIZER_ELEMENTS if is_accelerator(to.device) else OPTIMIZER_ELEMENTS_OF_A_CPU
+    used = min(elements, most)
     count = min(OPTIMIZER_TENSORS, used)
     tensors = [torch.zeros(used // count, device=to.device, requires_grad=True) for _ in range(count)]
     for each in tensors:
@@ -176,9 +181,9 @@ def _gemm(gemm: Gemm, to: Setting, clock: Clock) -> dict[str, Any]:
 
 
 def _free(to: Setting) -> None:
-    if to.device.type == "cuda":
+    if is_accelerator(to.device):
         gc.collect()
-        torch.cuda.empty_cache()
+        accelerators(to.device).give_back()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from protocol.perflog import Event, write_line
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.reporting.path_report import gathered_path
@@ -23,6 +21,7 @@ from training.benchmarks.aicb.pytorch.work import agreement
 from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
+from training.benchmarks.driver.workload.accelerator import device_name, is_accelerator
 from training.benchmarks.driver.workload.output_folder import chosen_folder, log_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from workloads.analysis import aicb_output as output
@@ -91,9 +90,9 @@ def prepared(run: WorkloadContext[Config]) -> tuple[StageWorkload, Assembled]:
 def facts_of(
     run: WorkloadContext[Config], stage: StageWorkload, assembled: Assembled, offset: clocks.ClockOffset
 ) -> LogFacts:
-    """What is true of all operations of this rank."""
+    """Facts that hold for all operations of this rank."""
     place, device = run.group.placement, run.group.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    name = device_name(device) if is_accelerator(device) else "cpu"
     return LogFacts(
         rank=place.rank,
         world_size=place.world_size,
@@ -118,5 +117,5 @@ def _print(log: OpLog, config: Config, folder: Path | None) -> None:
 
 
 def _mistakes(of_ranks: Sequence[list[str] | None]) -> list[str]:
-    """What each rank received wrong, in words."""
+    """The wrong data that each rank received, in words."""
     return [f"rank {rank}: {text}" for rank, found in enumerate(of_ranks) for text in found or ()]

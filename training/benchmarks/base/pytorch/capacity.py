@@ -8,6 +8,7 @@ from torch import Tensor
 
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.driver.launch.host_memory import available_bytes
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -24,7 +25,7 @@ class Capacity:
         self._device, self._limit = device, limit
         self._pieces: list[Tensor] = []
         # What the comparison needs of a full device, taken first and given back for it.
-        self._spare = self._new(3 * _COMPARED) if device.type == "cuda" else None
+        self._spare = self._new(3 * _COMPARED) if is_accelerator(device) else None
 
     def take(self) -> int:
         """Take all there is, at most `limit`; returns the bytes."""
@@ -59,8 +60,8 @@ class Capacity:
         """Give everything back to the device."""
         self._pieces.clear()
         self._spare = None
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        if is_accelerator(self._device):
+            accelerators(self._device).give_back()
 
     def _new(self, size: int) -> Tensor | None:
         """A buffer of `size` bytes in whole numbers of 8; None if the device has no room for it."""
@@ -70,20 +71,20 @@ class Capacity:
             return torch.empty(size // 8, dtype=torch.int64, device=self._device)
         except torch.OutOfMemoryError:
             return None
-        except RuntimeError:  # of the CPU's allocator; on CUDA another error than a lack of memory
-            if self._device.type == "cuda":
+        except RuntimeError:  # of the CPU's allocator; on a device another error than a lack of memory
+            if is_accelerator(self._device):
                 raise
             return None
 
 
 def limit_of(config: Config, group: ProcessGroup) -> int | None:
-    """The most bytes that a rank may take; None: all of its CUDA device.
+    """The most bytes that a rank may take; None: all of its device.
 
     Raises:
         UnusableSettingsError: the ranks of a CPU host would take more than half of what is free.
     """
-    if group.device.type == "cuda":
-        torch.cuda.empty_cache()
+    if is_accelerator(group.device):
+        accelerators(group.device).give_back()
         return config.capacity_bytes
     limit = config.capacity_bytes or CPU_BYTES
     free = available_bytes()

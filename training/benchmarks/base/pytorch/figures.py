@@ -15,6 +15,7 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.numa_copies import copy_from_node
 from training.benchmarks.base.pytorch.operations import Operation
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -116,18 +117,18 @@ def _times(operation: Operation | None, config: Config, group: ProcessGroup) -> 
     for _ in range(config.warmup_iterations):
         operation.run()
     dist.barrier()
-    if group.device.type != "cuda":
+    if not is_accelerator(group.device):
         times = []
         for _ in range(config.iterations):
             begin = time.perf_counter()
             operation.run()
             times.append(time.perf_counter() - begin)
         return times
-    marks = [timed_event() for _ in range(config.iterations + 1)]
-    torch.cuda.synchronize(group.device)
+    marks = [timed_event(group.device) for _ in range(config.iterations + 1)]
+    accelerators(group.device).synchronize(group.device)
     marks[0].record()
     for mark in marks[1:]:
         operation.run()
         mark.record()
-    torch.cuda.synchronize(group.device)
+    accelerators(group.device).synchronize(group.device)
     return [elapsed_ns(before, after) / 1e9 for before, after in itertools.pairwise(marks)]

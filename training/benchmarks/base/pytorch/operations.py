@@ -7,6 +7,7 @@ from torch import Tensor
 
 from training.benchmarks.base.pytorch import products, twins
 from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _GIGA = 1e9
@@ -20,7 +21,7 @@ class Operation(Protocol):
     scale: float
 
     def run(self) -> None:
-        """Run once; on CUDA the work is queued on the current stream."""
+        """Run once; on an accelerator the work is queued on the current stream."""
         ...
 
     def is_correct(self) -> bool:
@@ -67,7 +68,7 @@ def create(test: str, config: Config, device: torch.device) -> Operation:
     if test == twins.TEST:
         return twins.Training(config.matmul_size, device, config.seed)
     count = config.copy_bytes // 8
-    pin = device.type == "cuda"
+    pin = is_accelerator(device)
     values = torch.arange(config.seed, config.seed + count, dtype=torch.int64)
     if test == "memory":
         return Copy(values.to(device), torch.zeros(count, dtype=torch.int64, device=device), accesses=2)
@@ -81,18 +82,18 @@ def create(test: str, config: Config, device: torch.device) -> Operation:
 
 
 def peer_of(device: torch.device) -> torch.device:
-    """The next CUDA device of this host, the first after the last: all together they copy around a ring.
+    """The next device of this host, the first after the last: all together they copy around a ring.
 
     Raises:
         UnusableSettingsError: there is none, or the two cannot reach each other's memory.
     """
-    if device.type != "cuda":
-        raise UnusableSettingsError("tests: peer copies between two CUDA devices of a host; the CPU has no such peer")
-    count = torch.cuda.device_count()
-    peer = torch.device("cuda", (device.index + 1) % count)
+    if not is_accelerator(device):
+        raise UnusableSettingsError("tests: peer copies between two accelerators of a host; the CPU has no such peer")
+    devices = accelerators(device)
+    peer = torch.device(device.type, (device.index + 1) % devices.count())
     if peer == device:
-        raise UnusableSettingsError("tests: peer copies between two CUDA devices of a host; this process sees one")
-    if not torch.cuda.can_device_access_peer(device, peer):
+        raise UnusableSettingsError("tests: peer copies between two accelerators of a host; this process sees one")
+    if not devices.reaches(device, peer):
         raise UnusableSettingsError(
             f"tests: peer: {device} has no access to the memory of {peer}, so copies would take the host's"
         )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from training.benchmarks.base.pytorch.twins import bits_of
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 PREFIX = "matmul_"
@@ -16,7 +17,6 @@ _DTYPES = {
     "matmul_bf16": torch.bfloat16,
     "matmul_fp16": torch.float16,
 }
-FP8_CAPABILITY = (8, 9)
 
 
 class MatMul:
@@ -29,11 +29,12 @@ class MatMul:
     unit, scale = "TFLOPS", _TERA
 
     def __init__(self, test: str, size: int, device: torch.device, seed: int) -> None:
-        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         self._tf32 = test == "matmul_tf32"
-        if self._tf32 and device.type != "cuda":
-            raise UnusableSettingsError("tests: matmul_tf32 needs a CUDA device; for the CPU there is matmul_fp32")
+        self._devices = accelerators(device) if is_accelerator(device) else None
+        if self._tf32 and not (self._devices and self._devices.tf32):
+            raise UnusableSettingsError("tests: matmul_tf32 needs a device with TF32; elsewhere there is matmul_fp32")
+        if self._devices is not None:
+            self._devices.add_exactly()
         self._left, self._right = (whole / 8 for whole in _whole_numbers(8, size, device, seed))
         self._left, self._right = self._left.to(_DTYPES[test]), self._right.to(_DTYPES[test])
         self._product = torch.empty_like(self._left)
@@ -41,7 +42,8 @@ class MatMul:
 
     def run(self) -> None:
         """See Operation."""
-        torch.backends.cuda.matmul.allow_tf32 = self._tf32
+        if self._devices is not None:
+            self._devices.set_tf32(self._tf32)
         torch.mm(self._left, self._right, out=self._product)
 
     def is_correct(self) -> bool:
@@ -64,7 +66,7 @@ class Fp8MatMul:
     unit, scale = "TFLOPS", _TERA
 
     def __init__(self, size: int, device: torch.device, seed: int) -> None:
-        dtype = torch.float8_e4m3fnuz if _is_gfx942(device) else torch.float8_e4m3fn
+        dtype = accelerators(device).fp8_dtype(device) if is_accelerator(device) else torch.float8_e4m3fn
         left, right = _whole_numbers(2, size, device, seed)
         self._left, self._right = (left / 2).to(dtype), (right / 2).t().contiguous().to(dtype).t()
         self._one = torch.ones((), device=device)
@@ -133,27 +135,10 @@ def create(test: str, size: int, device: torch.device, seed: int) -> MatMul | Fp
 
 
 def without_fp8(device: torch.device) -> str | None:
-    """Why the device has no units for 8-bit floating point, None if it has.
-
-    Source: torch's _scaled_mm, which wants compute capability 8.9 (Ada, Hopper) or AMD's gfx942 or gfx950.
-    """
-    if device.type != "cuda":
+    """Why the device has no units for 8-bit floating point, None if it has."""
+    if not is_accelerator(device):
         return "the CPU has no units for 8-bit floating point (torch computes it element by element)"
-    if torch.version.hip is not None:
-        name = torch.cuda.get_device_properties(device).gcnArchName
-        return None if name.startswith(("gfx942", "gfx950")) else f"{name} has no units for 8-bit floating point"
-    capability = torch.cuda.get_device_capability(device)
-    if capability >= FP8_CAPABILITY:
-        return None
-    wanted, found = (".".join(map(str, each)) for each in (FP8_CAPABILITY, capability))
-    return f"{torch.cuda.get_device_name(device)} has compute capability {found}, {wanted} is needed"
-
-
-def _is_gfx942(device: torch.device) -> bool:
-    """Whether this is MI300, whose 8-bit floating point has no negative zero."""
-    if device.type != "cuda" or torch.version.hip is None:
-        return False
-    return bool(torch.cuda.get_device_properties(device).gcnArchName.startswith("gfx942"))
+    return accelerators(device).fp8_refusal(device)
 
 
 def _whole_numbers(bound: int, size: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
 from training.benchmarks.base.pytorch.odd_ones import odd_ones
 from training.benchmarks.base.pytorch.twins import kind_of
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised, summary
+from training.benchmarks.driver.workload.accelerator import device_name, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -23,7 +24,7 @@ def main() -> None:
     """Entry of every rank. Exits with code 1 if a device is bad, 2 for settings that cannot be judged here."""
     begin = time.perf_counter()
     with open_run("base", "pytorch", Config) as run:
-        sheet = datasheet(torch.cuda.get_device_name(run.group.device)) if run.group.device.type == "cuda" else None
+        sheet = datasheet(device_name(run.group.device)) if is_accelerator(run.group.device) else None
         _refuse_limits_without_datasheet(run.config, sheet)
         run.logger.log(Event.INIT_END)
         results = _measure(run, sheet)

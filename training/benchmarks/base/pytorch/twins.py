@@ -7,14 +7,13 @@ the same architecture with the same number of multiprocessors; its documentation
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.benchmarks.driver.workload.usage import cpu_name
+from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator
 
 TEST = "training"
 LAYERS, HEADS, WIDTH_STEP = 4, 4, 64
@@ -35,12 +34,11 @@ def bits_of(values: Tensor) -> Tensor:
 def kind_of(device: torch.device) -> int:
     """A number of 63 bits that devices share whose digests can be compared: model, threads of a CPU, build of torch."""
     about: list[object] = [torch.__version__, torch.__config__.show()]
-    if device.type == "cuda":
-        of_device = torch.cuda.get_device_properties(device)
-        about += [of_device.name, of_device.multi_processor_count, torch.cuda.get_device_capability(device)]
+    about.append(device_name(device))
+    if is_accelerator(device):
+        about += [accelerators(device).capability(device), accelerators(device).multiprocessors(device)]
     else:
-        capability = torch.backends.cpu.get_cpu_capability()
-        about += [cpu_name(Path("/proc/cpuinfo")), capability, torch.get_num_threads()]
+        about += [torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()]
     return int.from_bytes(hashlib.sha256(repr(about).encode()).digest()[:8], "big") >> 1
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+import vendors
 from protocol.masking import mask_argv, mask_environment
 from protocol.node_record import NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from protocol.pulse import SOCKET_ENV
@@ -42,7 +43,7 @@ from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_
 from training.benchmarks.driver.launch.workload_lock import workload_lock
 
 USAGE_EXIT_CODE = 2
-_SOCKET_IFNAMES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_GLOO_IFNAME = "GLOO_SOCKET_IFNAME"
 
 
 @dataclass(kw_only=True)
@@ -253,16 +254,17 @@ def _prepare_environment(launch: Launch, address: str, port: int, local_world_si
     launch.interface = name
     cores = len(os.sched_getaffinity(0))
     wanted = {"OMP_NUM_THREADS": str(max(1, cores // local_world_size)), "PYTHONUNBUFFERED": "1"}
-    wanted["GLOO_SOCKET_IFNAME"] = name
+    wanted[_GLOO_IFNAME] = name
+    of_vendors = dict.fromkeys(each for vendor in vendors.working() for each in vendor.socket_variables)
     if launch.numa != "auto":
         wanted[NUMA_ENV] = launch.numa
     if not interfaces.is_loopback(name):
-        wanted["NCCL_SOCKET_IFNAME"] = name
+        wanted |= dict.fromkeys(of_vendors, name)
     for key, value in wanted.items():
-        if key in _SOCKET_IFNAMES and chosen != "auto" and os.environ.get(key, value) != value:
+        if key in (_GLOO_IFNAME, *of_vendors) and chosen != "auto" and os.environ.get(key, value) != value:
             _say(f"{key} is set to {os.environ[key]!r} and stays so, although --interface says {value!r}")
         os.environ.setdefault(key, value)
-    launch.environment = {key: os.environ[key] for key in (*wanted, *_SOCKET_IFNAMES) if key in os.environ}
+    launch.environment = {key: os.environ[key] for key in (*wanted, *of_vendors) if key in os.environ}
 
 
 def _check_module(module: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import vendors
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes, processors
 
 # Of the launcher's environment, for the ranks: "off" binds nothing.
@@ -49,9 +50,9 @@ def binding_of(
 ) -> Binding | None:
     """The binding of a rank; None where the machine has one NUMA node.
 
-    Ranks with an NVIDIA device take the node of its PCI slot, ranks of the vendor cpu the nodes in turn, equally many
-    on each. Nothing is bound where the process may not use all processors (`allowed`): whoever has given it fewer, by
-    a cpuset or by taskset, has decided. `root` is where /sys and /proc are.
+    Ranks with a device whose PCI slot the vendor tells take the node of that, ranks of the vendor cpu the nodes in
+    turn, equally many on each. Nothing is bound where the process may not use all processors (`allowed`): whoever has
+    given it fewer, by a cpuset or by taskset, has decided. `root` is where /sys and /proc are.
     """
     nodes = numa_nodes(root / "sys/devices/system/node")
     if len(nodes) < 2:
@@ -59,7 +60,7 @@ def binding_of(
     if not (_online(root) or frozenset[int]().union(*nodes.values())) <= allowed:
         return Binding(cpus=None, sentence=f"a cpuset or taskset already restricts this process to {as_list(allowed)}")
     rank, ranks = int(environment["LOCAL_RANK"]), int(environment["LOCAL_WORLD_SIZE"])
-    devices = [] if vendor == _CPU_VENDOR else _visible(_devices(root), environment.get("CUDA_VISIBLE_DEVICES"))
+    devices = _devices(vendor, environment, root)
     if rank < len(devices):
         return _of_device(devices[rank], nodes, root)
     if vendor not in (None, _CPU_VENDOR):
@@ -99,21 +100,17 @@ def _of_device(address: str, nodes: Mapping[int, frozenset[int]], root: Path) ->
     return Binding(cpus=nodes[number], sentence=place)
 
 
-def _devices(root: Path) -> dict[str, str]:
-    """UUIDs of NVIDIA's devices by PCI address, in the order of the addresses, which is CUDA's for equal devices."""
-    found = {}
-    for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
-        try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            continue
-        facts = dict(line.partition(":")[::2] for line in lines)
-        found[path.parent.name.lower()] = facts.get("GPU UUID", "").strip()
-    return found
+def _devices(vendor: str | None, environment: Mapping[str, str], root: Path) -> list[str]:
+    """PCI addresses of the devices that the ranks see; of every vendor where none is named."""
+    for known in vendors.working() if vendor is None else [vendors.load(vendor)]:
+        found = known.pci_devices(root) if known.pci_devices is not None else {}
+        if found:
+            return _visible(found, environment.get(known.visible_devices_env))
+    return []
 
 
 def _visible(devices: Mapping[str, str], chosen: str | None) -> list[str]:
-    """The addresses of the devices that CUDA_VISIBLE_DEVICES leaves, in its order; none if it names parts of one."""
+    """The addresses of the devices that the vendor's variable leaves, in its order; none if it names parts of one."""
     addresses = [*devices]
     if chosen is None:
         return addresses

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from common.whole_files import write_text
 from training.benchmarks.driver.launch.process_tree import (
     POLL_SECONDS,
     PROC,
@@ -46,13 +47,6 @@ DEFAULT_GRACE = 10.0
 START_SECONDS = 10.0  # for a supervisor that another call starts
 KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of its tree
 KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write atomically: a reader sees the old file or the whole new one."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(value), encoding="utf-8")
-    temporary.replace(path)
 
 
 class _Signals:
@@ -92,13 +86,13 @@ class Supervisor:
         on_ready()
         exit_code = self._run_command()
         self._kill_descendants()
-        write_json(self._state / "exit.json", {"exit_code": exit_code})
+        write_text(self._state / "exit.json", json.dumps({"exit_code": exit_code}))
 
     def _record(self, command: int | None = None) -> None:
         """Write who supervises, and what, once it runs."""
         own = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
         its = {} if command is None else {"command": command, "command_ticks": start_ticks(command)}
-        write_json(self._state / "supervisor.json", own | its)
+        write_text(self._state / "supervisor.json", json.dumps(own | its))
 
     def _run_command(self) -> int:
         environment = {**os.environ, **self._request["environment"], STATE_ENV: str(self._state.absolute())}
@@ -232,7 +226,7 @@ def stop(state: Path, grace: float) -> None:
         _end_orphans(state)
         return
     pid, ticks = found
-    write_json(state / "stop.json", {"grace": grace})
+    write_text(state / "stop.json", json.dumps({"grace": grace}))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     if not wait_until_gone(pid, ticks, grace + KILL_SECONDS):

@@ -27,7 +27,7 @@ from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.placement import Placement
-from training.benchmarks.driver.workload.process_group import default_backend, device_for
+from training.benchmarks.driver.workload.process_group import device_for
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -42,7 +42,8 @@ def run_training(
     def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
         placement = Placement.from_environment()
         local_rank = placement.local_rank
-        device = device_for(config.backend or default_backend(), local_rank)
+        assert config.backend is not None  # open_run has resolved it
+        device = device_for(config.backend, local_rank)
         libraries = kernels.Libraries(device)
         chosen = kernels.choose(config, benchmark.attentions, libraries)
         # The other ranks of the node have the same libraries.

@@ -1,16 +1,18 @@
-"""Moments on a CUDA stream: torch's timing events, the time between two of them, and a pool that makes each once."""
+"""Moments on a device's stream: torch's timing events, the time between two, and a pool that makes each once."""
 
 from collections.abc import Callable
 from typing import Protocol, Self
 
 import torch
 
+from training.benchmarks.driver.workload.accelerator import accelerators
+
 CALIBRATION_CYCLES = 20_000_000
 """About 10 ms of a GPU."""
 
 
 class TimedEvent(Protocol):
-    """What is used of torch.cuda.Event: a moment of the stream that is current when `record` is called."""
+    """The part of a device's event that is used: a moment of the stream that is current when `record` is called."""
 
     def record(self) -> None:
         """Note the moment when the stream has done what was queued before."""
@@ -29,9 +31,9 @@ class TimedEvent(Protocol):
         ...
 
 
-def timed_event() -> TimedEvent:
-    """A CUDA event that knows its time."""
-    event: TimedEvent = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def timed_event(device: torch.device) -> TimedEvent:
+    """An event of the device's type that knows its time."""
+    event: TimedEvent = accelerators(device).event()
     return event
 
 
@@ -43,7 +45,7 @@ def elapsed_ns(begin: TimedEvent, end: TimedEvent) -> float:
 class EventPool:
     """Events to be used again: an iteration makes none that an earlier one has made."""
 
-    def __init__(self, make: Callable[[], TimedEvent] = timed_event) -> None:
+    def __init__(self, make: Callable[[], TimedEvent]) -> None:
         self._make = make
         self._events: list[TimedEvent] = []
         self._used = 0
@@ -62,12 +64,15 @@ class EventPool:
         self._used = 0
 
 
-def cycles_per_ns() -> float:
-    """Cycles that torch.cuda._sleep counts in a nanosecond on the current device, measured now."""
-    pool = EventPool()
-    torch.cuda._sleep(CALIBRATION_CYCLES)  # type: ignore[no-untyped-call] # brings the clock up
-    begin = pool.recorded()
-    torch.cuda._sleep(CALIBRATION_CYCLES)  # type: ignore[no-untyped-call]
-    end = pool.recorded()
+def cycles_per_ns(device: torch.device) -> float | None:
+    """Cycles that a busy device counts in a nanosecond, measured now; None where the vendor cannot keep one busy."""
+    busy = accelerators(device).busy(CALIBRATION_CYCLES)
+    if busy is None:
+        return None
+    busy()  # brings the clock up
+    begin, end = timed_event(device), timed_event(device)
+    begin.record()
+    busy()
+    end.record()
     end.synchronize()
     return CALIBRATION_CYCLES / elapsed_ns(begin, end)

@@ -4,6 +4,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 
@@ -16,6 +17,6 @@ def smallest_available_bytes(group: ProcessGroup) -> int:
 
 def _available_bytes(group: ProcessGroup) -> int:
     """Free memory of this rank's device in bytes; the ranks of a host share the host's."""
-    if group.device.type == "cuda":
-        return int(torch.cuda.mem_get_info(group.device)[0])
+    if is_accelerator(group.device):
+        return accelerators(group.device).free_memory(group.device)
     return int(psutil.virtual_memory().available) // group.placement.local_world_size

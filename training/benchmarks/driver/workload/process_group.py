@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from protocol import pulse
 from training.benchmarks.driver.launch.rank_watch import stamp
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 
 
@@ -35,29 +36,27 @@ class ProcessGroup:
         return bool(found)
 
 
-def default_backend() -> str:
-    """nccl if there is a CUDA device, else gloo."""
-    return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-
-
 def device_for(backend: str, local_rank: int) -> torch.device:
-    """cuda:<local_rank> for nccl, the CPU for gloo.
+    """The CPU for a backend that carries its tensors, else device number `local_rank` of the type that it carries.
 
     Raises:
-        ProcessGroupError: this torch lacks the backend, or nccl has no CUDA device for this rank.
+        ProcessGroupError: this torch lacks the backend, or there is no device of its type for this rank.
     """
     if not dist.is_backend_available(backend):
         raise ProcessGroupError(f"backend {backend!r}: torch {torch.__version__} is built without it")
-    if backend != "nccl":
+    kinds = dist.Backend.backend_capability[backend]
+    if "cpu" in kinds:
         return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ProcessGroupError(f"backend 'nccl' needs CUDA, and torch {torch.__version__} finds no CUDA device here")
-    count = torch.cuda.device_count()
+    count = accelerators(torch.device(kinds[0])).count()
+    if not count:
+        raise ProcessGroupError(
+            f"backend {backend!r} needs a device of type {kinds[0]}, and torch {torch.__version__} finds none here"
+        )
     if local_rank >= count:
         raise ProcessGroupError(
-            f"local rank {local_rank} has no CUDA device, this node shows {count}: start fewer ranks"
+            f"local rank {local_rank} has no {kinds[0]} device, this node shows {count}: start fewer ranks"
         )
-    return torch.device("cuda", local_rank)
+    return torch.device(kinds[0], local_rank)
 
 
 @contextlib.contextmanager
@@ -74,15 +73,16 @@ def init(
     """
     place = placement or Placement.from_environment()
     target = device or device_for(backend, place.local_rank)
-    is_cuda = target.type == "cuda"
-    if is_cuda:
-        torch.cuda.set_device(target)
+    devices = accelerators(target) if is_accelerator(target) else None
+    if devices is not None:
+        devices.take(target)
     dist.init_process_group(
         backend,
         rank=place.rank,
         world_size=place.world_size,
         timeout=timedelta(seconds=timeout_s),
-        device_id=target if is_cuda else None,
+        # With a device torch divides groups by splitting them (init_device_mesh), which not every library can.
+        device_id=target if devices is not None and devices.splits else None,
     )
     group = ProcessGroup(placement=place, device=target, backend=backend)
     try:
@@ -91,9 +91,8 @@ def init(
         # Before the peers notice.
         stamp(error)
         pulse.leave(pulse.exit_code_of(error))
-        # gloo of torch 2.13 aborts the process at exit unless its group is destroyed. NCCL needs no destruction, and
-        # destroying would wait for kernels whose peers may never come.
-        if not is_cuda:
+        # gloo of torch 2.13 aborts the process at exit unless its group is destroyed.
+        if devices is None or not devices.leaves_open:
             dist.destroy_process_group()
         raise
     pulse.leave(0)

@@ -16,10 +16,10 @@ from protocol.case_config import ConfigT
 from protocol.case_file import settings_of, submission
 from protocol.perflog import Event, PerfLogger
 from protocol.problems import ConfigError
-from training.benchmarks.driver.workload import process_group
+from training.benchmarks.driver.workload import accelerator, process_group
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name, leave
+from training.benchmarks.driver.workload.usage import UnusableSettingsError, leave
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,10 @@ def open_run(
     try:
         placement = Placement.from_environment()
         config, case_sha256 = settings_of(arguments, model, framework, config_class)
-        backend = config.backend or _backend_of(arguments.vendor)
+        vendor = arguments.vendor or accelerator.vendor_here()
+        backend = config.backend or vendors.load(vendor).backend
+        if vendors.load(vendor).device_type != "cpu" and backend == vendors.load(vendor).backend:
+            accelerator.use(vendor)
         device = process_group.device_for(backend, placement.local_rank)
     except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
         leave(model, error)
@@ -72,19 +75,13 @@ def open_run(
             leave(model, error)
 
 
-def _backend_of(vendor: str | None) -> str:
-    return process_group.default_backend() if vendor is None else vendors.load(vendor).backend
-
-
 def _surroundings(device: torch.device, data_dir: Path | None) -> dict[str, object]:
     facts: dict[str, object] = {
         "host": platform.node(),
         "device": str(device),
         "data_dir": None if data_dir is None else str(data_dir),
     }
-    if device.type != "cuda":
-        facts["device_name"] = cpu_name(Path("/proc/cpuinfo"))
-    else:
-        facts["device_name"] = torch.cuda.get_device_name(device)
-        facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    facts["device_name"] = accelerator.device_name(device)
+    if accelerator.is_accelerator(device):
+        facts |= accelerator.accelerators(device).versions()
     return facts

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 
@@ -49,11 +50,11 @@ class Team:
 def split(groups: Sequence[list[int]], group: ProcessGroup) -> dist.ProcessGroup | None:
     """This rank's group among disjoint `groups` of global ranks, None for a rank in none of them.
 
-    On CUDA all groups come from one split of the world's communicator (ncclCommSplit, one colour a group), which every
-    rank joins once. new_group would split the world once for each group. gloo cannot split; there a group concerns its
-    members alone, and for the other ranks new_group only counts it, which keeps the names of groups the same.
+    Where the vendor's library can, all groups come from one split of the world's communicator (one colour a group),
+    which every rank joins once. new_group would split the world once for each group. gloo cannot split; there a group
+    concerns its members alone, and for the other ranks new_group only counts it, which keeps the names the same.
     """
-    if group.device.type == "cuda":
+    if is_accelerator(group.device) and accelerators(group.device).splits:
         split: dist.ProcessGroup | None = dist.split_group(split_ranks=list(groups))
         return split if any(group.placement.rank in ranks for ranks in groups) else None
     handle: dist.ProcessGroup | None = None

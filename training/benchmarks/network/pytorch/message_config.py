@@ -44,7 +44,7 @@ def seconds_of(duration: str) -> float:
 
 
 class MessageConfig(CaseConfig):
-    """What is sent, and how its time is taken."""
+    """The messages that are sent, and how their time is taken."""
 
     tool: Tool = Field("sweep", description="what runs: the sweep, or a tool of ml-engineering or of nccl-tests")
     collective: CollectiveName = Field("all_reduce", description="the collective that is measured")
@@ -66,9 +66,11 @@ class MessageConfig(CaseConfig):
     check_interval: int = Field(
         0, ge=0, description="after how many timed iterations one more is made and compared; 0: only after the last"
     )
-    cuda_graph: bool = Field(False, description="whether the operation is replayed from a CUDA graph (nccl)")
+    cuda_graph: bool = Field(False, description="whether the operation is replayed from a device's graph")
     aggregate: int = Field(
-        1, ge=1, description="operations in a row that are timed as one (nccl: in one group call), as nccl-tests' -m"
+        1,
+        ge=1,
+        description="operations in a row that are timed as one, as nccl-tests' -m",
     )
     duration: str = Field("10m", description="how long the tool soak measures: 30s, 10m, 6h")
     timing: Literal["each", "nccl-tests"] = Field(
@@ -164,7 +166,7 @@ class MessageConfig(CaseConfig):
     @classmethod
     def _can_be_captured(cls, value: bool, info: ValidationInfo) -> bool:
         if value and (info.data.get("collective") == "barrier" or info.data.get("tool") not in SWEEPS):
-            raise ValueError("a barrier and the object tools wait on the host, which no CUDA graph can hold")
+            raise ValueError("a barrier and the object tools wait on the host, which no graph of a device can hold")
         return value
 
     @field_validator("duration")

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from common.units import format_size
 from protocol.perflog import Event
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.output_folder import chosen_folder
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -102,7 +102,9 @@ def _concluded(
     program: Path | None,
     around: Topology,
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """What rank 0 makes of its steps: the verdict that all ranks share (correct, problem), and FINISHED's value."""
+    """The conclusion of rank 0 from its steps: the verdict that all ranks share (correct, problem), and FINISHED's
+    value.
+    """
     config = run.config
     figures, sentences = _loaded(work, steps) or _answers(run, steps, around)
     if isinstance(work, ToolComparison) and work.original is not None:
@@ -155,8 +157,8 @@ def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
 
 def _free_devices(run: WorkloadContext[Config], exchange: Exchange) -> None:
     """Give the memory of the measurements back to the device on every rank, before rank 0 starts nccl-tests on it."""
-    if run.group.device.type == "cuda":
-        torch.cuda.empty_cache()
+    if is_accelerator(run.group.device):
+        accelerators(run.group.device).give_back()
     exchange.to_first(range(run.group.placement.world_size), {})
 
 

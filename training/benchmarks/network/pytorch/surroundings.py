@@ -3,13 +3,12 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import torch
 import torch.distributed as dist
 
+from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator
 from training.benchmarks.driver.workload.run_context import WorkloadContext
-from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts.nics import nic_of
 from training.benchmarks.network.patterns.topology import (
     UNKNOWN,
@@ -23,7 +22,7 @@ from training.benchmarks.network.pytorch.measuring.lineup import line_up
 
 
 def surroundings(run: WorkloadContext[Config]) -> Topology:
-    """What is known of the hosts, the same on every rank. All ranks call it.
+    """The facts about the hosts, the same on every rank. All ranks call it.
 
     Raises:
         UnusableSettingsError: the topology file cannot be used; every rank raises it.
@@ -38,7 +37,7 @@ def surroundings(run: WorkloadContext[Config]) -> Topology:
 def _kinds(run: WorkloadContext[Config]) -> dict[int, str]:
     """The devices of each host by node rank: what its accelerators are called, or without any its CPU."""
     device = run.group.device
-    own = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(Path("/proc/cpuinfo"))
+    own = device_name(device)
     found: list[tuple[int, str]] = [(0, "")] * run.group.placement.world_size
     dist.all_gather_object(found, (int(os.environ["GROUP_RANK"]), own))
     return {node: name for node, name in found if name}
@@ -69,7 +68,7 @@ def _devices(run: WorkloadContext[Config]) -> dict[tuple[int, int], str]:
 
 def _pci_addresses(run: WorkloadContext[Config]) -> list[str]:
     """Those of the host's accelerators by local rank; none on CPUs."""
-    if run.group.device.type != "cuda":
+    if not is_accelerator(run.group.device):
         return []
-    found: list[Any] = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-    return [f"{each.pci_domain_id:04x}:{each.pci_bus_id:02x}:{each.pci_device_id:02x}.0" for each in found]
+    devices = accelerators(run.group.device)
+    return [f"{address}.0" for address in map(devices.pci_address, range(devices.count())) if address]

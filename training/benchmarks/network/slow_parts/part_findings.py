@@ -11,7 +11,9 @@ from training.benchmarks.network.hosts.links import FINE_SHARE, advertised_gbps,
 from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
 
 _PARTS: Mapping[BadPart, FindingPart] = {"host": "host", "device": "device", "link": "link", "rack": "rack"}
-_ACTION = "check the speed and number of links that the case expects, then NIC, PCIe, cables and NCCL's transport"
+_ACTION = (
+    "check the speed and number of links that the case expects, then NIC, PCIe, cables and the library's transport"
+)
 
 
 def part_finding(found: NetworkFinding) -> PartFinding:

@@ -256,7 +256,7 @@ class Readings:
 
 
 class Scan:
-    """What rank 0 has measured so far: the readings of each size, and the hosts' names by node rank."""
+    """The measurements of rank 0 so far: the readings of each size, and the hosts' names by node rank."""
 
     def __init__(self, names: Mapping[int, str] | None = None) -> None:
         self._given = dict(names or {})

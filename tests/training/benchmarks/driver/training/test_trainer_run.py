@@ -407,7 +407,7 @@ def test_a_target_without_an_evaluation_is_refused(
 def test_kernels_that_cannot_be_had_are_named_before_anything_is_taken(alone: Callable[..., Rank]) -> None:
     found = alone("llama", {"precision": "bf16", "attention": "flash_attention_2"})
     assert (found.code, found.events) == (2, [Event.SUBMIT_INFO])
-    assert "attention = 'flash_attention_2': needs a CUDA device, this rank has cpu" in found.message
+    assert "attention = 'flash_attention_2': needs an accelerator, this rank has cpu" in found.message
 
 
 def test_data_below_one_step_is_refused(alone: Callable[..., Rank]) -> None:

@@ -58,13 +58,12 @@ def test_nccl_without_cuda_is_refused_with_the_reason(monkeypatch: pytest.Monkey
     with pytest.raises(ProcessGroupError, match=r"backend 'nccl': torch .* is built without it"):
         device_for("nccl", 0)
     monkeypatch.setattr(dist, "is_backend_available", lambda name: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ProcessGroupError, match="backend 'nccl' needs CUDA"):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ProcessGroupError, match=r"backend 'nccl' needs a device of type cuda, .* finds none here"):
         device_for("nccl", 0)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert device_for("nccl", 1) == torch.device("cuda", 1)
-    with pytest.raises(ProcessGroupError, match="local rank 2 has no CUDA device, this node shows 2"):
+    with pytest.raises(ProcessGroupError, match="local rank 2 has no cuda device, this node shows 2"):
         device_for("nccl", 2)
 
 

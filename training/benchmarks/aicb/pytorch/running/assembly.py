@@ -14,6 +14,7 @@ from training.benchmarks.aicb.pytorch.work.agreement import GroupKey
 from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.aicb.pytorch.work.footprint import footprint
 from training.benchmarks.aicb.pytorch.work.stream import Epoch, Stream
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team
@@ -71,8 +72,9 @@ def assemble(
     buffer = torch.zeros(places.bytes, dtype=torch.uint8, device=group.device)
     if compute is not None:
         compute.allocate()
-    # Over NCCL a send alone would wait for its receiver, which sends alone.
-    return Assembled(stream, teams, buffer, places, rank, compute, in_batches=group.device.type == "cuda")
+    # Over a library with group calls, such as NCCL, a send alone would wait for its receiver, which sends alone.
+    in_batches = is_accelerator(group.device) and accelerators(group.device).groups
+    return Assembled(stream, teams, buffer, places, rank, compute, in_batches=in_batches)
 
 
 class StepMaker:

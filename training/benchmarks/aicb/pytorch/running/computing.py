@@ -12,7 +12,9 @@ import torch
 
 from training.benchmarks.aicb.pytorch.running.operations import Issue
 from training.benchmarks.aicb.pytorch.work.stream import Stream
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import cycles_per_ns
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.job.errors import AicbError
 from workloads.rows.ops import CommType, LogItem
 
@@ -49,7 +51,7 @@ def product_of(item: LogItem, scale: Fraction) -> Product:
 
 
 class Computation:
-    """What a replay computes. `bytes`: of the operands of the largest product, which all share."""
+    """The computation of a replay. `bytes`: of the operands of the largest product, which all share."""
 
     def __init__(self, stream: Stream, scale: Fraction, device: torch.device) -> None:
         """Of the stream's rows.
@@ -64,7 +66,7 @@ class Computation:
                 " workload that has them"
             )
         self._device = device
-        self._dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        self._dtype = torch.bfloat16 if is_accelerator(device) else torch.float32
         self._times_ns = {
             place: int(item.elapsed_time * scale) for place, item in rows.items() if item.elapsed_time is not None
         }
@@ -78,8 +80,13 @@ class Computation:
     def allocate(self) -> None:
         """Take the memory, and learn how fast the clock of a device runs, which spends times itself."""
         self._buffer = torch.ones(self._elements, dtype=self._dtype, device=self._device)
-        if self._device.type == "cuda" and self._times_ns:
-            self._cycles_per_ns = cycles_per_ns()
+        if is_accelerator(self._device) and self._times_ns:
+            self._cycles_per_ns = cycles_per_ns(self._device)
+            if self._cycles_per_ns is None:
+                raise UnusableSettingsError(
+                    f"timing = 'replay': {self._device} cannot be kept busy for the times of the workload's rows; leave"
+                    " them out, and products of matrices take their place"
+                )
 
     def issue(self, place: int) -> Issue | None:
         """The function that computes an item of the stream."""
@@ -88,7 +95,7 @@ class Computation:
             if self._cycles_per_ns is None:
                 return lambda: _pass(duration)
             cycles = max(1, round(duration * self._cycles_per_ns))
-            return lambda: torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+            return accelerators(self._device).busy(cycles)
         product = self._products.get(place)
         if product is None:
             return None

@@ -1,4 +1,4 @@
-"""Notes moments of a rank's program and ends of its calls on a CUDA device, by events that are read afterwards.
+"""Notes moments of a rank's program and ends of its calls on a device, by events that are read afterwards.
 
 torch's events and streams are its only edge to the device, and may be replaced.
 """
@@ -7,42 +7,49 @@ import itertools
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.driver.workload.device_events import EventPool, TimedEvent, elapsed_ns
+from training.benchmarks.driver.workload.accelerator import accelerators
+from training.benchmarks.driver.workload.device_events import EventPool, TimedEvent, elapsed_ns, timed_event
+from vendors.device import Accelerators
 
 Beside = Callable[[object], AbstractContextManager[object]]
 
 
 class DeviceTimeline:
-    """Calls over NCCL: the current stream is the program. A mark is a number, of one iteration: from `begin` until the
-    next one.
+    """Calls over a vendor's library: the current stream is the program. A mark is a number, of one iteration: from
+    `begin` until the next one.
 
     The end of a call under way is an event on a stream of its group beside the program. These streams have a high
-    priority: torch keeps 32 of them apart from the normal ones, of which NCCL's groups have theirs, and a stream that
-    both shared would delay NCCL's.
+    priority: torch keeps 32 of them apart from the normal ones, of which the library's groups (NCCL's) have theirs, and
+    a stream that both shared would delay these.
     """
 
     def __init__(
         self,
-        pool: EventPool | None = None,
-        beside: Beside | None = None,
-        synchronize: Callable[[], None] = torch.cuda.synchronize,
+        pool: EventPool,
+        beside: Beside,
+        synchronize: Callable[[], None],
     ) -> None:
-        """By default torch's events and streams of the current device.
-
-        beside: makes the stream of a key current; synchronize: waits until all streams have done what was queued.
-        """
-        self._pool = EventPool() if pool is None else pool
-        self._beside = Streams().beside if beside is None else beside
+        """beside: makes the stream of a key current; synchronize: waits until all streams have done what was queued."""
+        self._pool = pool
+        self._beside = beside
         self._synchronize = synchronize
         self._events: list[TimedEvent] = []
         self._before: list[int] = []
         self._latest = 0
         self._times: list[float] = []
         self._origin_ns = 0
+
+    @classmethod
+    def on(cls, device: torch.device) -> Self:
+        """With events and streams of the device."""
+        pool = EventPool(partial(timed_event, device))
+        return cls(pool, Streams(accelerators(device)).beside, accelerators(device).synchronize)
 
     def begin(self) -> int:
         """An iteration begins, and nothing is under way. The device's clock is compared with the host's."""
@@ -93,14 +100,15 @@ class DeviceTimeline:
 
 
 class Streams:
-    """A CUDA stream of high priority for each key."""
+    """A stream of high priority for each key."""
 
-    def __init__(self) -> None:
-        self._streams: dict[object, torch.cuda.Stream] = {}
+    def __init__(self, devices: Accelerators) -> None:
+        self._devices = devices
+        self._streams: dict[object, Any] = {}
 
     def beside(self, key: object) -> AbstractContextManager[object]:
         """Within it the key's stream is the current one."""
         stream = self._streams.get(key)
         if stream is None:
-            stream = self._streams[key] = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
-        return torch.cuda.stream(stream)
+            stream = self._streams[key] = self._devices.stream(priority=-1)
+        return self._devices.beside(stream)

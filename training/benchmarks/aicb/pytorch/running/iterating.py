@@ -2,8 +2,6 @@
 
 from functools import partial
 
-import torch
-
 from protocol import pulse
 from protocol.perflog import Event
 from training.benchmarks.aicb.pytorch.config import Config
@@ -11,6 +9,7 @@ from training.benchmarks.aicb.pytorch.running.assembly import Assembled, StepMak
 from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Runner, synchronised
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import LogItem
@@ -21,18 +20,19 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
     config, logger, epochs = run.config, run.logger, assembled.stream.epochs
     count = len(epochs) - 1 if config.iterations is None or len(epochs) == 1 else config.iterations
     numbers = [0, *(1 + each % (len(epochs) - 1) for each in range(count))]
-    is_cuda = run.group.device.type == "cuda"
+    device = run.group.device
+    is_device = is_accelerator(device)
     is_each = config.timing == "each"
-    wait = partial(synchronised, synchronize=torch.cuda.synchronize) if is_cuda and is_each else None
+    wait = partial(synchronised, synchronize=accelerators(device).synchronize) if is_device and is_each else None
     maker = StepMaker(assembled, wait, in_batches=assembled.in_batches)
     steps = {number: maker.epoch(number) for number in dict.fromkeys(numbers)}
     recorder = OpRecorder(sum(steps[number].records for number in numbers))
     runner: Runner = (
-        DeviceRunner(recorder, DeviceTimeline(), HostRunner(recorder) if is_each else None)
-        if is_cuda
+        DeviceRunner(recorder, DeviceTimeline.on(device), HostRunner(recorder) if is_each else None)
+        if is_device
         else HostRunner(recorder)
     )
-    progress = Progress(runner, recorder, assembled, is_device=is_cuda)
+    progress = Progress(runner, recorder, assembled, is_device=is_device)
     logger.log(Event.TRAIN_START, {"total_steps": count})
     times: list[int] = []
     pulse.describe(progress.words)

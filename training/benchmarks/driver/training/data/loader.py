@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from training.benchmarks.driver.training.data.micro_batches import Indices, Numbers
 from training.benchmarks.driver.training.model.model import Batch
+from training.benchmarks.driver.workload.accelerator import is_accelerator
 
 
 class SampleSet(Dataset[Batch], ABC):
@@ -70,7 +71,7 @@ def _widened(tensor: Tensor) -> Tensor:
 def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, device: torch.device) -> Iterable[Batch]:
     """Batches on `device`, as dicts of tensors of shape (samples, ...): torch's DataLoader with `workers` processes.
 
-    Memory is pinned for a CUDA device. The workers stay from one pass to the next: no evaluation waits for their start
+    Memory is pinned for an accelerator. The workers stay from one pass to the next: no evaluation waits for their start
     or for files that they have read. The loader has a generator of its own: each pass draws a seed for the workers,
     which must not change the model's dropout.
     """
@@ -82,7 +83,7 @@ def loader(samples: SampleSet, sampler: Iterable[Indices], *, workers: int, devi
         batch_size=None,
         num_workers=workers,
         persistent_workers=workers > 0,
-        pin_memory=device.type == "cuda",
+        pin_memory=is_accelerator(device),
         generator=torch.Generator(),
     )
     return loaded if device.type == "cpu" else _OnDevice(loaded, device)

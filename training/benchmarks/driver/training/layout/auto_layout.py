@@ -19,6 +19,7 @@ from training.benchmarks.driver.launch.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
@@ -52,7 +53,7 @@ class LayoutCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutChoice:
-    """What was chosen, for a device of `device_bytes`, and for each recomputation what was considered.
+    """The layout that was chosen for a device of `device_bytes`, and for each recomputation what was considered.
 
     `compile_backend` is the decision of the run's kernels, for the record.
     """
@@ -167,15 +168,15 @@ def _estimated(
 
 
 def device_bytes_of(config: TrainingConfig, device: torch.device, placement: Placement) -> int:
-    """Bytes of memory for this rank: the setting's, all of a CUDA device, or a share of the host's.
+    """Bytes of memory for this rank: the setting's, all of a device, or a share of the host's.
 
     Raises:
         UnusableSettingsError: the host does not tell its memory.
     """
     if config.device_memory_bytes is not None:
         return config.device_memory_bytes
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
+    if is_accelerator(device):
+        return accelerators(device).total_memory(device)
     total = total_bytes()
     if total is None:
         raise UnusableSettingsError("layout = 'auto': /proc/meminfo does not tell the memory; set device_memory_bytes")

@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
 from training.benchmarks.driver.training.settings.settings import PHASES, TrainingConfig
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import TimedEvent, elapsed_ns, timed_event
 
 Interval = tuple[float, float]
@@ -31,6 +32,7 @@ class Profiling:
         self.steps = frozenset(config.profiled_steps()) if self._kind is not None else frozenset()
         self._rank = rank
         self._device = device
+        self._devices = accelerators(device) if is_accelerator(device) else None
         self._profiler: profile | None = None
         self._first = self._last = 0
         self._marks: list[tuple[str, Any, Any]] = []
@@ -67,8 +69,8 @@ class Profiling:
         """End a trace that is open, as it is after the last chosen step and at the end of the run."""
         if self._profiler is None:
             return
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self._devices is not None:
+            self._devices.synchronize(self._device)
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         if self._kind == "trace":
@@ -86,12 +88,11 @@ class Profiling:
 
     def _start(self, step: int) -> None:
         self._first = step
-        is_cuda = self._device.type == "cuda"
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
+        activities = [ProfilerActivity.CPU, *([] if self._devices is None else [self._devices.activity()])]
         is_trace = self._kind == "trace"
         self._profiler = profile(activities=activities, record_shapes=is_trace, profile_memory=is_trace)
-        if is_trace and is_cuda:
-            torch.cuda.memory._record_memory_history(max_entries=_MEMORY_EVENTS)
+        if is_trace and self._devices is not None:
+            self._devices.remember_memory(_MEMORY_EVENTS)
         self._profiler.start()
 
     def _keep(self, profiler: profile) -> None:
@@ -100,48 +101,49 @@ class Profiling:
         trace = f"trace.{name}.json.gz"
         profiler.export_chrome_trace(str(folder / trace))
         self.files.append(trace)
-        if self._device.type == "cuda":
-            snapshot = f"memory.{name}.pickle"
-            torch.cuda.memory._dump_snapshot(str(folder / snapshot))  # type: ignore[no-untyped-call]
-            torch.cuda.memory._record_memory_history(enabled=None)
+        snapshot = f"memory.{name}.pickle"
+        if self._devices is not None and self._devices.dump_memory(str(folder / snapshot)):
+            self._devices.remember_memory(None)
             self.files.append(snapshot)
 
     def _count(self, profiler: profile) -> None:
         for name, begin, end in self._marks:
             self._seconds[name] += end - begin if isinstance(end, float) else elapsed_ns(begin, end) / 1e9
         self._marks.clear()
-        self._seconds["exposed_communication"] += exposed_seconds(profiler.events() or ())  # type: ignore[no-untyped-call]
+        names = () if self._devices is None else self._devices.library_kernels
+        self._seconds["exposed_communication"] += exposed_seconds(profiler.events() or (), names)  # type: ignore[no-untyped-call]
 
     def _now(self, name: str) -> "float | TimedEvent":
         """This moment: of the device, but of the host for the data, which the host waits for."""
-        if self._device.type != "cuda" or name == "data":
+        if self._devices is None or name == "data":
             return time.perf_counter()
-        event = timed_event()
+        event = timed_event(self._device)
         event.record()
         return event
 
 
-def exposed_seconds(events: Iterable[Any]) -> float:
+def exposed_seconds(events: Iterable[Any], library_kernels: tuple[str, ...]) -> float:
     """Seconds in which communication runs and no computation of this rank does.
 
-    `events` are torch.profiler's. On CUDA both are kernels, without copies of memory; on the CPU communication is
+    `events` are torch.profiler's. On an accelerator both are kernels (of communication those with one of
+    `library_kernels` in their lower-case names), without copies of memory; on the CPU communication is
     Gloo's, and computation are torch's operators in any thread.
 
     Source: Holistic Trace Analysis, "Communication computation overlap" (its share that is not overlapped).
     """
+
+    def is_talk(event: Any) -> bool:
+        return any(name in event.name.lower() for name in library_kernels)
+
     on_device = [event for event in events if not event.is_user_annotation or event.name.startswith("gloo:")]
-    kernels = [event for event in on_device if event.device_type is DeviceType.CUDA]
+    kernels = [event for event in on_device if event.device_type is not DeviceType.CPU]
     if kernels:
-        talk: Iterable[Any] = filter(_is_nccl, kernels)
-        work = (event for event in kernels if not _is_nccl(event) and not event.name.startswith(_COPIES))
+        talk: Iterable[Any] = filter(is_talk, kernels)
+        work = (event for event in kernels if not is_talk(event) and not event.name.startswith(_COPIES))
     else:
         talk = (event for event in on_device if event.name.startswith("gloo:"))
         work = (event for event in on_device if event.name.startswith("aten::"))
     return _difference(_merged(talk), _merged(work)) / 1e6
-
-
-def _is_nccl(event: Any) -> bool:
-    return "nccl" in event.name.lower()
 
 
 def _merged(events: Iterable[Any]) -> list[Interval]:

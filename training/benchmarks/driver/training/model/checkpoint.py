@@ -21,6 +21,7 @@ from common.reading import read_bounded
 from training.benchmarks.driver.training.model.checkpoint_reader import SafePlanner, SafeReader
 from training.benchmarks.driver.training.model.parallel import ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SCHEMA_VERSION = 1
@@ -134,7 +135,7 @@ class Checkpoints:
 
 
 def _why(error: BaseException) -> str:
-    """What went wrong on the first rank that says it, without the stack."""
+    """The mistake of the first rank that says one, without the stack."""
     failures = error.failures if isinstance(error, CheckpointException) else {}
     return next((f"rank {rank}: {each}" for rank, (each, _) in sorted(failures.items())), str(error))
 
@@ -156,15 +157,17 @@ def _random_key() -> str:
 
 def _random_state(model: ParallelModel) -> dict[str, Tensor]:
     state = {"cpu": torch.get_rng_state()}
-    if _device(model).type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(_device(model))
+    device = _device(model)
+    if is_accelerator(device):
+        state[device.type] = accelerators(device).random_state(device)
     return state
 
 
 def _set_random_state(state: dict[str, Tensor], model: ParallelModel) -> None:
     torch.set_rng_state(state["cpu"])
-    if "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], _device(model))
+    device = _device(model)
+    if is_accelerator(device) and device.type in state:
+        accelerators(device).set_random_state(state[device.type], device)
 
 
 def _device(model: ParallelModel) -> torch.device:

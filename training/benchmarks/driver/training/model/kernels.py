@@ -10,13 +10,12 @@ import torch.distributed as dist
 
 from training.benchmarks.driver.launch import fused
 from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION, TrainingConfig
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _HALF = ("bf16", "fp16")
-_FLASH_CAPABILITY = (8, 0)
 _FLASH_HEAD_SIZE = 256
-# What torch.compile's code generator for CUDA, Triton, needs.
-_TRITON_CAPABILITY = (7, 0)
+_INDUCTOR = "inductor"
 # Compiling the blocks takes about a minute: a shorter run is over before it has paid.
 COMPILED_STEPS = 100
 NOT_COMPILED = "none"
@@ -71,8 +70,14 @@ class Libraries:
         return importlib.util.find_spec("triton") is not None
 
     def capability(self) -> tuple[int, int]:
-        """Compute capability of the CUDA device."""
-        return torch.cuda.get_device_capability(self.device)
+        """Capability of the device."""
+        return accelerators(self.device).capability(self.device)
+
+    def against(self, kernel: str) -> str | None:
+        """The reason why the device runs no kernels of this name, None if it does."""
+        if not is_accelerator(self.device):
+            return f"needs an accelerator, this rank has {self.device}"
+        return accelerators(self.device).against(kernel, self.device, self.capability())
 
 
 def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Libraries) -> Kernels:
@@ -98,7 +103,7 @@ def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Librari
 def _compilation(config: TrainingConfig, libraries: Libraries) -> Choice:
     """Whether blocks are compiled: as the settings say, else where the step time settles soon and long before the end.
 
-    That is on a CUDA device that Triton makes code for, if the shapes are those of the first step in every step, so
+    That is on a device that Triton makes code for, if the shapes are those of the first step in every step, so
     that nothing is compiled again, and if the run is not known to end before COMPILED_STEPS steps.
     """
     asked = config.compile_backend
@@ -107,27 +112,24 @@ def _compilation(config: TrainingConfig, libraries: Libraries) -> Choice:
     problem = _against_compilation(config, libraries)
     if problem is not None:
         return Choice(asked=AUTO, used=NOT_COMPILED, why=problem)
-    return Choice(asked=AUTO, used="inductor", why="the shapes are the same in every step")
+    return Choice(asked=AUTO, used=_INDUCTOR, why="the shapes are the same in every step")
 
 
 def _against_compilation(config: TrainingConfig, libraries: Libraries) -> str | None:
-    if libraries.device.type != "cuda":
-        return f"needs a CUDA device, this rank has {libraries.device}"
+    if not is_accelerator(libraries.device):
+        return libraries.against(_INDUCTOR)
     if config.varying_shapes() is not None:
         return config.varying_shapes()
     if config.max_steps is not None and config.max_steps < COMPILED_STEPS:
         return f"the run ends after {config.max_steps} steps; it pays from {COMPILED_STEPS} on"
     if not libraries.has_triton():
         return "triton is not installed"
-    capability = libraries.capability()
-    if capability < _TRITON_CAPABILITY:
-        return f"needs compute capability 7.0, found {capability[0]}.{capability[1]}"
-    return None
+    return libraries.against(_INDUCTOR)
 
 
 def first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: Mapping[str, Any]) -> Choice:
-    """What is asked for or, with "auto", the first of `ranking` without an obstacle. obstacles: by name, a function
-    that gives the reason against it or None.
+    """The kernel that is asked for or, with "auto", the first of `ranking` without an obstacle. obstacles: by name, a
+    function that gives the reason against it or None.
 
     Raises:
         UnusableSettingsError: what is asked for is not in `ranking` or cannot be used, or nothing can.
@@ -154,8 +156,8 @@ def against_flash_attention(head_size: int, precision: str, libraries: Libraries
 
     head_size: elements of a head.
     """
-    if libraries.device.type != "cuda":
-        return f"needs a CUDA device, this rank has {libraries.device}"
+    if not is_accelerator(libraries.device):
+        return libraries.against("flash_attn")
     if precision not in _HALF:
         return f"needs precision 'bf16' or 'fp16', found {precision!r}"
     if head_size > _FLASH_HEAD_SIZE:
@@ -166,15 +168,12 @@ def against_flash_attention(head_size: int, precision: str, libraries: Libraries
     version = libraries.version("flash_attn")
     if str(version).partition(".")[0] != "2":
         return f"needs flash_attn 2, found {version}"
-    capability = libraries.capability()
-    if capability < _FLASH_CAPABILITY:
-        return f"needs compute capability 8.0, found {capability[0]}.{capability[1]}"
-    return None
+    return libraries.against("flash_attn")
 
 
 def _against_apex(config: TrainingConfig, libraries: Libraries) -> str | None:
-    if libraries.device.type != "cuda":
-        return f"needs a CUDA device, this rank has {libraries.device}"
+    if (problem := libraries.against("apex")) is not None:
+        return problem
     if config.strategy != "ddp" or config.tensor_parallelism()[0] > 1:
         return f"takes no sharded parameters (strategy = {config.strategy!r}, tensor_parallel_size)"
     return against_library("apex", libraries)

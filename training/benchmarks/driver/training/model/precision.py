@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 
 _NOTHING = contextlib.nullcontext()
 
@@ -45,9 +46,8 @@ class Precision:
         self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
         self._scales = config.precision == "fp16"
         self.scaler = _Scaler(device.type, init_scale=config.init_loss_scale, enabled=self._scales)
-        if device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = config.tf32
-            torch.backends.cudnn.allow_tf32 = config.tf32
+        if is_accelerator(device):
+            accelerators(device).set_tf32(config.tf32)
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Context of every forward pass."""

@@ -11,6 +11,7 @@ from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.training.proof.replicas import Departure
+from training.benchmarks.driver.workload.accelerator import is_accelerator
 
 # A change of the averaged gradient, relative to its norm, that rounding does not explain.
 _TOLERANCE = 0.1
@@ -35,7 +36,12 @@ def unsynchronized(
         replica, place = divmod(layout.dp_rank, layout.shard_size)
         factor = _factor(replica, layout.dp_size // layout.shard_size) * _factor(place, layout.shard_size)
     device = next(model.module.parameters()).device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.compiler.set_stance("force_eager"):
+    forked = (
+        torch.random.fork_rng([device], device_type=device.type)
+        if is_accelerator(device)
+        else torch.random.fork_rng([])
+    )
+    with forked, torch.compiler.set_stance("force_eager"):
         first = [gradient.clone() for gradient in _gradients(model, precision, sample, 1.0, seed)]
         second = _gradients(model, precision, sample, factor, seed)
         changed = _norm([a - b for a, b in zip(first, second, strict=True)], device)

@@ -32,6 +32,7 @@ from training.benchmarks.driver.training.proof.replicas import (
     first_departure,
 )
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 
 
 class OneTraining(RankComparison):
@@ -132,13 +133,13 @@ class OneTraining(RankComparison):
         parameters = tuple(
             int(combined((checksum(part) for _, part in members), self._device)) for members in self._groups.values()
         )
-        is_cuda = self._device.type == "cuda"
-        state = torch.cuda.get_rng_state(self._device) if is_cuda else torch.get_rng_state()
+        devices = accelerators(self._device) if is_accelerator(self._device) else None
+        state = torch.get_rng_state() if devices is None else devices.random_state(self._device)
         return ReplicaState(
             step=step,
             updates=updates_made(self._optimizer),
             rate=float(self._optimizer.param_groups[0]["lr"]),
-            seed=torch.cuda.initial_seed() if is_cuda else torch.initial_seed(),
+            seed=torch.initial_seed() if devices is None else devices.seed(),
             random=int(checksum(state)),
             order=int(self._order.digest()[:SHOWN_DIGITS], 16),
             balance=self._order.balance(),
@@ -209,7 +210,7 @@ class OneTraining(RankComparison):
         return Departure(rank=departure.rank, sentence=sentence)
 
     def _is_tf32(self) -> bool:
-        return self._device.type == "cuda" and self._config.tf32
+        return self._config.tf32 and is_accelerator(self._device) and accelerators(self._device).tf32
 
     def _missed(self, step: int, precision: Precision) -> int:
         """How many of the updates since the last check a parameter lacks, but for those that fp16 skips: each halves

@@ -61,7 +61,7 @@ class TrainingConfig(DataSettings):
 
     precision: Literal["fp32", "bf16", "fp16"] = Field("fp32", description="of the computation; weights stay float32")
     init_loss_scale: float = Field(65536.0, gt=0, description="first loss scale of fp16, adapted automatically")
-    tf32: bool = Field(True, description="whether float32 matrix products on CUDA may use TF32")
+    tf32: bool = Field(True, description="whether float32 matrix products may use TF32 where a device has it")
     strategy: Literal["ddp", "fsdp", "hsdp"] = Field(
         "ddp", description="data parallelism: replicas, FSDP2's shards, or replicas of shards"
     )
@@ -210,7 +210,7 @@ class TrainingConfig(DataSettings):
 
     @property
     def recompute(self) -> Recompute:
-        """What the backward pass computes again."""
+        """The recomputation of the backward pass."""
         if self.activation_checkpointing == "selective":
             return "selective"
         return "full" if self.activation_checkpointing else "none"
@@ -252,7 +252,7 @@ class TrainingConfig(DataSettings):
         return None
 
     def varying_shapes(self) -> str | None:
-        """What makes the shapes of a block's inputs differ from step to step; None: they are the same."""
+        """The reason why the shapes of a block's inputs differ from step to step; None: they are the same."""
         return None
 
     def tensor_parallelism(self) -> tuple[int, bool]:

@@ -16,6 +16,7 @@ from common.charts.page import document, figure
 from common.charts.sweep import sweep
 from common.units import format_size
 from protocol.perflog import write_line
+from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator
 from training.benchmarks.driver.workload.output_folder import log_folder
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.measuring.rotation import calls_of_a_trial
@@ -66,7 +67,7 @@ class Output:
     def header(self, collective: str, convention: str, *, forms: int = 1) -> None:
         """Print the lines above the table of an operation that is measured in so many forms. All ranks call it."""
         device, placement = self._group.device, self._group.placement
-        name = self._group.backend if device.type == "cpu" else torch.cuda.get_device_name(device)
+        name = device_name(device) if is_accelerator(device) else self._group.backend
         local = int(os.environ["LOCAL_RANK"])
         own = table.rank_line(placement.rank, os.getpid(), platform.node(), local, _pci_address(device), name)
         ranks = self._group.gathered(own)
@@ -179,10 +180,7 @@ class RowFiles:
 
 def _pci_address(device: torch.device) -> str:
     """Domain, bus and device, as 0000:1b:00; empty on CPUs."""
-    if device.type != "cuda":
-        return ""
-    found: Any = torch.cuda.get_device_properties(device)
-    return f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}"
+    return accelerators(device).pci_address(device.index) if is_accelerator(device) else ""
 
 
 def _show(text: str) -> None:

@@ -28,7 +28,7 @@ from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
-from training.benchmarks.network.pytorch.measuring.timing import cpu_time, cuda_time, measure
+from training.benchmarks.network.pytorch.measuring.timing import measure, timer_of
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.pytorch.operations.variants import created
 
@@ -109,7 +109,7 @@ class Overlap:
 
     def _compute_us(self, products: int) -> float:
         """Median microseconds of the products alone, of the slowest rank."""
-        elapsed_s = cuda_time if self._team.device.type == "cuda" else cpu_time
+        elapsed_s = timer_of(self._team)
         operation = partial(self._compute.queue, products)
         times_s = np.array([elapsed_s(operation, self._team) for _ in range(self._run.config.iterations)])
         return float(np.median(slowest_rank(times_s, self._team))) * MICROSECONDS

@@ -8,15 +8,15 @@ bandwidth of a trial is the mean over the ranks, that of a size the mean over th
 
 import time
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from protocol.bandwidth import GB
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.measuring.timing import aggregated, cpu_time, cuda_time
+from training.benchmarks.network.pytorch.measuring.timing import aggregated, timer_of
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 
 # Small messages would need thousands of buffers to fill the largest size; so many are out of any cache's reach.
@@ -78,18 +78,17 @@ def trials(collective: Collective, team: Team, *, size_bytes: int, iterations: i
         for _ in range(calls):
             collective.run()
 
+    elapsed_s = timer_of(team)
+    busy = accelerators(team.device).busy(_BUSY_CYCLES) if is_accelerator(team.device) else None
     seconds = []
     for _ in range(iterations):
         collective.refill()
-        if team.device.type == "cuda":
-            seconds.append(cuda_time(operation, team, partial(torch.cuda._sleep, _BUSY_CYCLES)) / calls)
-        else:
-            seconds.append(cpu_time(operation, team) / calls)
+        seconds.append(elapsed_s(operation, team, busy) / calls)
     rate = torch.tensor([size_bytes / each for each in seconds], dtype=torch.float64).mean().to(team.device)
     dist.all_reduce(rate, group=team.handle)
     return float(rate) / team.size / GB
 
 
 def _wait(team: Team) -> None:
-    if team.device.type == "cuda":
-        torch.cuda.synchronize()
+    if is_accelerator(team.device):
+        accelerators(team.device).synchronize()

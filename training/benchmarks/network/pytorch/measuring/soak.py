@@ -24,7 +24,7 @@ from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.soaking import IterationFile, Soak
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
-from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, cpu_time, cuda_time
+from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, timer_of
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.variants import created
 
@@ -93,7 +93,7 @@ class LongRun:
         The last two are the same on every rank.
         """
         config, team = self._run.config, self._team
-        elapsed_s = cuda_time if team.device.type == "cuda" else cpu_time
+        elapsed_s = timer_of(team)
         collective.refill()
         elapsed_s(collective.run, team)
         found = collective.wrong_elements() if config.check else None

@@ -8,6 +8,7 @@ import torch
 
 from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload import operands
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -94,8 +95,9 @@ def refuse_unusable(run: WorkloadContext[Config], hosts: Sequence[HostRanks]) ->
     for each in {len(group.ranks) for this_round in found for group in this_round.groups}:
         if refusal is None and run.config.collective in REDUCING:
             refusal = operands.refusal(run.config.op, getattr(torch, run.config.dtype), each)
-    if refusal is None and run.config.cuda_graph and run.group.device.type != "cuda":
-        refusal = f"cuda_graph = True needs backend nccl, this run has {run.group.backend}; leave it out"
+    device = run.group.device
+    if refusal is None and run.config.cuda_graph and not (is_accelerator(device) and accelerators(device).has_graphs):
+        refusal = f"cuda_graph = True needs a device with graphs, this run has {device}; leave it out"
     if refusal is not None:
         raise UnusableSettingsError(refusal)
     return found

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 from training.benchmarks.driver.workload.statistics import (
     MICROSECONDS,
@@ -71,9 +73,9 @@ def measure(
     integers wrap, floating point reaches infinity. Adding these takes the same time as any number. NaN cannot occur
     (the contributions to an element of a sum have the same sign, no factor is zero), nor denormals.
     """
-    elapsed_s = cuda_time if team.device.type == "cuda" else cpu_time
+    elapsed_s = timer_of(team)
     several = aggregated(collective.run, team, aggregate)
-    operation = captured(several) if cuda_graph else several
+    operation = accelerators(team.device).captured(several) if cuda_graph else several
     wrong = torch.zeros(1, dtype=torch.int64, device=team.device)
     checked = 0
 
@@ -113,9 +115,8 @@ def measure(
 
 
 def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callable[[], None]:
-    """The operation `count` times in a row: with NCCL in one group call (nccl-tests' -m), which shares a launch.
-
-    gloo has no group calls.
+    """The operation `count` times in a row: where the library has group calls in one (nccl-tests' -m), which shares a
+    launch. gloo has none.
     """
     if count == 1:
         return operation
@@ -124,7 +125,7 @@ def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callabl
         for _ in range(count):
             operation()
 
-    if team.device.type != "cuda":
+    if not (is_accelerator(team.device) and accelerators(team.device).groups):
         return several
 
     def grouped() -> None:
@@ -134,30 +135,25 @@ def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callabl
     return grouped
 
 
-def captured(operation: Callable[[], None]) -> Callable[[], None]:
-    """The operation as the replay of a CUDA graph, without the time in which Python and NCCL's host side queue it.
-
-    It runs first on a side stream, where NCCL opens its connections: inside a capture it could not.
-    """
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        operation()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        operation()
-    replay: Callable[[], None] = graph.replay
-    return replay
-
-
 def count_stalls(times_us: NDArray[np.float64]) -> int:
     """Number of `times_us`, microseconds, shape (iterations,), that exceed the smallest by STALL_US and by
     STALL_FACTOR.
     """
     least = times_us.min()
     return int(np.count_nonzero((times_us - least >= STALL_US) & (times_us >= STALL_FACTOR * least)))
+
+
+class Timer(Protocol):
+    """Seconds of one operation, started when all ranks have met, and after `compute`."""
+
+    def __call__(
+        self, operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None
+    ) -> float: ...
+
+
+def timer_of(team: Team) -> Timer:
+    """How operations of the team's devices are timed."""
+    return device_time if is_accelerator(team.device) else cpu_time
 
 
 def cpu_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
@@ -170,14 +166,12 @@ def cpu_time(operation: Callable[[], None], team: Team, compute: Callable[[], No
     return time.perf_counter() - begin
 
 
-def cuda_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
-    """Seconds of one operation on the current CUDA stream, between events, started when all ranks have met, and after
-    `compute`.
-    """
-    begin = timed_event()
-    end = timed_event()
+def device_time(operation: Callable[[], None], team: Team, compute: Callable[[], None] | None = None) -> float:
+    """Seconds of one operation on the device's current stream, between events; see Timer."""
+    begin = timed_event(team.device)
+    end = timed_event(team.device)
     team.barrier()
-    torch.cuda.synchronize()
+    accelerators(team.device).synchronize()
     if compute is not None:
         compute()
     begin.record()

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload import pattern
+from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.operations.collectives import Buffered
 
@@ -122,6 +123,6 @@ class Barrier:
             time.sleep(self._LATE_S)
         store.add(key, 1)
         self.run()
-        if team.device.type == "cuda":
-            torch.cuda.synchronize()
+        if is_accelerator(team.device):
+            accelerators(team.device).synchronize()
         return torch.tensor(team.size - store.add(key, 0), dtype=torch.int64, device=team.device)

@@ -42,9 +42,9 @@ def test_communication_is_exposed_where_nothing_is_computed() -> None:
         _event("backward", 0, 60, is_annotation=True),
         _event("aten::add", 60, 70),
     ]
-    assert exposed_seconds(events) == pytest.approx(29e-6)
-    assert exposed_seconds(reversed(events)) == pytest.approx(29e-6)
-    assert exposed_seconds(events[2:]) == 0
+    assert exposed_seconds(events, ("nccl",)) == pytest.approx(29e-6)
+    assert exposed_seconds(reversed(events), ("nccl",)) == pytest.approx(29e-6)
+    assert exposed_seconds(events[2:], ("nccl",)) == 0
 
 
 def test_on_a_device_kernels_count_and_copies_hide_nothing() -> None:
@@ -56,7 +56,7 @@ def test_on_a_device_kernels_count_and_copies_hide_nothing() -> None:
         _event("nccl:all_reduce", 0, 90, cuda, is_annotation=True),
         _event("aten::mm", 0, 90),
     ]
-    assert exposed_seconds(events) == pytest.approx(12e-6)
+    assert exposed_seconds(events, ("nccl",)) == pytest.approx(12e-6)
 
 
 def test_phases_are_the_mean_of_the_profiled_steps(monkeypatch: pytest.MonkeyPatch) -> None:

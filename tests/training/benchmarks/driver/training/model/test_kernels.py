@@ -61,7 +61,7 @@ def test_without_libraries_torchs_kernels_are_used_and_the_reason_is_given() -> 
         "why": "not apex: apex is not installed",
     }
     on_cpu = _choose("bert", Libraries(torch.device("cpu")), precision="bf16", optimizer="lamb")
-    assert on_cpu.optimizer.why == "not apex: needs a CUDA device, this rank has cpu"
+    assert on_cpu.optimizer.why == "not apex: needs an accelerator, this rank has cpu"
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_what_is_there_is_used_where_it_fits(
         ("llama", {"attention": FLASH}, Gpu(flash_attn="unusable: ABI"), "flash_attn is unusable: ABI"),
         ("llama", {"attention": FLASH}, Gpu(flash_attn="1.0.9"), "needs flash_attn 2, found 1.0.9"),
         ("llama", {"attention": FLASH}, Gpu((7, 5), flash_attn="2.8.3"), "needs compute capability 8.0, found 7.5"),
-        ("llama", {"attention": FLASH}, Libraries(torch.device("cpu")), "needs a CUDA device, this rank has cpu"),
+        ("llama", {"attention": FLASH}, Libraries(torch.device("cpu")), "needs an accelerator, this rank has cpu"),
         ("llama", {"attention": FLASH, "hidden_size": 2056}, Gpu(flash_attn="2.8.3"), "256 or less, found 514"),
         ("llama", {"optimizer_impl": "apex"}, Gpu(), "optimizer_impl = 'apex': apex is not installed"),
         ("llama", {"optimizer_impl": "apex", "strategy": "fsdp"}, Gpu(apex="0.1"), "takes no sharded parameters"),
-        ("llama", {"optimizer_impl": "apex"}, Libraries(torch.device("cpu")), "needs a CUDA device"),
+        ("llama", {"optimizer_impl": "apex"}, Libraries(torch.device("cpu")), "needs an accelerator"),
     ],
 )
 def test_a_wish_that_cannot_be_met_is_refused(
@@ -136,7 +136,13 @@ def test_wishes_that_contradict_each_other_are_found_with_the_settings(settings:
         ("llama", {"max_steps": 99}, Gpu(), "none", "the run ends after 99 steps; it pays from 100 on"),
         ("llama", {"max_steps": 100}, Gpu((6, 1)), "none", "needs compute capability 7.0, found 6.1"),
         ("llama", {"max_steps": 100}, Gpu(triton=""), "none", "triton is not installed"),
-        ("llama", {"max_steps": 100}, Libraries(torch.device("cpu")), "none", "needs a CUDA device, this rank has cpu"),
+        (
+            "llama",
+            {"max_steps": 100},
+            Libraries(torch.device("cpu")),
+            "none",
+            "needs an accelerator, this rank has cpu",
+        ),
         ("llama", {"max_steps": 100, "compile_backend": None}, Gpu(), "none", "asked for"),
         ("llama", {"compile_backend": "inductor"}, Libraries(torch.device("cpu")), "inductor", "asked for"),
     ],

@@ -1,0 +1,231 @@
+"""Judges the health of hosts, each by itself and beside the others: findings of the check with evidence and action.
+
+What cannot be looked at is a finding, too, a warning: it passes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection.findings import HostReport, Severity
+from run_benchmarks.inspection.health_script import SCRIPT
+from run_benchmarks.plan.plan import Plan
+from run_benchmarks.results.device_findings import APPLICATION
+
+SECONDS = 60.0
+WARN_PERCENT, FULL_PERCENT = 95.0, 99.0
+LEAST_FILES = 4096
+FEWEST = 3
+"""Hosts among which most can agree against one."""
+SHOWN, MOST_CHARACTERS = 3, 160
+XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})")
+LASTING = re.compile(r"read-only|fallen off the bus| UE |ncorrect", re.IGNORECASE)
+"""Of what the kernel logs: what does not go away by itself."""
+Found = tuple[str, str, str, str, Severity]
+"""Subject, found, expected, action, severity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostHealth:
+    """The health of one host, as the script printed it; `is_whole`: up to its end."""
+
+    lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_whole: bool = False
+
+    def of(self, key: str, fields: int) -> Iterator[list[str]]:
+        """The fields of each line of a key that has so many; a host may send anything."""
+        for line in self.lines.get(key, ()):
+            words = line.split("\t")
+            if len(words) == fields:
+                yield words
+
+
+def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan) -> None:
+    """Look at all hosts that can be reached, and add what is wrong with each to its report.
+
+    Each host sends the largest frame to the host after it.
+    """
+    folders = ("/", "/tmp", "/var", str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent))
+    names = [name for name in hosts if reports[name].facts is not None]
+    addresses = [hosts[name].address for name in names]
+    after = dict(zip(names, [*addresses[1:], *addresses[:1]], strict=True)) if len(names) > 1 else {}
+    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, folders, after.get(host.name)))
+    healths = dict(result.succeeded)
+    for name, error in result.failed.items():
+        reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "warning")
+    for name, found in judged(healths):
+        reports[name].add(*found)
+
+
+def _look(host: Host, folders: Sequence[str], peer: str | None) -> HostHealth:
+    """See the script.
+
+    Raises:
+        HostError: it fails.
+    """
+    argv = ["sh", "-c", SCRIPT, "sh", "", *folders, "--", *([peer] if peer else [])]
+    return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
+
+
+def parsed(text: str) -> HostHealth:
+    """The lines of the script by key."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        key, tab, value = line.partition("\t")
+        if tab:
+            lines[key].append(value)
+    return HostHealth(lines=lines, is_whole=lines.get("end") == ["ok"])
+
+
+def judged(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    """The findings of all hosts, each with its host."""
+    for name, health in healths.items():
+        for found in (*_kernel_log(health), *_of_host(health), *_storage(health), *_frames(health)):
+            yield name, found
+        for what, why in health.of("cannot", 2):
+            yield name, (what, f"not looked at: {why}", "an answer", "install the tool or give permission", "warning")
+        if not health.is_whole:
+            yield name, ("health", "not looked at to the end", "an answer", "log in and look", "warning")
+    yield from _beside_the_others(healths)
+
+
+def _kernel_log(health: HostHealth) -> Iterator[Found]:
+    xids: Counter[tuple[str, int]] = Counter()
+    other: list[str] = []
+    for line in health.lines.get("log_line", ()):
+        if match := XID.search(line):
+            xids[match[1], int(match[2])] += 1
+        else:
+            other.append(line.strip()[:MOST_CHARACTERS])
+    for (device, code), times in xids.items():
+        action = "look into the program's log" if code in APPLICATION else "reset or test the device, then restart"
+        found = f"{code} of {device}, {times} times since the boot"
+        yield "XID", found, "none", action, _severity(code not in APPLICATION)
+    if other:
+        more = f"; {len(other) - SHOWN} more" if len(other) > SHOWN else ""
+        action = "look at the disk, memory or device that the kernel names"
+        is_lasting = any(LASTING.search(line) for line in other)
+        yield "kernel log", "; ".join(other[-SHOWN:]) + more, "no hardware errors", action, _severity(is_lasting)
+
+
+def _of_host(health: HostHealth) -> Iterator[Found]:
+    for (state,) in health.of("fabric", 1):
+        if state == "down":
+            yield "fabric manager", "does not run", "running beside NVSwitches", "start nvidia-fabricmanager", "failure"
+    has_rdma = bool(health.lines.get("rdma"))
+    for (limit,) in health.of("memlock", 1):
+        if has_rdma and limit != "unlimited":
+            action = "set memlock to unlimited in /etc/security/limits.conf and sshd's unit"
+            yield "ulimit", f"{limit} KiB of locked memory beside RDMA devices", "unlimited", action, "warning"
+    for (limit,) in health.of("files", 1):
+        if limit.isdecimal() and int(limit) < LEAST_FILES:
+            yield "ulimit", f"{limit} open files", f"{LEAST_FILES} or more", "raise nofile in limits.conf", "warning"
+    for (groups,) in health.of("iommu", 1):
+        if has_rdma and groups.isdecimal() and int(groups):
+            action = "boot with iommu=pt: copies between devices go around the host's memory then"
+            yield "IOMMU", f"translates for {groups} groups of devices", "pass-through", action, "warning"
+    for (answer,) in health.of("synced", 1):
+        if answer not in ("yes", "1"):
+            yield "clock", "is not synchronised", "NTP or PTP", "start chronyd or systemd-timesyncd", "warning"
+
+
+def _storage(health: HostHealth) -> Iterator[Found]:
+    for key, what in (("space", "space"), ("inodes", "inodes")):
+        for folder, total, free in health.of(key, 3):
+            if total.isdecimal() and free.isdecimal() and int(total):
+                used = 100 * (1 - int(free) / int(total))
+                if used >= WARN_PERCENT:
+                    found = f"{used:.0f} % of the {what} of {folder} is used"
+                    yield (
+                        "file system",
+                        found,
+                        f"below {WARN_PERCENT:g} %",
+                        "free some",
+                        _severity(used >= FULL_PERCENT),
+                    )
+    for (folder,) in health.of("readonly", 1):
+        action = "look for disk errors in the kernel log; check and mount again"
+        yield "file system", f"{folder} is mounted read-only", "writable", action, "failure"
+
+
+def _frames(health: HostHealth) -> Iterator[Found]:
+    for peer, network, mtu, answer in health.of("frame", 4):
+        if answer == "lost":
+            found = f"frames of {mtu} bytes on {network} do not reach {peer}; small ones do"
+            yield "MTU", found, "the largest frame passes", "equal the MTU of both hosts and the switches", "failure"
+
+
+def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
+    for name, (what, own, most) in _odd(_versions(healths)):
+        yield (
+            name,
+            (f"version of {what}", own or "none", f"{most}, as most hosts", "install the same everywhere", "warning"),
+        )
+    for name, (what, own, most) in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
+        yield name, (what, own, f"{most}, as most hosts", "set the same everywhere", "warning")
+    ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
+    for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
+        values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
+        for name, (port, own, most) in _odd(values):
+            if not most:
+                continue
+            action, expected = "check cable, switch port and subnet manager", f"{most}, as most hosts"
+            yield (
+                name,
+                (f"RDMA {port}", f"{what} {own or 'none'}", expected, action, _severity(is_failure and own != "")),
+            )
+    yield from _narrow(healths)
+
+
+def _severity(is_failure: bool) -> Severity:
+    return "failure" if is_failure else "warning"
+
+
+def _versions(healths: Mapping[str, HostHealth]) -> dict[str, dict[str, str]]:
+    return {
+        name: {line.partition(" ")[0]: line.partition(" ")[2] for line in health.lines.get("version", ())}
+        for name, health in healths.items()
+    }
+
+
+def _odd(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """Host, key, its value and that of most, where more than half of three or more hosts agree on another one."""
+    for key in dict.fromkeys(key for own in values.values() for key in own):
+        counted = Counter(own.get(key, "") for own in values.values())
+        ((most, count),) = counted.most_common(1)
+        if len(values) < FEWEST or 2 * count <= len(values):
+            continue
+        for name, own in values.items():
+            if own.get(key, "") != most:
+                yield name, (key, own.get(key, ""), most)
+
+
+def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    """PCIe devices with fewer lanes than they can have: failures where most of their kind have more."""
+    devices = [
+        (name, words[0], words[1], int(words[2]), int(words[3]))
+        for name, health in healths.items()
+        for (line,) in health.of("pci", 1)
+        if len(words := line.split()) == 4 and words[2].isdecimal() and words[3].isdecimal()
+    ]
+    usual = _usual((kind, now) for _, _, kind, now, _ in devices)
+    for name, device, kind, now, most in devices:
+        if now < most:
+            is_odd = now < usual[kind]
+            expected = f"x{usual[kind]}, as most of its kind" if is_odd else f"x{most}, unless its slot has fewer"
+            action = "reseat it; check slot, riser and bifurcation"
+            yield name, (f"PCIe {device}", f"x{now} of x{most}", expected, action, _severity(is_odd))
+
+
+def _usual(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, Counter[int]] = defaultdict(Counter)
+    for kind, now in pairs:
+        found[kind][now] += 1
+    return {kind: counted.most_common(1)[0][0] for kind, counted in found.items()}

@@ -1,0 +1,93 @@
+"""The POSIX shell script that prints the health of a host, a line `key<TAB>value` each; `health.py` judges them.
+
+Sources: Linux, Documentation/ABI (sysfs-bus-pci, sysfs-class-infiniband, sysfs-kernel-iommu_groups), proc(5), ping(8).
+"""
+
+from __future__ import annotations
+
+# Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", peers.
+# A line `cannot<TAB>what<TAB>why` says that something could not be looked at.
+SCRIPT = r"""
+root=$1; shift
+say() { printf '%s\t%s\n' "$1" "$2"; }
+value() { IFS= read -r found <"$1" && printf '%s' "$found"; } 2>/dev/null
+log=$(timeout 8 dmesg 2>/dev/null || timeout 8 journalctl -kb -q --no-pager -o cat 2>/dev/null)
+if [ -n "$log" ]; then
+  say log read
+  printf '%s\n' "$log" | grep -E 'NVRM: Xid|Hardware Error|EDAC .* UE |EXT4-fs error|XFS .*[Cc]orruption|I/O error|'\
+'emounting filesystem read-only|fallen off the bus|uncorrectable hardware' |
+    grep -Ev 'dev (sr|fd|loop)[0-9]' | tail -n 64 | sed 's/^/log_line	/'
+else say cannot "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
+for device in "$root"/sys/bus/pci/devices/*; do
+  class=$(value "$device/class") || continue
+  case $class in 0x03*|0x12*|0x02*|0x0108*) ;; *) continue ;; esac
+  now=$(value "$device/current_link_width"); most=$(value "$device/max_link_width")
+  if [ "${now:-0}" != 0 ] && [ "${most:-0}" != 0 ] && [ "$now" != 255 ]; then
+    kind=$(value "$device/vendor"):$(value "$device/device")
+    say pci "${device##*/} $kind $now $most"
+  fi
+done
+for module in nvidia amdgpu mlx5_core ib_core efa irdma bnxt_re; do
+  if version=$(value "$root/sys/module/$module/version"); then say version "$module $version"; fi
+done
+say version "kernel $(value "$root/proc/sys/kernel/osrelease")"
+if [ -d "$root/sys/module/nvidia" ] && [ -e /dev/nvidia-nvswitchctl ]; then
+  if pgrep -x nv-fabricmanage >/dev/null 2>&1; then say fabric up; else say fabric down; fi
+fi
+for device in "$root"/sys/class/infiniband/*; do
+  [ -d "$device" ] || continue
+  say version "${device##*/} $(value "$device/fw_ver")"
+  for port in "$device"/ports/*; do
+    keys=; for key in "$port"/pkeys/*; do
+      number=$(value "$key"); if [ "${number:-0x0000}" != 0x0000 ]; then keys="$keys,$number"; fi
+    done
+    state=$(value "$port/state"); rate=$(value "$port/rate")
+    say rdma "${device##*/}/${port##*/}	${state#*: }	${rate%% *}	${keys#,}"
+  done
+done
+translated=0
+for kind in "$root"/sys/kernel/iommu_groups/*/type; do
+  case $(value "$kind") in DMA*) translated=$((translated + 1)) ;; esac
+done
+say iommu "$translated"
+while read -r key number _; do
+  case $key in HugePages_Total:) say setting "huge pages	$number" ;; esac
+done <"$root/proc/meminfo" 2>/dev/null
+if pages=$(value "$root/sys/kernel/mm/transparent_hugepage/enabled"); then
+  pages=${pages#*[}; say setting "transparent huge pages	${pages%%]*}"
+fi
+if governor=$(value "$root/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); then
+  say setting "CPU governor	$governor"
+fi
+say memlock "$(ulimit -l)"; say files "$(ulimit -n)"
+synced=$(timeout 5 timedatectl show -p NTPSynchronized --value 2>/dev/null)
+if [ -n "$synced" ]; then say synced "$synced"
+elif timeout 5 chronyc -n tracking 2>/dev/null | grep -q '^Leap status *: Normal'; then say synced yes
+else say cannot "clock synchronisation	neither timedatectl nor chronyc answers"; fi
+while [ "$1" != -- ]; do
+  if [ -d "$1" ]; then
+    df -Pk "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4}'
+    df -Pi "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
+    options=$(findmnt -nro OPTIONS -T "$1" 2>/dev/null)
+    case ,$options, in *,ro,*) say readonly "$1" ;; esac
+  fi
+  shift
+done
+shift
+for peer in "$@"; do
+  if ! command -v ping >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
+    say cannot "largest frame	no ping or no ip command"; break
+  fi
+  address=$(getent ahosts "$peer" 2>/dev/null); address=${address%%[!0-9a-fA-F:.]*}
+  route=$(ip -o route get "${address:-$peer}" 2>/dev/null); network=${route#* dev }; network=${network%% *}
+  mtu=$(value "$root/sys/class/net/$network/mtu") || continue
+  case $address in *:*) head=48 ;; *) head=28 ;; esac
+  if [ "$network" = lo ]; then continue; fi
+  if ! timeout 6 ping -n -q -c 2 -W 1 "$address" >/dev/null 2>&1; then
+    say cannot "largest frame	$peer answers no ping"
+  elif timeout 6 ping -n -q -c 2 -W 1 -M do -s $((mtu - head)) "$address" >/dev/null 2>&1; then
+    say frame "$peer	$network	$mtu	passes"
+  else say frame "$peer	$network	$mtu	lost"; fi
+done
+say end ok
+"""

@@ -1,0 +1,141 @@
+"""Health of hosts: the script on made-up sysfs trees and kernel logs, and what is said of a host beside the others."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from run_benchmarks.inspection.health import HostHealth, judged, parsed
+from run_benchmarks.inspection.health_script import SCRIPT
+
+# Lines as the drivers write them: NVIDIA, "XID Errors"; Linux, drivers/edac, fs/ext4, block.
+LOG = """\
+[   12.5] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.124.06
+[ 1042.1] NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+[ 1043.1] NVRM: Xid (PCI:0000:86:00): 31, pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault
+[ 1044.1] NVRM: Xid (PCI:0000:86:00): 31, pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault
+[ 1050.0] I/O error, dev sr0, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2
+"""
+
+
+def tree(root: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def host_files(
+    width: int = 16, state: str = "4: ACTIVE", keys: str = "0xffff", firmware: str = "28.43"
+) -> dict[str, str]:
+    """What a host with one accelerator, one NIC on InfiniBand and pass-through has in /sys and /proc."""
+    gpu, port = "sys/bus/pci/devices/0000:3b:00.0", "sys/class/infiniband/mlx5_0/ports/1"
+    return {
+        f"{gpu}/class": "0x030200\n", f"{gpu}/vendor": "0x10de\n", f"{gpu}/device": "0x2330\n",
+        f"{gpu}/current_link_width": f"{width}\n", f"{gpu}/max_link_width": "16\n",
+        "sys/bus/pci/devices/0000:00:1f.0/class": "0x060100\n",
+        f"{port}/state": f"{state}\n", f"{port}/rate": "400 Gb/sec (4X NDR)\n",
+        f"{port}/pkeys/0": f"{keys}\n", f"{port}/pkeys/1": "0x0000\n",
+        "sys/class/infiniband/mlx5_0/fw_ver": f"{firmware}\n", "sys/module/nvidia/version": "570.124.06\n",
+        "sys/kernel/iommu_groups/1/type": "identity\n", "proc/sys/kernel/osrelease": "6.8.0-generic\n",
+        "proc/meminfo": "MemTotal:  1024 kB\nHugePages_Total:       8\n",
+        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+    }  # fmt: skip
+
+
+def looked(root: Path, log: str | None = "", *folders: str) -> HostHealth:
+    """The script's answer in that tree; `log`: what dmesg prints, None if it may not be read."""
+    tools = root / "tools"
+    tools.mkdir(exist_ok=True)
+    for name in ("dmesg", "journalctl", "timedatectl", "chronyc"):
+        text = "exit 1" if name != "dmesg" or log is None else f"cat <<'END'\n[    0.0] Linux version 6.8\n{log}END"
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--"]
+    env = {"PATH": f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    return parsed(subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout)
+
+
+def said(healths: Mapping[str, HostHealth]) -> dict[tuple[str, str, str], str]:
+    """By host, subject and what was found, the severity."""
+    return {(host, subject, found): severity for host, (subject, found, _, _, severity) in judged(healths)}
+
+
+def test_a_healthy_host_has_no_finding_but_what_could_not_be_looked_at(tmp_path: Path) -> None:
+    found = said({"n0": looked(tree(tmp_path, host_files()), "", "/")})
+    ours = {key: severity for key, severity in found.items() if key[1] not in ("ulimit", "file system")}
+    why = "not looked at: neither timedatectl nor chronyc answers"
+    assert ours == {("n0", "clock synchronisation", why): "warning"}
+
+
+def test_what_cannot_be_read_passes_nothing(tmp_path: Path) -> None:
+    found = said({"n0": looked(tree(tmp_path, host_files()), None)})
+    assert any(key[1] == "kernel log" and key[2].startswith("not looked at: no permission") for key in found)
+    assert ("n0", "health", "not looked at to the end") in said({"n0": parsed("log\tread\n")})
+
+
+def test_xids_and_hardware_errors_of_the_kernel_log_are_told(tmp_path: Path) -> None:
+    lines = LOG + "[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only\n"
+    found = said({"n0": looked(tree(tmp_path, host_files()), lines)})
+    assert found["n0", "XID", "79 of 0000:3b:00, 1 times since the boot"] == "failure"
+    assert found["n0", "XID", "31 of 0000:86:00, 2 times since the boot"] == "warning", "a program's own mistake"
+    ((line, severity),) = [(key[2], value) for key, value in found.items() if key[1] == "kernel log"]
+    assert severity == "failure" and line == "[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only"
+
+
+def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -> None:
+    trees = {f"n{n}": host_files() for n in range(4)}
+    trees["n1"] = host_files(width=8)
+    trees["n2"] = host_files(state="1: DOWN", firmware="28.39")
+    trees["n3"] = host_files(keys="0x7fff") | {"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n"}
+    found = said({name: looked(tree(tmp_path / name, files)) for name, files in trees.items()})
+    odd = {key: severity for key, severity in found.items() if key[1] not in ("ulimit", "clock synchronisation")}
+    assert odd == {
+        ("n1", "PCIe 0000:3b:00.0", "x8 of x16"): "failure",
+        ("n2", "RDMA mlx5_0/1", "state DOWN"): "failure",
+        ("n2", "version of mlx5_0", "28.39"): "warning",
+        ("n3", "RDMA mlx5_0/1", "P_Keys 0x7fff"): "warning",
+        ("n3", "transparent huge pages", "always"): "warning",
+    }
+
+
+def test_a_narrow_slot_of_every_host_is_no_failure_and_two_hosts_accuse_nobody(tmp_path: Path) -> None:
+    healths = {f"n{n}": looked(tree(tmp_path / f"{n}", host_files(8, firmware=f"{n}"))) for n in range(2)}
+    found = said(healths)
+    assert found["n0", "PCIe 0000:3b:00.0", "x8 of x16"] == found["n1", "PCIe 0000:3b:00.0", "x8 of x16"] == "warning"
+    assert not any(key[1].startswith("version") for key in found)
+
+
+def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:
+    files = host_files() | {"sys/kernel/iommu_groups/2/type": "DMA-FQ\n"}
+    found = said({"n0": looked(tree(tmp_path, files))})
+    assert found["n0", "IOMMU", "translates for 1 groups of devices"] == "warning"
+    assert said({"n0": parsed("fabric\tdown\nend\tok\n")}) == {("n0", "fabric manager", "does not run"): "failure"}
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("space\t/data\t1000\t5", "failure"),
+        ("space\t/data\t1000\t40", "warning"),
+        ("inodes\t/data\t1000\t0", "failure"),
+        ("readonly\t/data", "failure"),
+        ("frame\tn1\teth0\t9000\tlost", "failure"),
+        ("synced\tno", "warning"),
+        ("files\t1024", "warning"),
+    ],
+)
+def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
+    (found,) = said({"n0": parsed(f"{line}\nend\tok\n")}).values()
+    assert found == severity
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["space\t/\tx\ty", "space\t/", "pci\t1 2 3", "rdma\ta", "frame\t", "files\tunlimited", "space\t/\t0\t0", "\t"],
+)
+def test_what_a_host_makes_up_is_passed_over(line: str) -> None:
+    assert said({"n0": parsed(f"{line}\nend\tok\n")}) == {}

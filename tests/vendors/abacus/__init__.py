@@ -1,0 +1,1 @@
+"""Vendor `abacus`: a device for tests, which counts with the host's processors."""

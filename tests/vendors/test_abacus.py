@@ -1,0 +1,140 @@
+"""A vendor that is one folder and a device that is no GPU: everything that a case reports is proved to come from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.perflog import parse_line
+from run_benchmarks.console.command_line import ROOT
+from tests.vendors.building import abacus_library
+
+HERE = Path(__file__).parent
+BYTES = 256 << 20
+PARTS = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container")
+CASES: dict[str, dict[str, Any]] = {
+    "LLAMA": {"model": "llama", "config": "config_CPUx1x2", "overrides": {
+        "max_steps": 12, "target_loss": None, "eval_interval_samples": 384, "attention": "eager"}},
+    "NETWORK": {"model": "network", "config": "config_CPUx1x2", "overrides": {"sizes": "8..64K x64", "iterations": 2}},
+    "BERT": {"model": "bert", "config": "config_CPUx1x2", "overrides": {
+        "max_steps": 4, "eval_interval_samples": 128, "eval_start_samples": 128, "attention": "eager",
+        "target_mlm_accuracy": None, "log_freq": 1}},
+    "BASE": {"model": "base", "config": "config_CPUx1x2", "overrides": {
+        "copy_bytes": 1 << 20, "iterations": 2, "matmul_size": 128}},
+    "AICB": {"model": "aicb", "config": "config_megatron", "overrides": {"epoch_num": 2, "num_layers": 2}},
+}  # fmt: skip
+
+
+class Project:
+    """A copy of the repository in which the abacus is a vendor with the cases of vendor cpu."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for part in (*PARTS, "requirements"):
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(HERE / "abacus", folder / "vendors/abacus", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(HERE / "abacus_figures.py", folder)
+        self.environment = {"ABACUS_LIBRARY": str(abacus_library()), "ABACUS_BYTES": str(BYTES)}
+        for case in CASES.values():
+            of_case = f"{case['model']}-pytorch"
+            shutil.copytree(folder / f"vendors/cpu/{of_case}", folder / f"vendors/abacus/{of_case}")
+            variables = "".join(f"{name}={value}\n" for name, value in self.environment.items())
+            (folder / f"vendors/abacus/{of_case}/config/environment_variables.env").write_text(variables)
+
+    def run(self, vendor: str, *names: str) -> Path:
+        """Run cases with two ranks on this machine; the run's folder."""
+        logs = self.folder / f"logs_{vendor}_{'_'.join(names)}"
+        conf = {
+            "VENDOR": vendor,
+            "RUNTIME": "process",
+            "CASES": list(names),
+            "FLAGPERF_PATH_HOST": str(self.folder / "deploy"),
+            "FLAGPERF_LOG_PATH_HOST": str(logs),
+            **{name: {**CASES[name], "framework": "pytorch", "nproc": 2} for name in names},
+        }
+        (self.folder / "test_conf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in conf.items()))
+        (self.folder / "cluster_conf.py").write_text('HOSTS = ["localhost"]\n')
+        files = ["--cluster-conf", "cluster_conf.py", "--test-conf", "test_conf.py"]
+        argv = [sys.executable, "run_benchmarks/run.py", "run", *files]
+        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+        return max(logs.glob("run2*"))
+
+    def figures(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """What shared code finds on the device, in a process of its own."""
+        argv = [sys.executable, "abacus_figures.py", *words]
+        environment = os.environ | self.environment
+        return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("abacus"))
+
+
+def events(run: Path, case: str, rank: int = 0) -> list[tuple[str, dict[str, Any]]]:
+    """Name and value of each event that a rank logged."""
+    (log,) = (run / case).glob(f"round1/*/rank{rank}.out.log")
+    found = filter(None, map(parse_line, log.read_text(encoding="utf-8").splitlines()))
+    return [(str(each.event), each.value if isinstance(each.value, dict) else {}) for each in found]
+
+
+def value_of(run: Path, case: str, event: str, rank: int = 0) -> dict[str, Any]:
+    return next(value for name, value in events(run, case, rank) if name == event)
+
+
+def losses(run: Path, case: str) -> list[float]:
+    names = ("loss", "eval_loss")
+    return [value[name] for _, value in events(run, case) for name in names if value.get(name) is not None]
+
+
+def test_each_figure_of_shared_code_is_the_device_s(project: Project) -> None:
+    done = project.figures()
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["device"], found["name"], found["product_is_on"]) == ("abacus:1", "Abacus 3000", "abacus:1")
+    # The device was busy so long, and the host did not wait: its own clock would tell microseconds.
+    assert found["busy_s"] >= 0.05 and found["synchronized"] == 1 and found["events"] > 0
+    assert found["cycles_per_ns"] == pytest.approx(1, rel=0.01)
+    # Nothing but one buffer lies on the device; the host's process is far larger.
+    assert (found["peak"], found["free"], found["total"]) == (found["held"], BYTES - found["held"], BYTES)
+    assert found["host_stood_still"] and found["own_moved"] and found["restored"] and found["seed"] == 7
+    assert BYTES - (64 << 20) < found["taken"] <= BYTES and found["capacity_is_correct"] and found["copy_is_correct"]
+
+
+def test_a_view_operator_without_a_kernel_of_the_device_is_an_error(project: Project) -> None:
+    done = project.figures("view")
+    assert done.returncode != 0
+    assert "abacus_test::peek appears to be a view operator" in done.stderr
+
+
+def test_a_training_on_the_device_reports_the_device_and_has_the_losses_of_gloo(project: Project) -> None:
+    run, peer = project.run("abacus", "LLAMA", "NETWORK"), project.run("cpu", "LLAMA")
+    for rank in range(2):
+        submitted = value_of(run, "LLAMA", "SUBMIT_INFO", rank)
+        assert (submitted["device"], submitted["device_name"]) == (f"abacus:{rank}", "Abacus 3000")
+    finished = value_of(run, "LLAMA", "FINISHED")
+    assert finished["peak_tflops"] == 0.1 and finished["mfu"] > 0 and finished["one_training"] is True
+    # The host's process has several times as much, with torch alone.
+    assert 0 < finished["peak_memory_bytes"] < 64 << 20 < value_of(peer, "LLAMA", "FINISHED")["peak_memory_bytes"]
+    assert len(losses(run, "LLAMA")) > 2
+    # Two runs of gloo's differ as much after a dozen steps: by one unit of float32.
+    assert losses(run, "LLAMA") == pytest.approx(losses(peer, "LLAMA"), rel=3e-7)
+    checked = [value for name, value in events(run, "NETWORK") if name == "STEP_END"]
+    assert checked and all(value["correct"] for value in checked)
+
+
+@pytest.mark.nightly
+def test_every_other_benchmark_runs_on_the_device(project: Project) -> None:
+    run, peer = project.run("abacus", "BERT", "BASE", "AICB"), project.run("cpu", "BERT")
+    assert losses(run, "BERT") and losses(run, "BERT") == pytest.approx(losses(peer, "BERT"), rel=3e-7)
+    for case in ("BERT", "BASE", "AICB"):
+        assert value_of(run, case, "SUBMIT_INFO", 1)["device_name"] == "Abacus 3000"
+        assert value_of(run, case, "FINISHED")

@@ -1,0 +1,88 @@
+"""Shared code names no vendor: what differs between devices is asked of the vendor's folder."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vendors
+
+ROOT = Path(vendors.__file__).parent.parent
+SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "training", "workloads")
+# Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends and tools.
+WORDS = re.compile(
+    r"\b(nvidia-smi|rocm-smi|npu-smi|nvidia|amd|ascend|cuda|cudnn|nccl(?!-tests)|rocm|rccl|hip|npu|hccl|xpu|xccl|musa|mccl|mlu|cncl"
+    r"|ixsmi|cnmon)\b",
+    re.IGNORECASE,
+)
+# Files that speak of one vendor's product by its nature, and why.
+EXEMPT = {
+    "container/context/install_packages.py": "runs in the build of an image, beside nothing of the project",
+    "monitors/nccl_log.py": "the lines that NCCL and RCCL log",
+    "monitors/__main__.py": "sys_info.json's key of those lines",
+    "run_benchmarks/inspection/health.py": "the service that a host with NVSwitches needs",
+    "run_benchmarks/inspection/health_script.py": "modules of the kernel and lines of its log, of every vendor",
+    "run_benchmarks/results/host_findings.py": "sys_info.json's key of those lines",
+    "run_benchmarks/results/observations.py": "sys_info.json's key of those lines",
+    "run_benchmarks/results/sights.py": "sys_info.json's key of those lines",
+    "training/benchmarks/bert/paddle/group.py": "Paddle's own names of its GPUs",
+    "training/benchmarks/bert/paddle/run_pretraining.py": "Paddle's own names of its GPUs",
+    "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
+    "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
+    "workloads/trace/shims.py": "Megatron's and DeepSpeed's code calls torch.cuda itself",
+    "workloads/trace/stand_ins.py": "Megatron's and DeepSpeed's code calls torch.cuda itself",
+}
+
+
+def words_in(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and word of each name of a vendor in the code: identifiers and strings, but no docstrings and comments."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = ""
+        if isinstance(node, ast.Attribute):
+            text = node.attr
+        elif isinstance(node, ast.Name):
+            text = node.id
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            text = node.value
+        for found in WORDS.finditer(text):
+            yield int(getattr(node, "lineno", 0)), found[0]
+
+
+def shared_files() -> list[Path]:
+    return [path for folder in SHARED for path in sorted((ROOT / folder).rglob("*.py")) if "config/" not in str(path)]
+
+
+def test_shared_code_names_no_vendor() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {word}"
+        for path in shared_files()
+        if str(path.relative_to(ROOT)) not in EXEMPT
+        for line, word in words_in(path)
+    ]
+    assert not found, "ask the vendor (vendors/base.py, vendors/device.py) instead: " + ", ".join(found)
+
+
+def test_every_exemption_is_needed() -> None:
+    assert [name for name in EXEMPT if not [*words_in(ROOT / name)]] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ('x = device.type == "cuda"', ["cuda"]),
+        ("torch.cuda.synchronize()", ["cuda"]),
+        ('environment["NCCL_DEBUG"] = "INFO"', []),
+        ('"""Of NVIDIA\'s GPUs."""  # CUDA', []),
+        ('files = ("/dev/nvidia[0-9]*",)', ["nvidia"]),
+        ('run(["nvidia-smi"])', ["nvidia-smi"]),
+        ('tool == "nccl-tests"', []),
+    ],
+)
+def test_the_search_reads_code_and_no_prose(code: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(code, encoding="utf-8")
+    assert [word for _, word in words_in(path)] == words

@@ -1,0 +1,1 @@
+"""Vendor `amd`: hosts with AMD Instinct accelerators."""

@@ -1,0 +1,38 @@
+"""Vendor `amd`: Instinct accelerators seen through amdsmi, RCCL between them, images on top of ROCm's PyTorch."""
+
+from vendors.amd import pci
+from vendors.amd.datasheets import DATASHEETS
+from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+
+
+def _open_probe() -> AcceleratorProbe:
+    from vendors.amd.probe import open_amd_probe  # the head node has no amdsmi
+
+    return open_amd_probe()
+
+
+VENDOR = Vendor(
+    name="amd",
+    visible_devices_env="HIP_VISIBLE_DEVICES",
+    backend="nccl",  # as which torch for ROCm knows RCCL
+    # ROCm's documentation, "Running ROCm Docker containers"; RDMA pins memory.
+    container_options=("--device /dev/kfd --device /dev/dri --group-add video --cap-add IPC_LOCK --ulimit memlock=-1"),
+    environment={"NCCL_DEBUG": "WARN"},
+    images={
+        "pytorch": ImageParameters(
+            template="pytorch.Dockerfile.j2",
+            base_image="rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0",
+            python="/opt/clusterdyno/bin/python",
+            unpacked_bytes=60 << 30,
+        ),
+    },
+    open_probe=_open_probe,
+    device_type="cuda",
+    socket_variables=("NCCL_SOCKET_IFNAME",),
+    pci_devices=pci.devices,
+    datasheets=DATASHEETS,
+    packages=("amdsmi",),
+    image_variables=("ROCM_VERSION",),
+    device_files=("/dev/dri/renderD[0-9]*",),
+    monitor_name="amd",
+)

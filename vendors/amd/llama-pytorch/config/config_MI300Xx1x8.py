@@ -1,0 +1,4 @@
+# LLaMA-2 7B on hosts of eight devices, MI250X to MI355X.
+# The published values but for the layout: the memory estimate decides how much is computed again.
+serves = ["config_MI250Xx1x8", "config_MI325Xx1x8", "config_MI350Xx1x8", "config_MI355Xx1x8"]
+layout = "auto"

@@ -1,0 +1,89 @@
+"""States the kernels that a decoder's modules run: products, attention, and what the memory's rate bounds.
+
+An elementwise chain that frameworks fuse (norm, rotary positions, activation, residual sum, loss) is one kernel.
+Bytes are those of each operand once; a gradient that is added to a 32-bit one reads and writes that, too.
+"""
+
+from workloads.compute.operators import stated
+from workloads.job.parameters import DECODE, WorkloadArgs
+from workloads.rows.ops import CommType
+from workloads.rows.traced_op import BFLOAT16, FLOAT32, NOBODY, SIZES, Call
+
+SINGLE = frozenset({"loss", "loss_backward", "routing", "routing_backward"})
+
+
+class Kernels:
+    """Makes the rows of one rank, none unless the job asks for computation.
+
+    tokens: of a micro-batch on this rank; context: of a sequence that a decoding step's attention sees.
+    """
+
+    def __init__(self, args: WorkloadArgs, tokens: int, dtype: str = BFLOAT16, context: int = 0) -> None:
+        self.context = context
+        self.wanted = args.computes
+        self.args, self.tokens, self.dtype = args, tokens, dtype
+        fused = args.frame == "Megatron"
+        self.accumulated = 2 * SIZES[FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16] if fused else 0
+
+    def made(
+        self, op: str, sizes: tuple[int, ...], phase: str, module: str, *, more: int = 0, dtype: str = ""
+    ) -> list[Call]:
+        """One kernel. more: bytes that it moves beside its operands; dtype: of these, by default the model's."""
+        dtype = dtype or self.dtype
+        if not self.wanted or 0 in sizes:
+            return []
+        text, moved = stated(op, *sizes, element=SIZES[dtype], more=more)
+        return [Call(CommType.computation, "", NOBODY, dtype, moved, phase, module, kernel=text)]
+
+    def product(self, phase: str, module: str, inner: int, outer: int, tokens: int | None = None) -> list[Call]:
+        """A linear layer forward. tokens: how many it gets, by default all of the micro-batch."""
+        return self.made("gemm", (self._of(tokens), inner, outer), phase, module)
+
+    def input_gradient(self, module: str, inner: int, outer: int, tokens: int | None = None) -> list[Call]:
+        """The gradient of a linear layer's input."""
+        return self.made("gemm_dgrad", (self._of(tokens), outer, inner), "backward", module)
+
+    def weight_gradient(self, module: str, inner: int, outer: int, tokens: int | None = None) -> list[Call]:
+        """The gradient of its weight, added to those of the micro-batches before."""
+        more = self.accumulated * inner * outer
+        return self.made("gemm_wgrad", (outer, self._of(tokens), inner), "backward", module, more=more)
+
+    def grouped(
+        self, op: str, phase: str, module: str, experts: int, inner: int, outer: int, tokens: int
+    ) -> list[Call]:
+        """The products of several experts in one kernel; tokens: of each."""
+        gradient = op == "experts_wgrad"
+        sizes = {"experts": (tokens, inner, outer), "experts_dgrad": (tokens, outer, inner),
+                 "experts_wgrad": (outer, tokens, inner)}[op]  # fmt: skip
+        more = self.accumulated * experts * inner * outer if gradient else 0
+        return self.made(op, (experts, *sizes), phase, module, more=more)
+
+    def moving(self, op: str, phase: str, module: str, width: int, tokens: int | None = None) -> list[Call]:
+        """A kernel that reads and writes (tokens, width); probabilities have 32 bits."""
+        dtype = FLOAT32 if op in SINGLE else ""
+        return self.made(op, (self._of(tokens), width), phase, module, dtype=dtype)
+
+    def attention(self, phase: str, module: str, heads: int, groups: int, widths: tuple[int, int]) -> list[Call]:
+        """Fused causal attention of a rank's heads, forward; in decode, of one token with all before it.
+
+        widths: of a head's query and key, and of its value.
+        """
+        batch = self.args.micro_batch
+        if self.args.phase == DECODE:
+            return self.made("attention_decode", (batch, self.context, heads, groups, *widths), phase, module)
+        return self.made("attention", (batch, self._sequence, heads, groups, *widths, 1), phase, module)
+
+    def attention_back(self, module: str, heads: int, groups: int, widths: tuple[int, int]) -> list[Call]:
+        """Its backward pass; what selective recomputation computes again comes first."""
+        again = self.args.activation_recompute == "selective" and self.args.frame == "Megatron"
+        first = self.attention("backward", module, heads, groups, widths) if again else []
+        sizes = (self.args.micro_batch, self._sequence, heads, groups, *widths, 1)
+        return [*first, *self.made("attention_backward", sizes, "backward", module)]
+
+    @property
+    def _sequence(self) -> int:
+        """Tokens of a sequence that attention sees."""
+        return self.tokens // self.args.micro_batch
+
+    def _of(self, tokens: int | None) -> int:
+        return self.tokens if tokens is None else tokens
