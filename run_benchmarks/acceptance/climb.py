@@ -21,7 +21,7 @@ class EndedError(Exception):
 
 @dataclass(kw_only=True)
 class Climb:
-    """What the rungs have found so far.
+    """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
     check, by host what is wrong with it. usual: figures of an earlier acceptance; measured: those of this one.

@@ -85,7 +85,7 @@ class Acceptance:
             return None
 
     def examine(self, hosts: Sequence[str]) -> Suspects:
-        """What the check says against each host."""
+        """The objections of the check to each host."""
         say(f"-- health: {len(hosts)} hosts --")
         selection = HostSelection(hosts=",".join(hosts))
         own = self._asked.test_conf or DEFAULT_TEST

@@ -33,7 +33,7 @@ Found = tuple[str, str, str, str, Severity]
 
 @dataclass(frozen=True, kw_only=True)
 class HostHealth:
-    """What one host says of its health, as the script printed it; `is_whole`: up to its end."""
+    """The health of one host, as the script printed it; `is_whole`: up to its end."""
 
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_whole: bool = False
@@ -162,7 +162,7 @@ def _frames(health: HostHealth) -> Iterator[Found]:
 
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """What differs from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
+    """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
     for name, (what, own, most) in _odd(_versions(healths)):
         yield (
             name,

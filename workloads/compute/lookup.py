@@ -130,7 +130,7 @@ class ComputeTimes:
     def _sources(
         self, op: str, shape: Shape, dtype: str, kernel: str | None
     ) -> list[tuple[tuple[float, float, tuple[ComputeTime, ...]], str]]:
-        """What `_source` says of each device with rows of an operator and type, and the device."""
+        """The source, by `_source`, of each device with rows of an operator and type, and the device."""
         devices = sorted({key[0] for key in self._groups if key[1:] == (op, dtype)})
         found = [(self._source(device, operator(op), op, shape, dtype, kernel), device) for device in devices]
         return [(answer, device) for answer, device in found if answer is not None]
