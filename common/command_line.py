@@ -92,7 +92,7 @@ class VerbParser(argparse.ArgumentParser):
 
 
 class Verb(Protocol):
-    """What a verb is: a module, or an object in one."""
+    """A verb of a program: a module, or an object in one."""
 
     def add_arguments(self, parser: VerbParser) -> None:
         """Add the verb's own options."""
@@ -195,7 +195,7 @@ class Program(NamedTuple):
         )
 
     def completion(self) -> str:
-        """What bash needs to complete verbs and options."""
+        """The script with which bash completes verbs and options."""
         from common.completion import script
 
         words = {"": [*dict.fromkeys(verb.partition(" ")[0] for verb in self.verbs), COMPLETION, "--help"]}

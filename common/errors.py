@@ -9,7 +9,7 @@ class SimulationError(Exception):
 
 
 class InputNote(UserWarning):
-    """What an input does not say, and what is taken instead."""
+    """A value that an input lacks, and the one that is taken instead."""
 
 
 class InputMistake(NamedTuple):

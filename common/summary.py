@@ -13,7 +13,7 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 
 class Summary(NamedTuple):
-    """What a verb prints at its end: `text` usually, `data` with --json. `failed` gives exit code 1."""
+    """The result of a verb, printed at its end: `text` usually, `data` with --json. `failed` gives exit code 1."""
 
     text: str
     data: Mapping[str, JsonValue]

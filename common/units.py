@@ -58,7 +58,7 @@ def rate_gbps(text: str) -> float:
 
 
 def rates_taken(given: Mapping[str, str | None]) -> str:
-    """What numbers without a unit were taken for, a line for each option: those of topologies are in Gbps."""
+    """The units in which bare numbers were read, a line for each option: those of topologies are in Gbps."""
     bare = {flag: text for flag, text in given.items() if text is not None and re.fullmatch(_NUMBER, text)}
     return "".join(f"\n{flag} {text} is {text} GB/s, {8 * float(text):g} Gbps" for flag, text in bare.items())
 

@@ -41,7 +41,7 @@ def file_text(path: Path, flag: str) -> str:
 
 
 def parsed_yaml(text: str, path: Path, flag: str) -> object:
-    """What a YAML text says. `path` is the file of mistakes in it; `flag` the option that needs the package.
+    """The value of a YAML text. `path` is the file of mistakes in it; `flag` the option that needs the package.
 
     Raises:
         InputProblems: it is no YAML, is nested too deeply, or has a key twice.

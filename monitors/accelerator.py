@@ -93,7 +93,7 @@ class AcceleratorSampler(Sampler):
         return self._worker.call(probe.processes, self._deadline_s) if isinstance(probe, ProcessLister) else None
 
     def health(self) -> list[AcceleratorHealth] | None:
-        """What the devices counted; None if the vendor's probe cannot tell.
+        """The counters of the devices; None if the vendor's probe cannot tell.
 
         Raises:
             Late: the driver does not answer in time.

@@ -42,7 +42,7 @@ def describe(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _lines(log: Path) -> list[str]:
-    """What follows "NCCL INFO" in each line of the log's beginning."""
+    """The text behind "NCCL INFO" in each line of the log's beginning."""
     try:
         with log.open("rb") as file:
             data = file.read(MAX_LOG_BYTES)

@@ -88,7 +88,7 @@ def features() -> dict[str, bool]:
 
 
 class Launched(NamedTuple):
-    """What the launch of the workload left: its libraries of fused kernels, and the environment of its ranks."""
+    """The traces of the workload's launch: its libraries of fused kernels, and the environment of its ranks."""
 
     fused: dict[str, str | None]
     environment: dict[str, str]

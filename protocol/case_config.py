@@ -46,7 +46,7 @@ class CaseConfig(BaseModel):
 
     @classmethod
     def misplaced(cls, sources: Sequence[tuple[str, Mapping[str, object]]]) -> list[Problem]:
-        """What is wrong with where values are set: each source and its values, in the order in which they apply."""
+        """Mistakes in the places where values are set: each source and its values, in the order in which they apply."""
         return []
 
     def memory_need(self, *, nnodes: int, nproc: int) -> "MemoryNeed | None":

@@ -22,7 +22,7 @@ CASE_SCHEMA_VERSION = 1
 
 
 class CaseFile(BaseModel):
-    """What is written for a case: its name, its benchmark, and every setting with its resolved value."""
+    """The settings that are written for a case: its name, its benchmark, and every setting with its resolved value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -100,7 +100,7 @@ def submission(
     torch: str = "",
     backend: str = "",
 ) -> SubmitInfo:
-    """What SUBMIT_INFO says of a rank: `config` and `case_sha256` as settings_of found them, secrets masked, and the
+    """The value of a rank's SUBMIT_INFO: `config` and `case_sha256` as settings_of found them, secrets masked, and the
     numbers of ranks and nodes in torchrun's environment.
 
     Args:

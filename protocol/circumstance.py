@@ -10,7 +10,7 @@ from protocol.rank_states import NodeRanks
 
 
 class CircumstanceKind(StrEnum):
-    """What happened, the strongest explanation first."""
+    """Kinds of events, the strongest explanation first."""
 
     REBOOT = "reboot"
     ENGINE = "engine"

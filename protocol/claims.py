@@ -61,7 +61,7 @@ class ClaimsOutcome(Protocol):
     """The optional part of an Outcome that holds FINISHED against the rest of the log."""
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """What FINISHED claims against what its log shows, a sentence with both for each; none where they agree.
+        """Claims of FINISHED that its log contradicts, a sentence with both for each; none where they agree.
 
         An exception is a contradiction, too, but a pydantic.ValidationError of the settings of another version.
         """

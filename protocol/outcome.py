@@ -204,7 +204,7 @@ class Outcome(Protocol):
         ...
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """What must be equal for two measurements of a case to be compared, by name."""
+        """The conditions that must be equal for two measurements of a case to be compared, by name."""
         ...
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:

@@ -17,7 +17,7 @@ sys.path[0] = str(ROOT)
 
 
 def unfit() -> str:
-    """What the Python that runs this lacks, in words; "" if nothing."""
+    """The reason why the Python that runs this is unfit, in words; "" if nothing."""
     if sys.version_info < OLDEST:
         return f"is Python {sys.version_info[0]}.{sys.version_info[1]}; run.py needs {OLDEST[0]}.{OLDEST[1]} or later"
     lacks = [name for name in PACKAGES if importlib.util.find_spec(name) is None]

@@ -144,6 +144,11 @@ def test_first_line_of_a_module_says_what_it_does() -> None:
     assert {file: mistakes for file, mistakes in found.items() if mistakes} == {}
 
 
+def test_no_docstring_begins_with_what() -> None:
+    """Noun or verb first: `The calls of a rank`, not `What a rank calls`."""
+    assert [place for place, text in docstrings() if text.startswith("What")] == []
+
+
 def test_exceptions_have_one_form() -> None:
     found = {place: raises_mistakes(text) for place, text in docstrings()}
     assert {place: mistakes for place, mistakes in found.items() if mistakes} == {}

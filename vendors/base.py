@@ -50,7 +50,7 @@ class AcceleratorProcess:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceleratorHealth:
-    """What one device counted and is, as far as it tells. `error` is set if it did not answer.
+    """The counters and state of one device, as far as it tells. `error` is set if it did not answer.
 
     counts: errors, each ever rising: `ecc_uncorrected`, `nvlink_errors`, `pcie_replays`, and `xid_<code>` for each
     code of the driver's error events since the probe was opened. states: `rows_pending` and `rows_failed` (1: a memory

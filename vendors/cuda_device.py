@@ -10,7 +10,7 @@ from vendors.device import Accelerators
 
 
 class CudaAccelerators(Accelerators):
-    """What torch.cuda has beyond other modules of devices: graphs, sensors, locking of pages, a record of memory."""
+    """The functions of torch.cuda beyond those of other devices: graphs, sensors, locked pages, a record of memory."""
 
     library_kernels = ("nccl",)
     splits = True

@@ -59,7 +59,7 @@ class Accelerators:
         self.module.set_device(device)
 
     def name(self, device: torch.device) -> str:
-        """What the driver calls the device."""
+        """The driver's name of the device."""
         return str(self.module.get_device_name(device))
 
     def capability(self, device: torch.device) -> Capability:
@@ -130,7 +130,7 @@ class Accelerators:
         self.module.set_rng_state(state, device)
 
     def seed(self) -> int:
-        """What the generator of the current device was seeded with."""
+        """The seed of the current device's generator."""
         return int(self.module.initial_seed())
 
     def busy(self, cycles: int) -> Callable[[], None] | None:

@@ -102,7 +102,7 @@ class Heat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spans:
-    """What each row does from when to when: for each of `kinds`, triples of row number, begin and end."""
+    """Spans of time of rows: for each of `kinds`, triples of row number, begin and end."""
 
     kind: ClassVar[str] = "spans"
     title: str

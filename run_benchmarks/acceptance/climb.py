@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from run_benchmarks.acceptance.records import HostState, RungRecord
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, Cases, choice_of, stages_of
-from run_benchmarks.acceptance.suspects import Suspects, agreed, proven, suspects_of
+from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
+from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, SINGLE, Cases, choice_of, stages_of
+from run_benchmarks.acceptance.suspects import Suspects, agreed, proven, suspects_of, usual_of
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
@@ -21,10 +21,10 @@ class EndedError(Exception):
 
 @dataclass(kw_only=True)
 class Climb:
-    """What the rungs have found so far.
+    """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check, by host what is wrong with it.
+    check, by host what is wrong with it. usual: figures of an earlier acceptance; measured: those of this one.
     """
 
     vendor: str
@@ -33,6 +33,8 @@ class Climb:
     budget_s: float
     run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
     examine: Callable[[Sequence[str]], Suspects]
+    usual: Mapping[str, Usual] = field(default_factory=dict)
+    measured: dict[str, Usual] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
 
@@ -73,6 +75,8 @@ class Climb:
                 certain = {host: said for host, said in found.items() if host in proven(loaded)}
                 record.out |= certain
                 self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
+            if record.rung == SINGLE:
+                self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
         record.verdict = "fail" if record.out or record.reason else "pass"
 
     def _without(
@@ -118,7 +122,7 @@ class Climb:
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
-        return loaded, suspects_of(loaded, choice_of(self.vendor).limit)
+        return loaded, suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
@@ -28,8 +28,21 @@ class RungRecord(BaseModel):
     seconds: float = 0.0
 
 
+class Usual(BaseModel):
+    """The level of the accepted devices in a test: median and scatter (as of a standard deviation), in `unit`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    unit: str
+    median: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    scatter: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    devices: Annotated[int, Field(ge=1)]
+
+
 class AcceptRecord(BaseModel):
-    """An acceptance. ready: every rung passed on every host. hosts: the state of each. again: tests a repaired host."""
+    """An acceptance. ready: every rung passed on every host. hosts: the state of each. again: by host that is out, the
+    command that tests it after its repair. usual: by device test; against: the record whose `usual` counted, too.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -43,4 +56,7 @@ class AcceptRecord(BaseModel):
     hosts: dict[str, HostState]
     drain: dict[str, list[str]]
     commands: list[str]
-    again: str
+    again: dict[str, str]
+    nproc: int
+    usual: dict[str, Usual] = {}
+    against: str = ""

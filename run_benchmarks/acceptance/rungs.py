@@ -69,7 +69,7 @@ _DEVICES = Choice(
 
 
 def choice_of(vendor: str) -> Choice:
-    """What is run on hosts of a vendor; `cpu` has no accelerators."""
+    """The cases that run on hosts of a vendor; `cpu` has no accelerators."""
     return _CPU if vendor == "cpu" else _DEVICES
 
 

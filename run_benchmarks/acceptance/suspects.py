@@ -8,9 +8,11 @@ suspect below FLOORS, too, which every sound device exceeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from statistics import median
+from types import MappingProxyType
 
+from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
 
@@ -24,8 +26,8 @@ PROOFS = {"different_results", "lost", "memory_errors"}
 Suspects = dict[str, list[str]]
 
 
-def suspects_of(run: LoadedRun, limit: float) -> Suspects:
-    """Hosts with the evidence against each, in words; `limit` in percent."""
+def suspects_of(run: LoadedRun, limit: float, usual: Mapping[str, Usual] | None = None) -> Suspects:
+    """Hosts with the evidence against each, in words; `limit` in percent; `usual`: recorded figures, by test."""
     found: Suspects = {}
     for entry in run.record.drain:
         found.setdefault(entry.host, []).extend(entry.reasons)
@@ -33,7 +35,7 @@ def suspects_of(run: LoadedRun, limit: float) -> Suspects:
         found.setdefault(host, []).append(reason)
     for case, rounds in run.rounds.items():
         for record in rounds:
-            for host, said in [*_failed(case, record), *slow_devices(record, limit)]:
+            for host, said in [*_failed(case, record), *slow_devices(record, limit, usual or {})]:
                 if said not in found.setdefault(host, []):
                     found[host].append(said)
     return {host: said for host, said in found.items() if said}
@@ -56,8 +58,28 @@ def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
         yield first.host, f"{case}: {record.verdict}: {record.reason[:300]}"
 
 
-def slow_devices(record: RoundRecord, limit: float) -> Iterator[tuple[str, str]]:
-    """Host and evidence of each device that is behind its peers by more than `limit` percent, or below FLOORS."""
+def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, Usual]:
+    """The results of the devices of a run by test, those of the hosts `without` left out."""
+    found: dict[str, Usual] = {}
+    for record in (record for records in run.rounds.values() for record in records):
+        good = [rank for node in record.nodes if node.host not in without for rank in node.ranks]
+        for step in record.steps:
+            values = step.get("values_of_ranks")
+            if isinstance(values, list) and good and max(good) < len(values) and all(map(_is_figure, values)):
+                own = [float(values[rank]) for rank in good]
+                middle = median(own)
+                scatter = MAD * median(abs(value - middle) for value in own)
+                unit = str(step.get("unit"))
+                found[str(step.get("test"))] = Usual(unit=unit, median=middle, scatter=scatter, devices=len(own))
+    return found
+
+
+def slow_devices(
+    record: RoundRecord, limit: float, usual: Mapping[str, Usual] = MappingProxyType({})
+) -> Iterator[tuple[str, str]]:
+    """Host and evidence of each device that is behind its peers, or what was `usual`, by more than `limit` percent, or
+    below FLOORS.
+    """
     hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for step in record.steps:
         values = step.get("values_of_ranks")
@@ -65,6 +87,10 @@ def slow_devices(record: RoundRecord, limit: float) -> Iterator[tuple[str, str]]
             continue
         test, unit, promised = str(step.get("test")), step.get("unit"), step.get("datasheet")
         found = {rank: f"{behind:.0f} % below its peers' median" for rank, behind in _behind(values, limit).items()}
+        if (then := usual.get(test)) is not None and then.unit == unit:
+            least = then.median - max(limit / 100 * then.median, OUTLYING * then.scatter)
+            below = {rank: 100 * (1 - value / then.median) for rank, value in enumerate(values) if value < least}
+            found |= {rank: f"{percent:.0f} % below {then.devices} accepted ones" for rank, percent in below.items()}
         if test in FLOORS and _is_figure(promised):
             for rank, value in enumerate(values):
                 if (percent := 100 * value / float(str(promised))) < FLOORS[test]:

@@ -8,7 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from run_benchmarks.acceptance.climb import Climb, EndedError
+from pydantic import ValidationError
+
+from common.reading import read_bounded
+from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError
+from run_benchmarks.acceptance.page import PAGE_FILE, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, conf_text, stages_of
 from run_benchmarks.acceptance.suspects import Suspects
@@ -20,7 +24,7 @@ from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
-from run_benchmarks.results.records import DrainRecord, record_text, write_text
+from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
 from run_benchmarks.session.allocation import allocated
 from run_benchmarks.session.preparation import checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
@@ -81,7 +85,7 @@ class Acceptance:
             return None
 
     def examine(self, hosts: Sequence[str]) -> Suspects:
-        """What the check says against each host."""
+        """The objections of the check to each host."""
         say(f"-- health: {len(hosts)} hosts --")
         selection = HostSelection(hosts=",".join(hosts))
         own = self._asked.test_conf or DEFAULT_TEST
@@ -100,8 +104,27 @@ class Acceptance:
         return checked_settings(self._cluster, path, self._changes, HostSelection(hosts=",".join(hosts)))
 
 
-def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
-    """Climb the rungs, print the page's essentials and write accept.json; returns the exit code.
+def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
+    """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor.
+
+    Raises:
+        ConfigError: it is none, or one of another vendor or number of devices.
+    """
+    try:
+        found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
+    except (OSError, ValidationError) as error:
+        problem = Problem("--against", "", str(path), "the accept.json of an acceptance")
+        raise ConfigError([problem]) from error
+    if (found.vendor, found.nproc) != (vendor, nproc):
+        allowed = (
+            f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
+        )
+        raise ConfigError([Problem("--against", "", str(path), allowed)])
+    return found
+
+
+def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path | None = None) -> int:
+    """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
         ConfigError: the settings are wrong; nothing was run then.
@@ -109,6 +132,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
     settings = asked.settings()
+    earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
     prepare(settings, new_run_id())
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
@@ -122,6 +146,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
         budget_s=seconds,
         run=acceptance.run,
         examine=acceptance.examine,
+        usual=earlier,
     )
     began = time.time()
     try:
@@ -129,8 +154,9 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int) -> int:
             climb.step(name)
     except EndedError:
         complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
-    record = _record(climb, folder.name, settings, began)
+    record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
+    write_page(folder / PAGE_FILE, record)
     show(record, folder)
     if acceptance.interrupted:
         return EXIT_INTERRUPTED
@@ -161,21 +187,32 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
 
-def _record(climb: Climb, name: str, settings: Settings, began: float) -> AcceptRecord:
+def _record(climb: Climb, folder: Path, asked: Request, began: float, against: Path | None) -> AcceptRecord:
     drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
-    again = own_command("accept", "--hosts", ",".join([*drain, *climb.left[:3]])) if drain else ""
     listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
+    files = (("--cluster-conf", asked.cluster_conf), ("--test-conf", asked.test_conf))
+    options = [word for name, path in files if path is not None for word in (name, str(path.resolve()))]
+    if climb.measured:
+        options += ["--against", str((folder / ACCEPT_FILE).resolve())]
+
+    def again(host: str) -> str:
+        beside = ",".join([host, *climb.left[:GOOD_BESIDE]])
+        return own_command("accept", "--hosts", beside, "--nproc", str(climb.nproc), *options)
+
     return AcceptRecord(
-        accept_id=name,
+        accept_id=folder.name,
         ready=climb.ready,
-        vendor=settings.test.VENDOR,
+        vendor=climb.vendor,
         started_ms=int(began * 1000),
         finished_ms=int(time.time() * 1000),
         rungs=climb.rungs,
         hosts=climb.states(),
         drain=drain,
-        commands=list(draining.commands(listed, name)),
-        again=again,
+        commands=list(draining.commands(listed, folder.name)),
+        again={host: again(host) for host in drain},
+        nproc=climb.nproc,
+        usual=climb.measured,
+        against=str(against or ""),
     )
 
 
@@ -194,6 +231,6 @@ def show(record: AcceptRecord, folder: Path) -> None:
     print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
     good = sum(state == "accepted" for state in record.hosts.values())
     say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
-    if record.again:
-        say(f"After repair: {record.again}")
-    say(f"See {folder / ACCEPT_FILE}")
+    for host, command in record.again.items():
+        say(f"After the repair of {host}: {command}")
+    say(f"See {folder / PAGE_FILE} and {ACCEPT_FILE} beside it")

@@ -102,7 +102,7 @@ VERBS = {
 
 
 def _operands() -> Mapping[str, Sequence[str]]:
-    """What may stand for RUN, the runs of the default result folder, and for WHAT, topics and models."""
+    """The words that may stand for RUN, the runs of the default result folder, and for WHAT, topics and models."""
     from run_benchmarks.commands.listing import TOPICS
     from training.benchmarks import catalog
 

@@ -26,7 +26,9 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is shown: a case, a host or both, else all cases; "": the key figure; `output`: the file of the page."""
+    """The subject that is shown: a case, a host or both, else all cases; "": the key figure; `output`: the file of the
+    page.
+    """
 
     case: str | None
     metric: str = ""

@@ -44,7 +44,7 @@ class Request:
 
 
 def asked_for(arguments: argparse.Namespace) -> Request:
-    """What the options of `add_files` or `add_selection` ask for."""
+    """The request in the options of `add_files` or `add_selection`."""
     from run_benchmarks.settings.changes import Changes
     from run_benchmarks.settings.host_selection import HostSelection
 

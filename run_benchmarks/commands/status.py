@@ -49,7 +49,7 @@ def _word(folder: Path, state: JournalState) -> str:
 
 
 def _owed(state: JournalState) -> str:
-    """What is still on hosts alone, if anything."""
+    """The files that are still on hosts alone, if any."""
     hosts = sorted({host for owed in state.owed.values() for host in owed.hosts})
     return f", collection owed by {', '.join(hosts)}" if hosts else ""
 

@@ -190,13 +190,14 @@ def _add_accept(parser: VerbParser) -> None:
     add("--rungs", metavar="A,B", default="health,single,network,whole", help="of health, single, network, whole")
     add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
     add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
+    add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
 
 
 def _accept(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import accepting
 
-    asked = asked_for(arguments)
-    return accepting.accept(asked, rungs=arguments.rungs, budget=arguments.budget, nproc=arguments.nproc)
+    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against")}
+    return accepting.accept(asked_for(arguments), **given)
 
 
 def _clean(arguments: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ class RunsBefore:
         self._url = "" if is_missing else url
 
     def __call__(self, case: CaseOfRun) -> Groups:
-        """What they measured of a case, as `compare` takes it."""
+        """The groups of earlier runs of a case, as `compare` takes it."""
         if self._kept is None:
             self._kept = self._of_history() if self._url else {}
         found = self._kept.get(_key(case), {})
@@ -47,7 +47,7 @@ class RunsBefore:
         return self._of_folders(case)
 
     def _of_history(self) -> dict[tuple[str, str], Groups]:
-        """What it holds of all cases that are compared, by their names and kinds."""
+        """The content of the history for all cases that are compared, by their names and kinds."""
         passed = (CaseOfRun(run=run, case=each) for run in self._compared for each in run.record.cases)
         keys = sorted({_key(each) for each in passed if each.run.passed(each.case)})
         asked = {"url": self._url, "cases": keys, "left_out": [folder.name for folder in self._folders]}

@@ -46,7 +46,7 @@ class CaseOfRun:
         return case_baseline(self.run.record.run_id, self.case, self.run.passed(self.case))
 
     def provenance(self) -> dict[str, str]:
-        """What it ran on and with, by name, in words."""
+        """The hardware and software that it ran on, by name, in words."""
         return provenance(self.run, self.case)
 
 
@@ -91,7 +91,7 @@ def compare(first: Sequence[LoadedRun], second: Sequence[LoadedRun], before: Bef
 
 
 def of_folders(history: Sequence[LoadedRun]) -> Before:
-    """What these runs measured of a case, those with its device and conditions."""
+    """The measurements of these runs of a case, those with its device and conditions."""
 
     def groups(case: CaseOfRun) -> Groups:
         alike = _alike(list(_of(case.case.name, history)), case.described())

@@ -40,7 +40,7 @@ BANNER = (
 
 class _Console(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What rich itself renders, its text made harmless: tables, the live line, whatever is printed."""
+        """The segments that rich renders, their text made harmless: tables, the live line, whatever is printed."""
         for segment in super().render(renderable, options):
             is_text = segment.control is None
             yield segment._replace(text=printable(segment.text)) if is_text else segment

@@ -46,7 +46,7 @@ class Computed:
 
 
 def computed(benchmark: str, raw: Mapping[str, Any], ranks: int) -> dict[str, Computed]:
-    """What FlagPerf's code makes of a config with the keys `raw` on `ranks` ranks, by our names.
+    """The values that FlagPerf's code makes of a config with the keys `raw` on `ranks` ranks, by our names.
 
     Source: FlagPerf, training/benchmarks/<model>/<framework>: utils/check.py, train/trainer.py, trainer_adapter.py,
     schedulers/factory.py.

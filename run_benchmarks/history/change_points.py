@@ -50,7 +50,7 @@ class ChangePoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trend:
-    """What a series tells: its changes, or the `drift` of its whole length in its unit (None: it does not drift).
+    """The trend of a series: its changes, or the `drift` of its whole length in its unit (None: it does not drift).
 
     `state` is that of the latest runs; `since`: the first run that differs, of a suspected change and a live one;
     `runs_needed`: how many more runs would confirm a suspected change.

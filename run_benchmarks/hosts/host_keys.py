@@ -42,7 +42,7 @@ def fingerprint(key: paramiko.PKey) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What the files of host keys hold for a host: its keys, authorities that may certify one, revoked keys."""
+    """The entries of a host in the files of host keys: its keys, authorities that may certify one, revoked keys."""
 
     keys: tuple[paramiko.PKey, ...]
     authorities: tuple[paramiko.PKey, ...]

@@ -199,7 +199,7 @@ class Ways:
 
     @staticmethod
     def said(connection: Connection | None) -> str:
-        """What the command behind a connection wrote to stderr, as the end of a message."""
+        """The stderr of the command behind a connection, as the end of a message."""
         if isinstance(connection, ProxySocket) and connection.said:
             return f"; its ProxyCommand wrote: {connection.said}"
         return ""

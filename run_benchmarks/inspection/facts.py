@@ -152,7 +152,7 @@ class _Answer:
         return frozenset(listed + [int(line.split()[3].rpartition(":")[2]) for line in self.many("listener") if line])
 
     def identity(self) -> MachineIdentity:
-        """What tells the machine from others."""
+        """The properties that distinguish the machine from others."""
         return MachineIdentity(
             boot_id=self.one.get("boot_id", ""),
             netns=self.one.get("netns", ""),

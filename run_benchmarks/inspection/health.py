@@ -33,7 +33,7 @@ Found = tuple[str, str, str, str, Severity]
 
 @dataclass(frozen=True, kw_only=True)
 class HostHealth:
-    """What one host says of its health, as the script printed it; `is_whole`: up to its end."""
+    """The health of one host, as the script printed it; `is_whole`: up to its end."""
 
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_whole: bool = False
@@ -89,7 +89,7 @@ def judged(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         for found in (*_kernel_log(health), *_of_host(health), *_storage(health), *_frames(health)):
             yield name, found
         for what, why in health.of("cannot", 2):
-            yield name, (what, f"not looked at: {why}", "an answer", "install the tool or give permission", "warning")
+            yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
         if not health.is_whole:
             yield name, ("health", "not looked at to the end", "an answer", "log in and look", "warning")
     yield from _beside_the_others(healths)
@@ -162,7 +162,7 @@ def _frames(health: HostHealth) -> Iterator[Found]:
 
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """What differs from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
+    """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
     for name, (what, own, most) in _odd(_versions(healths)):
         yield (
             name,

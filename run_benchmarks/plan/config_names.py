@@ -18,7 +18,7 @@ SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class NamedSize:
-    """What a config's name says."""
+    """The sizes in a config's name."""
 
     hardware: str
     nnodes: int

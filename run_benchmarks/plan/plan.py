@@ -113,7 +113,7 @@ class CasePlan(_Data):
 
     @property
     def case_file(self) -> CaseFile:
-        """What its ranks read of its settings."""
+        """The settings that its ranks read."""
         framework = without_version(self.framework)
         return CaseFile(case=self.name, model=self.model, framework=framework, config=self.config)
 

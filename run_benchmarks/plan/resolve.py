@@ -243,7 +243,7 @@ def _too_many(name: str, case: CaseSettings, settings: Settings) -> list[Problem
 
 
 def _requirement_lines(files: Sequence[Path]) -> tuple[str, ...]:
-    """What the files require, without comments."""
+    """The lines of the files that require something, without comments."""
     lines = (line.split("#")[0].strip() for file in files for line in file.read_text().splitlines())
     return tuple(line for line in lines if line)
 

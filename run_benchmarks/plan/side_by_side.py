@@ -21,7 +21,7 @@ class Demand:
 
 
 def demand_of(name: str, case: CaseSettings, hosts: Sequence[str]) -> Demand:
-    """What a case needs of these hosts."""
+    """The demand of a case for these hosts."""
     return Demand(name=name, nnodes=case.nnodes, allowed=case.hosts_of(hosts))
 
 

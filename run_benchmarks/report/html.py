@@ -94,7 +94,7 @@ def _page(runs: Sequence[LoadedRun], folder: Path, histories: Drawn, words: Word
 
 
 class _Pages:
-    """What the template asks for while it is filled; the curves of one round are in memory at a time."""
+    """The parts that the template asks for while it is filled; the curves of one round are in memory at a time."""
 
     def __init__(self, view: Overview, folder: Path, words: Words, *, with_curves: bool) -> None:
         self._folder, self._words, self._with_curves = folder, words, with_curves

@@ -280,7 +280,7 @@ def _notes(runs: Sequence[LoadedRun]) -> Iterator[str]:
 
 
 def _unmeasured(runs: Sequence[LoadedRun], words: Words) -> Iterator[str]:
-    """What could not be observed or measured, each once with the hosts that lack it."""
+    """The observations and measurements that failed, each once with the hosts that lack it."""
     found: dict[str, set[str]] = {}
     for record in (each for run in runs for rounds in run.rounds.values() for each in rounds):
         for text in record.integrity.unwatched if record.integrity else ():

@@ -103,7 +103,7 @@ def _after(first: BrokenNode, other: BrokenNode) -> str:
 
 
 def _words(outcome: NodeOutcome, record: NodeExit | None, began: bool) -> str:
-    """What is known of the end of a node: its circumstances, then what the controller or the launcher says."""
+    """The facts about the end of a node: its circumstances, then what the controller or the launcher says."""
     found = [each.words for each in outcome.circumstances]
     error = outcome.error or (record.error if record else None)
     if error is not None:

@@ -23,7 +23,9 @@ MAX_SENTENCES, MAX_CHARACTERS = 20, 500
 
 @dataclass(frozen=True, kw_only=True)
 class Derivation:
-    """What FINISHED claims against its log, in sentences. `unchecked`: why nothing, or not all, was derived."""
+    """The contradictions between FINISHED and its log, in sentences. `unchecked`: why nothing, or not all, was
+    derived.
+    """
 
     contradictions: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ def _is_local(finding: PartFinding) -> bool:
 
 
 class _Peers:
-    """What the hosts that no finding names have in common."""
+    """The common values of the hosts that no finding names."""
 
     def __init__(self, sights: Sequence[Sight], remarks: Sequence[Remark]) -> None:
         self.count = len(sights)
@@ -92,7 +92,7 @@ def _usual(values: Mapping[str, list[V]]) -> dict[str, V]:
 def _observed(
     finding: PartFinding, known: Mapping[str, Sight], peers: _Peers, remarks: Sequence[Remark]
 ) -> Iterator[str]:
-    """What stands out on each host of a finding, at most MAX_OBSERVATIONS; of a device its own port alone."""
+    """The observations on each host of a finding, at most MAX_OBSERVATIONS; of a device its own port alone."""
     left = MAX_OBSERVATIONS
     for host in finding.hosts:
         sight = known.get(host)

@@ -162,7 +162,7 @@ def findings_in(case: CaseLike, record: RoundLike) -> tuple[tuple[PartFinding, .
 
 
 def host_figures(case: CaseLike, record: RoundLike) -> Sequence[HostFigure]:
-    """What the benchmark measured of each host in a round; nothing if it fails on what hosts sent."""
+    """The figures of each host that the benchmark measured in a round; nothing if it fails on what hosts sent."""
     outcome = outcome_of(case)
     if not isinstance(outcome, HostOutcome):
         return ()

@@ -15,7 +15,9 @@ PACKAGES = ("torch", *(name for vendor in working() for name in vendor.packages)
 
 
 def provenance(run: LoadedRun, case: CaseRecord) -> dict[str, str]:
-    """What the rounds that passed ran on and with, by name, in words; several values are joined by commas."""
+    """The hardware and software that the rounds that passed ran on, by name, in words; several values are joined by
+    commas.
+    """
     record, rounds = run.record, run.passed(case)
     nodes = [node for each in rounds for node in each.nodes]
     names = {node.host for node in nodes}

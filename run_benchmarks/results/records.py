@@ -111,12 +111,12 @@ class RoundRecord(_Record):
 
     @property
     def remarks(self) -> list[Remark]:
-        """What disturbed the round."""
+        """The disturbances of the round."""
         return self.integrity.remarks if self.integrity else []
 
     @property
     def told_remarks(self) -> list[Remark]:
-        """What disturbed the round in the form for people, a line for each host and kind."""
+        """The disturbances of the round in the form for people, a line for each host and kind."""
         return in_lines(self.remarks)
 
     @property

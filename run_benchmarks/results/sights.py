@@ -36,7 +36,7 @@ class PortLink:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sight:
-    """What the monitor of one host saw. Values of another form than the monitor's are left out.
+    """The observations of one host's monitor. Values of another form than the monitor's are left out.
 
     `counters`: increases over the round by port and name. `links` by port, `lanes`: PCIe lanes of each accelerator by
     address. `figures` by name: steal_percent, cpu_percent, cpu_mhz, clock_mhz (of the slowest accelerator),

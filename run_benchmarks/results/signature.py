@@ -67,7 +67,7 @@ def signer_of(folder: Path, signers: Path | None) -> str:
 
 
 def _said(words: Sequence[str], data: bytes) -> str:
-    """What ssh-keygen -Y prints.
+    """The output of ssh-keygen -Y.
 
     Raises:
         SignatureError: it refuses, or cannot be run.

@@ -140,7 +140,7 @@ def against_baseline(
 
 
 def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> CaseBaseline:
-    """What a baseline keeps of the case's rounds."""
+    """The figures of the case's rounds that a baseline keeps."""
     outcome, measured = outcome_of(case), measured_case(case)
     return CaseBaseline(
         case=case.name,

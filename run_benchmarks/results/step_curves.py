@@ -27,7 +27,7 @@ _Widened = dict[int, tuple[int, float | None, float]]
 
 
 class StepCurves(BaseModel):
-    """What the ranks did by step, each list as long as `steps` (the last of each bucket); rates in `unit`.
+    """The progress of the ranks by step, each list as long as `steps` (the last of each bucket); rates in `unit`.
 
     `low` and `high`: 5th and 95th percentile of the ranks. `slowest`: the rank with the lowest median rate.
     `late_ms`: by rank, by how much it ended a step later than the median rank, median over the steps, by the clocks of
@@ -158,5 +158,5 @@ def _short(value: float) -> float:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The value that this share of the ordered ones does not exceed, in their unit (nearest rank)."""
+    """The smallest of the ordered values that at least this share of them does not exceed, in their unit."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

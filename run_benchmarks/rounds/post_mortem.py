@@ -96,7 +96,7 @@ def recorded_end(node: RunningNode) -> NodeExit | None:
 
 
 def _full(answer: Sequence[str]) -> str | None:
-    """What of a file system is used up, by the two tables of df; None if there is room."""
+    """The resources of a file system that are used up, by the two tables of df; None if there is room."""
     middle = answer.index(INODES) if INODES in answer else len(answer)
     space = read_space("\n".join(answer[:middle]))
     if space is not None and space[0] < FULL_BYTES:

@@ -38,7 +38,7 @@ SAID = 3  # findings of a failed round that its reason names
 
 @dataclass(frozen=True, kw_only=True)
 class RoundFacts:
-    """What the controller itself knows of a round. `ended_early`: verdict and reason if it ended the round; `recorded`:
+    """The controller's own facts about a round. `ended_early`: verdict and reason if it ended the round; `recorded`:
     its record so far, if this is a later collection.
     """
 

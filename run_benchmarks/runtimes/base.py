@@ -60,7 +60,9 @@ class RunningTask(Protocol):
         """Its exit code (0..255), or None if it still runs after `seconds`."""
 
     def trouble(self) -> Circumstance | None:
-        """What ended it, or keeps it from going on, if that was neither its workload nor `stop`; None if not known."""
+        """The event that ended it, or keeps it from going on, if that was neither its workload nor `stop`; None if not
+        known.
+        """
 
     def stop(self, grace: float) -> None:
         """Ask it to end, and kill it with all its processes after `grace` seconds; does nothing if it has ended."""
@@ -155,7 +157,7 @@ class Runtime(Protocol):
         """Whether a task receives the addresses of hosts whose names its own host cannot resolve."""
 
     def host_python(self, cases: Sequence[CasePlan]) -> HostPython | None:
-        """What the tasks of these cases need of the host's own Python; None if they bring their own."""
+        """The requirements of these cases' tasks on the host's own Python; None if they bring their own."""
 
     def readiness(self, host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
         """Whether a connected host can run the tasks of these cases. What is missing is a failure, not an error.

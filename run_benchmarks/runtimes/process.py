@@ -203,7 +203,7 @@ class ProcessTree:
         self._supervise("start", stdin=self.request(), deadline=START_SECONDS)
 
     def request(self) -> bytes:
-        """What its supervisor is told to run."""
+        """The command that its supervisor runs."""
         assert self._bound is not None
         facts = {f"CLUSTERDYNO_SYS_{key.upper()}": value for key, value in self._bound.facts.items()}
         request = {

@@ -104,7 +104,7 @@ def is_inside() -> bool:
 
 
 def _surroundings(prepared: PreparedRun) -> Surroundings:
-    """What steps run in: a container sees our folders, and the data of the cases."""
+    """The surroundings of steps: a container sees our folders, and the data of the cases."""
     plan, cluster = prepared.plan, prepared.settings.cluster
     ours = (str(PurePosixPath(path).parents[1]) for path in (plan.code_dir_host, plan.log_root_host))
     data = (case.data_dir_host for case in plan.cases if case.data_dir_host)
@@ -162,7 +162,7 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
 
 
 def _ender(interruption: Interruption) -> Callable[[Job], None]:
-    """What ends the run when its job is over, unless that is a verdict on a host."""
+    """The guard that ends the run when its job is over, unless that is a verdict on a host."""
 
     def end(job: Job) -> None:
         if job.state not in BLAMES_NODES:

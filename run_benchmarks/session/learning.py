@@ -37,7 +37,7 @@ def save_baseline(recorder: RunRecorder, record: RunRecord, file: Path) -> str:
 
 
 def baseline_in_use(test: TestConf) -> BaselineInUse | None:
-    """What BASELINE names and holds at present; None without it.
+    """The file of BASELINE and its present content; None without it.
 
     Raises:
         OSError: the file cannot be read.

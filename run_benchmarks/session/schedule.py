@@ -184,7 +184,7 @@ class RoundScheduler:
     def _parts(
         self, plan: Plan, name: str, index: int, attempt: int, beside: tuple[str, ...] = ()
     ) -> tuple[RunContext, CasePlan, RoundPlan]:
-        """What a runner of this attempt is made of."""
+        """The parts of a runner of this attempt."""
         test = self._prepared.settings.test
         context = RunContext(
             plan=plan,

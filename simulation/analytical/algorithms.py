@@ -55,7 +55,7 @@ def algorithms(cluster: Cluster, placed: GroupPlacement, collective: str) -> lis
 
 
 def _reducing(cluster: Cluster, placed: GroupPlacement, ring: Algorithm) -> list[Algorithm]:
-    """What an AllReduce has beside the ring."""
+    """The algorithms of an AllReduce beside the ring."""
     if placed.servers == 1:
         if cluster.nvls is None:
             return []

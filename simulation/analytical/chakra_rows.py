@@ -60,7 +60,7 @@ class _Row(NamedTuple):
 
 
 class _Nodes:
-    """What a trace has, node by node."""
+    """The nodes of a trace, one by one."""
 
     def __init__(self, groups: Mapping[str, str], schema: ModuleType) -> None:
         self._groups, self._schema = groups, schema

@@ -114,7 +114,7 @@ _Found = TypeVar("_Found")
 
 
 def _collected(mistakes: MistakeList, read: Callable[[], _Found]) -> _Found | None:
-    """What `read` gives; its mistakes join the others."""
+    """The value of `read`; its mistakes join the others."""
     try:
         return read()
     except InputProblems as problems:

@@ -46,7 +46,7 @@ def json_chunks(
 
 
 def explained_text(place: str, name: str, phases: Mapping[str, JsonValue]) -> str:
-    """What decided a row, for a person."""
+    """The inputs and choices that decided a row, for a person."""
     lines = [f"{place}: {name}"]
     for phase, said in phases.items():
         assert isinstance(said, Mapping)

@@ -98,7 +98,7 @@ class Evaluation:
         return None
 
     def _different_lines(self, block: Sequence[SourceRow], cells: Callable[[Cells], bytes]) -> bytes:
-        """As `_line` for each, without a call for each where no name needs quotes."""
+        """The CSV lines of rows that differ, all at once where no name needs quotes, else by `_line`."""
         lines = cast(Sequence[bytes], block) if isinstance(block[0], bytes) else ()
         text = b"".join(lines) if self._with_kinds else b""
         if not lines or b"," in text or b'"' in text:
@@ -160,7 +160,7 @@ class Evaluation:
         return cells
 
     def _terms(self, line: SourceRow) -> dict[str, tuple[float, ...]]:
-        """What a row adds to each sum, in us and in the order in which the original adds it."""
+        """The terms that a row adds to each sum, in us and in the order in which the original adds it."""
         name, rest = name_and_cells(line)
         kind = self._kinds.get(rest) or self._made(rest, 0)
         forward, gradient, weight = kind.time[:3]

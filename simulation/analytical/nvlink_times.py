@@ -53,7 +53,7 @@ def _rising(points: dict[int, tuple[str, float]], reducing: bool) -> _Curve:
 
 
 def _of_halves(points: dict[int, tuple[str, float]]) -> dict[int, float]:
-    """What half would take where int8 was measured: NVSwitches add no int8.
+    """The time of half precision where int8 was measured: NVSwitches add no int8.
 
     How much longer int8 takes is read from each size against the mean of its neighbours, which are of the other type;
     the median over up to NEIGHBOURS sizes to each side counts.

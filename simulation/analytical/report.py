@@ -45,7 +45,7 @@ def csv_chunks(name: str, overview: Overview, evaluation: Evaluation, remarks: l
 
 
 def report_text(overview: Overview, rows: int, written: Sequence[Path]) -> str:
-    """What a person reads: the files, the total, and its parts in percent."""
+    """The summary for a person: the files, the total, and its parts in percent."""
     total = overview.total or 1.0
     parts = [("computation", overview.computation), *((f"exposed {name}", us) for name, us in overview.exposed.items())]
     parts += [("between stages", overview.pipeline), ("bubble", overview.bubble)]

@@ -41,7 +41,7 @@ PXN_OPS = (*RING_OPS, ALL_TO_ALL)
 
 
 class FlowWish(NamedTuple):
-    """What the user asks of every collective: an algorithm, proxies, what joins servers in NVLS, and the machine."""
+    """The user's wishes for every collective: an algorithm, proxies, what joins servers in NVLS, and the machine."""
 
     algorithm: str
     pxn: bool
@@ -118,7 +118,7 @@ def make_original(
 
 
 def repairs(op: str, group: RankGroup, size_bytes: int, made: MadeFlows, *, tp: int, pp: int) -> list[Repair]:
-    """What is different from SimCCL 2.30 and SimAI 1.6 in this collective."""
+    """The repairs of SimCCL 2.30 and SimAI 1.6 that change this collective."""
     found = []
     lost = _lost_bytes(op, group, size_bytes)
     if lost and made.schedule.algorithm == RING:
@@ -149,7 +149,7 @@ def _algorithm_repairs(op: str, group: RankGroup, made: MadeFlows) -> list[Repai
 
 
 def kept_mistakes(op: str, group: RankGroup, size_bytes: int, made: MadeFlows, *, nvls: bool, pxn: bool) -> list[str]:
-    """What is wrong with the original's flows of a collective of `size_bytes`, and which wishes it ignores."""
+    """The mistakes in the original's flows of a collective of `size_bytes`, and which wishes it ignores."""
     found = []
     if nvls and made.schedule.algorithm != NVLS:
         found.append(f"NVLS is not used ({ALL_REDUCE} in TP groups of 8 ranks or more on H100 and H800 alone has it)")

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> Summary:
 
 
 class _Counts(NamedTuple):
-    """What a pass over the collectives found; `skipped` are those without flows, by reason."""
+    """The counts of a pass over the collectives; `skipped` are those without flows, by reason."""
 
     collectives: int
     flows: int
@@ -162,7 +162,7 @@ class _Plan:
                 first_id += made.schedule.flow_count
 
     def summary(self, output: Path, group: RankGroup | None) -> Summary:
-        """What was written, and why so."""
+        """The summary of what was written, and why so."""
         counts = self.counts
         repaired = [f"{each.name} ({each.what})" for each in self.repaired.values()]
         data: dict[str, JsonValue] = {
@@ -210,7 +210,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _form(each: WorkloadCollective, group: RankGroup, made: MadeFlows, *, original: bool) -> RowForm:
-    """What each row of a collective begins with."""
+    """The cells with which each row of a collective begins."""
     schedule = made.schedule
     if original:
         name = ORIGINAL_NAMES.get(each.op, each.op)

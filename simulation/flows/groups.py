@@ -56,7 +56,7 @@ class ParallelSizes:
         return self.dp // self.ep
 
     def mistakes(self) -> MistakeList:
-        """What is inconsistent, named as on the command line."""
+        """Sizes that are inconsistent, named as on the command line."""
         found = MistakeList()
         sizes = {"--ranks": self.ranks, "--gpus-per-server": self.per_server}
         sizes |= {"--tp": self.tp, "--pp": self.pp, "--ep": self.ep}

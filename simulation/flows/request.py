@@ -42,7 +42,7 @@ DEFAULT_OUTPUT = Path("ncclFlowModel_detailed_flows.csv")
 
 
 class FlowRequest(NamedTuple):
-    """What to make. Without a workload `op`, `size_bytes` and `kind` say which collective."""
+    """The flows to make. Without a workload `op`, `size_bytes` and `kind` say which collective."""
 
     original: bool
     sizes: ParallelSizes

@@ -17,7 +17,7 @@ COLUMNS_1_6 = (
 
 
 class RowForm(NamedTuple):
-    """What all rows of a collective begin with, and whether they end with the flows that wait for them."""
+    """The cells with which all rows of a collective begin, and whether they end with the flows that wait for them."""
 
     begin: str
     children: bool

@@ -33,7 +33,7 @@ class WorkloadCollective(NamedTuple):
 
     @property
     def same(self) -> tuple[str, str, int, int]:
-        """What two collectives with equal flows share."""
+        """The properties that two collectives with equal flows share."""
         return self.kind, self.op, self.size_bytes, self.rounds
 
 

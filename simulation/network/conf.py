@@ -17,7 +17,7 @@ def _map(values: tuple[float, ...]) -> dict[int, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConf:
-    """What SimAI.conf says, with the defaults of the file that SimAI ships.
+    """The values of SimAI.conf, with the defaults of the file that SimAI ships.
 
     Thresholds of ECN are KB (1000 bytes) by the speed of the port in bit/s, `buffer_bytes` is that of a whole switch,
     intervals are ns, rates bit/s.

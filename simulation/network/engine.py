@@ -26,7 +26,9 @@ TAIL = 2000  # characters of the simulator's last words
 
 
 class EngineCall(NamedTuple):
-    """What SimAI is to run: the simulator's words, the inputs, and the environment that stands for our options."""
+    """A call of SimAI's simulator: the simulator's words, the inputs, and the environment that stands for our
+    options.
+    """
 
     simulator: list[str]
     workload: Path
@@ -36,7 +38,7 @@ class EngineCall(NamedTuple):
 
 
 class EngineRun(NamedTuple):
-    """What SimAI's simulator found, in us from the first start: makespan, mean over ranks, rank 0; number of flows.
+    """The result of SimAI's simulator, in us from the first start: makespan, mean over ranks, rank 0; number of flows.
 
     `total_us` is the iteration's time on rank 0, None where the table is empty.
     """

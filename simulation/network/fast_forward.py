@@ -127,7 +127,7 @@ class FastForward:
         self._advance(rank, now + TURN_NS)
 
     def _resume(self, rank: int, number: int, now: int) -> None:
-        """What a rank waits for has ended, unless it ends later than it was planned to."""
+        """Resumes a rank whose wait has ended, unless it ends later than it was planned to."""
         if self._waits[rank] == number and self.end[number, rank] == now:
             self._waits[rank] = None
             self._advance(rank, now + self.job.collectives[number].end_gap_ns + TURN_NS)

@@ -49,7 +49,7 @@ class _Flows:
         self.touching: dict[tuple[int, int], int] = {}
 
     def add(self, number: int, op: str, schedule: FlowSchedule) -> None:
-        """Append the flows of one group's part of collective `number`."""
+        """Append the flows that one group sends for collective `number`; `op` is its kind, `schedule` its flows."""
         flows = sorted(schedule.flows(), key=lambda flow: flow.flow_id)
         offset = len(self.rows) - schedule.first_id
         release_gap = REDUCING_NS if op == REDUCE_SCATTER else PROCESSING_NS
@@ -100,7 +100,7 @@ class _Flows:
         return records, np.array([child for each in self.children for child in each], np.int64)
 
     def parts(self, collectives: Sequence[GroupCollective]) -> tuple[Records, Ints]:
-        """What each rank has of each collective, and the flows that it issues."""
+        """The parts of each rank in each collective, and the flows that it issues."""
         parts = np.zeros((max(len(collectives), 1), self.ranks), PART)
         parts["begin"] = parts["end"] = NONE
         for number, collective in enumerate(collectives):

@@ -43,7 +43,7 @@ class JobPart(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What all GPUs do in an iteration; several jobs on one network are one Job of several parts.
+    """The work of all GPUs in an iteration; several jobs on one network are one Job of several parts.
 
     Each rank, which has the number of its GPU, works through the phases of `programs[program_of[rank]]`.
     """
@@ -60,5 +60,5 @@ class Job(NamedTuple):
         return len(self.program_of)
 
     def phases(self, rank: int) -> list[JobPhase]:
-        """What a rank does, in order."""
+        """The phases of a rank, in order."""
         return self.programs[self.program_of[rank]]

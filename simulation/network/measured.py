@@ -42,7 +42,7 @@ class SlowPart(NamedTuple):
 
 
 class SlowLinks(NamedTuple):
-    """What stands for a part in a network: the links between some nodes and the nodes of a role; ranks that compute."""
+    """The place of a part in a network: the links between some nodes and the nodes of a role; ranks that compute."""
 
     nodes: frozenset[int]
     role: int
@@ -140,7 +140,7 @@ def _slowed(fabric: Fabric, slowed: Sequence[tuple[SlowLinks, float]]) -> Fabric
 
 
 def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
-    """What the rounds of a run found, and the findings that no link of the network stands for."""
+    """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
     found: dict[tuple[str, tuple[str, ...], tuple[int, ...], frozenset[int], str], list[float]] = {}
     left: dict[str, None] = {}
     for path in rounds(folder, "--what-if"):
@@ -174,14 +174,14 @@ def _not_simulated(finding: PartFinding) -> str:
 
 
 class _Node(BaseModel):
-    """What is read of a node of round.json."""
+    """The fields that are read of a node of round.json."""
 
     host: str
     node_rank: int
 
 
 class _Round(BaseModel):
-    """What is read of round.json."""
+    """The fields that are read of round.json."""
 
     nodes: list[_Node]
     findings: list[PartFinding] = []

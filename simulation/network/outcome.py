@@ -11,7 +11,7 @@ NOT_YET = -1
 
 
 class NetworkRun(NamedTuple):
-    """What a simulation found. Times are ns, NOT_YET for what did not happen.
+    """The result of a simulation. Times are ns, NOT_YET for what did not happen.
 
     Columns of the flows: `source`, `target`, `sport`, `size` (bytes), `collective` (its number), `start`, `end`, and
     the ports of its `path`, of which the rest is -1. `parents[parent_begin[f] : parent_begin[f + 1]]` are the flows

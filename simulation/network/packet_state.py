@@ -168,7 +168,9 @@ def node_records(count: int) -> Records:
 
 
 class RankWork(NamedTuple):
-    """What the ranks do: the steps of all programs, the flows of the collectives, and which flows wait for which."""
+    """The work of the ranks: the steps of all programs, the flows of the collectives, and which flows wait for
+    which.
+    """
 
     flows: Records
     children: Ints

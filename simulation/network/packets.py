@@ -22,7 +22,7 @@ SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
 
 
 class Network(NamedTuple):
-    """What a simulation needs to know of a network, however often it runs: its ports, next hops, window and rules."""
+    """The facts of a network that a simulation needs, however often it runs: its ports, next hops, window and rules."""
 
     fabric: Fabric
     ports: Ports

@@ -84,7 +84,7 @@ class StagePrograms:
         self._numbers: dict[tuple[bool, int, int], int] = {}
 
     def program(self, stage: int) -> list[JobPhase]:
-        """What the ranks of a stage do, in order."""
+        """The steps of the ranks of a stage, in order."""
         begin, length = self.batches
         end = begin + length * self.stages.micro_batches
         before, after = self.rows[:begin], self.rows[end:]

@@ -73,14 +73,14 @@ class Profiles:
         self.events = 0
 
     def sketch(self, number: int, schedule: FlowSchedule) -> Sketch:
-        """What packets see of a group's part of collective `number`."""
+        """The properties of a group's part of collective `number` that matter to packets."""
         key = self._collectives[number].op, id(schedule)
         if key not in self._sketches:
             self._sketches[key] = self._sketched(Instance(number, schedule, {}))
         return self._sketches[key]
 
     def of(self, instances: Sequence[Instance]) -> Profile:
-        """What comes of instances that contend with one another and with no other."""
+        """The profiles of instances that contend with one another and with no other."""
         base = min(min(each.arrivals.values()) for each in instances)
         sketches = [self.sketch(each.collective, each.schedule) for each in instances]
         waits = tuple(

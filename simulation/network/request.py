@@ -47,7 +47,7 @@ class Wishes(NamedTuple):
 
 
 class NetworkRequest(NamedTuple):
-    """What to simulate, and where the files go."""
+    """The jobs to simulate, and where the files go."""
 
     job: Job
     fabric: Fabric
@@ -60,10 +60,10 @@ class NetworkRequest(NamedTuple):
 
 
 def read_request(arguments: argparse.Namespace) -> NetworkRequest:
-    """Read the files that the options name, and check that all fits.
+    """Read the files that the options name, and check options and files against each other.
 
     Raises:
-        InputProblems: it does not.
+        InputProblems: a file cannot be read, or options and files do not fit together.
     """
     _check_options(arguments)
     fabric = read(arguments.network).fabric

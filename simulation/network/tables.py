@@ -43,7 +43,7 @@ class _PhaseTimes(NamedTuple):
 
 
 class RankTimes(NamedTuple):
-    """What a run found of one rank (ns, -1: not yet).
+    """The times of one rank in a run (ns, -1: not yet).
 
     By collective: when the rank came to its part and when that ended. `moved` is how long the transfer took that a rank
     received, by collective; `walked` when it was through its steps, `finished` when what it queued was done, too.

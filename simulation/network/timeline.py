@@ -12,7 +12,9 @@ _PARTS = {INPUT_GRADIENT: " input gradient", WEIGHT_GRADIENT: " weight gradient"
 
 
 class Span(NamedTuple):
-    """What a rank did from `begin` to `end` (ns). `track` is COMPUTE, WAITED or BESIDE, `kind` that of the groups."""
+    """An activity of a rank from `begin` to `end` (ns). `track` is COMPUTE, WAITED or BESIDE, `kind` that of the
+    groups.
+    """
 
     rank: int
     track: str
@@ -24,7 +26,9 @@ class Span(NamedTuple):
 
 
 def spans(job: Job, run: NetworkRun, slowness: Mapping[int, float], rank: int) -> Iterator[Span]:
-    """What a rank did, up to where the run ended; `slowness`, dimensionless, is how many times as long it computes."""
+    """The activities of a rank, up to where the run ended; `slowness`, dimensionless, is how many times as long it
+    computes.
+    """
     now, factor = 0, slowness.get(rank, 1.0)
     begins, ends = run.part_begin[:, rank].tolist(), run.part_end[:, rank].tolist()
     for phase in job.phases(rank):

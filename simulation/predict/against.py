@@ -54,7 +54,7 @@ class Measured(NamedTuple):
 
 
 class _Round(BaseModel):
-    """What is read of round.json."""
+    """The fields that are read of round.json."""
 
     case: str
     verdict: str
@@ -63,7 +63,7 @@ class _Round(BaseModel):
 
 
 def measured(folder: Path, gpus: int, flag: str = "--against") -> list[Measured]:
-    """What each case of a run measured on `gpus` ranks.
+    """The measurements of each case of a run on `gpus` ranks.
 
     Raises:
         InputProblems: the folder is no run's, or no round that passed measured an iteration on as many ranks.

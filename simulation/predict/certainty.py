@@ -64,12 +64,12 @@ FLAT_EFFICIENCY = 0.45
 
 
 def flat_mfu_ms(found: Prediction) -> float:
-    """What one MFU for all would have said, in ms."""
+    """The time by one MFU for all, in ms."""
     return found.ms * found.mfu / FLAT_MFU
 
 
 def flat_efficiency_ms(found: Prediction) -> float:
-    """What one efficiency of products would have said in place of their tables, the rest as predicted, in ms."""
+    """The time by one efficiency of products in place of their tables, the rest as predicted, in ms."""
     peak = found.machine.bf16_TFLOPS * {"bf16": 1, "fp8": 2, "nvfp4": 4}[found.job.precision]
     share = {"products", "experts", "head", "attention"}
     rest = found.ms - sum(ms for key, ms in found.classes.items() if key in share)

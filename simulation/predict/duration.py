@@ -49,7 +49,7 @@ class Times(dict[str, float]):
 
 
 class Links(Protocol):
-    """What times collectives between servers: simulation.predict.network."""
+    """The model that times collectives between servers: simulation.predict.network."""
 
     def machine_on(self, machine: Machine) -> Machine:
         """The machine with these servers and NICs."""

@@ -17,7 +17,7 @@ class Estimate(NamedTuple):
 
 
 class KeptLayouts:
-    """What is known of a sweep's layouts, by number of GPUs and place among those of as many GPUs.
+    """The predictions of a sweep's layouts that are kept, by number of GPUs and place among those of as many GPUs.
 
     Without a path nothing is kept beyond the process.
     """
@@ -52,7 +52,7 @@ class KeptLayouts:
         return len(self._known)
 
     def known(self, gpus: int, place: int) -> Estimate | None:
-        """What was predicted before."""
+        """The predictions that are kept."""
         return self._known.get((gpus, place))
 
     def add(self, gpus: int, place: int, estimate: Estimate) -> None:

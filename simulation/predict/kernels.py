@@ -19,7 +19,7 @@ _HEAD = 128  # width of the heads whose attention was measured
 
 
 class Grid(NamedTuple):
-    """Values over sizes along some axes: log of us for one unit of work. A corner may be missing."""
+    """Measured times on a grid of sizes: the logarithm of us for one unit of work. Points may be missing."""
 
     axes: tuple[tuple[int, ...], ...]
     values: dict[tuple[int, ...], float]

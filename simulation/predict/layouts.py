@@ -31,7 +31,9 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What a sweep found: how many layouts divide evenly, those of them that fit, by time, the least memory in GiB."""
+    """The result of a sweep: how many layouts divide evenly, those of them that fit, by time, the least memory in
+    GiB.
+    """
 
     divided: int
     fitting: list[Layout]

@@ -19,7 +19,7 @@ _Curve = list[tuple[int, float]]
 
 
 class _Round(BaseModel):
-    """What is read of round.json."""
+    """The fields that are read of round.json."""
 
     verdict: str
     steps: list[dict[str, JsonValue]]

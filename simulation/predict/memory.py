@@ -72,7 +72,7 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
 
 
 def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
-    """What a rank of a stage holds of weights, gradients and optimizer."""
+    """The bytes of weights, gradients and optimizer on a rank of a stage."""
     if job.fsdp:
         layers = sum(layers_of(job, stage))
         layer = held.layers / max(1, layers)

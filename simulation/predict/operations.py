@@ -71,7 +71,7 @@ Operation = Product | Attention | Traffic | Collective
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a piece of the model does in one micro-batch: forward, and backward."""
+    """The work of a piece of the model in one micro-batch: forward, and backward."""
 
     forward: tuple[Operation, ...]
     backward: tuple[Operation, ...]
@@ -228,7 +228,7 @@ def _linear(job: TrainingJob, part: str, inner: int, outer: int, count: int, tok
 
 
 def _tensor_forward(job: TrainingJob) -> Iterator[Operation]:
-    """What tensor parallelism sends of one block forward: before its first product and after its last."""
+    """The messages of tensor parallelism for one block forward: before its first product and after its last."""
     if job.tp > 1:
         size = job.tokens * job.hidden * HALF
         if job.sp:

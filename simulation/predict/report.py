@@ -20,7 +20,7 @@ ADDED = (
 
 
 def added_cells(found: Prediction) -> dict[str, str]:
-    """What a row gets: its columns are ADDED."""
+    """The cells that a row gets: its columns are ADDED."""
     sure, held = certainty.interval(found), found.memory
     source = found.machine.factors.source.get(found.job.precision, "")
     values = (

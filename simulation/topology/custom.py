@@ -21,7 +21,7 @@ DIRECT = ("all", "cycle")  # patterns between servers: a torus, a mesh
 
 
 class _Part(NamedTuple):
-    """What a name selects: servers as lists of their GPUs, or switches as lists of one node."""
+    """The part that a name selects: servers as lists of their GPUs, or switches as lists of one node."""
 
     is_server: bool
     items: list[list[int]]

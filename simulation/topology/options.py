@@ -103,7 +103,7 @@ BASE = {
 
 
 class Structure(NamedTuple):
-    """What the switches --ro, --dt and --dp, or a template in their place, say about the network."""
+    """The structure of a network by the switches --ro, --dt and --dp, or by a template in their place."""
 
     rail_optimised: bool
     dual_tor: bool

@@ -131,7 +131,7 @@ def _note(where: str, line: str, reason: str, mistakes: MistakeList) -> None:
 
 
 def _link(text: str) -> LinkText:
-    """What stands behind the two ids.
+    """The values behind the two ids of a link.
 
     Raises:
         ValueError: a value does not parse, or one is missing.

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class LinkText(NamedTuple):
-    """What the file says about a link after its two nodes; the texts stand there as the user wrote them."""
+    """The text of a link after its two nodes; the texts stand there as the user wrote them."""
 
     bandwidth: str
     latency: str

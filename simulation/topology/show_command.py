@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> Summary:
 
 
 def examine(read_file: ReadTopology, path: Path) -> TopologyReport:
-    """What there is to say about a network."""
+    """The report on a network."""
     fabric = read_file.fabric
     shape = recognise(fabric, path)
     of_servers = structure.servers(fabric)

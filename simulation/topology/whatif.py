@@ -20,8 +20,8 @@ _NUMBER = re.compile(r"[\d.]+(?:[eE][+-]?\d+)?")
 
 
 class Edits(NamedTuple):
-    """What to change: patterns of links with the share of bandwidth that is left, patterns of links that are gone, and
-    GPUs with the share of their speed that is left."""
+    """The changes to make: patterns of links with the share of bandwidth that is left, patterns of links that are gone,
+    and GPUs with the share of their speed that is left."""
 
     degrade: list[tuple[str, float]]
     cut: list[str]

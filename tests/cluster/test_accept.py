@@ -28,4 +28,9 @@ def test_the_host_with_the_slow_wire_is_taken_out_and_the_others_train(tmp_path:
     assert [rung["verdict"] for rung in record["rungs"]] == ["pass", "pass", "fail", "pass"]
     assert record["rungs"][3]["hosts"] == [host for host in record["hosts"] if host != bad]
     assert record["hosts"][bad] == "out" and set(record["hosts"].values()) == {"out", "accepted"}
+    assert f"--hosts {bad}," in record["again"][bad] and f"--against {file}" in record["again"][bad]
+    assert record["usual"].keys() == {"matmul_fp32", "memory", "host_to_device", "training"}
+    assert file.with_name("accept.html").read_text().index(bad) < file.with_name("accept.html").read_text().index(
+        "Rungs"
+    )
     assert record["commands"][0].startswith(f"scontrol update nodename={bad} state=drain ")

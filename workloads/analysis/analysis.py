@@ -52,7 +52,8 @@ LEAST_ITERATIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class LostTime:
-    """What one class of operations lost on one rank in one iteration, against the median of each operation's place.
+    """Time that one class of operations lost on one rank in one iteration, against the median of each operation's
+    place.
 
     rank: None for a collective that was slow for all its ranks. excess_ms: sum of the positive differences.
     threshold_ms: what stands out from the noise of the run; finding: whether the excess is above that.
@@ -87,7 +88,7 @@ class Slowest:
 
 @dataclass(frozen=True, slots=True)
 class RunAnalysis:
-    """What a run's logs say.
+    """The analysis of a run's logs.
 
     findings: those the farthest above their threshold first. late: how long each rank kept the others waiting in the
     whole run, the longest first. iterations: the slowest first. last: by class and team.

@@ -46,7 +46,7 @@ class CallMismatch:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDiff:
-    """What two workloads have in common and what not. totals: rows and bytes of both, by phase, group and type.
+    """The differences of two workloads. totals: rows and bytes of both, by phase, group and type.
 
     same: every call of both is equal, in the order of the whole workload, and so are the numbers of iterations.
     """

@@ -95,7 +95,7 @@ def merge(logs: Sequence[OpLog]) -> Merged:
 
 
 def _match(each: OpClass) -> tuple[str, str, int]:
-    """What the classes of one operation's records have in common."""
+    """The properties that the classes of one operation's records share."""
     if each.comm_type in _ENDS:
         return "p2p", each.group, each.size_bytes
     return each.comm_type, each.group, 0 if CommType[each.comm_type] in EXCHANGES else each.size_bytes

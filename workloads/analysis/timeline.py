@@ -55,7 +55,8 @@ class Timeline:
 
 
 def load(path: Path) -> Timeline:
-    """What `path` holds: a folder of op logs, one of them, a log CSV, a workload CSV of any form, or a SimAI text.
+    """The timeline in the file or folder `path`: a folder of op logs, one of them, a log CSV, a workload CSV of any
+    form, or a SimAI text.
 
     Raises:
         AicbError: it is none of these.

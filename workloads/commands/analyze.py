@@ -44,7 +44,7 @@ def analysis_of(logs: Sequence[OpLog]) -> RunAnalysis:
 
 
 def analysis_lines(found: RunAnalysis, logs: Sequence[OpLog]) -> Iterator[str]:
-    """What is printed of an analysis."""
+    """The lines that an analysis prints."""
     missing = logs[0].facts.world_size - len(logs)
     yield (
         f"{len(found.ranks)} of {logs[0].facts.world_size} ranks, {found.iteration_count} iterations, "
@@ -78,7 +78,7 @@ def _iteration_lines(iterations: Sequence[Slowest]) -> Iterator[str]:
 
 
 def comparison_lines(compared: LogComparison) -> Iterator[str]:
-    """What is printed of two runs: ms of the first and the second, ratio and its 95 % interval."""
+    """The lines that a comparison of two runs prints: ms of the first and the second, ratio and its 95 % interval."""
     yield f"{'class':<48} {'A ms':>10} {'B ms':>10} {'B/A':>7} {'95 %':>15}"
     for each in compared.classes:
         interval = f"{each.low:.2f} .. {each.high:.2f}"

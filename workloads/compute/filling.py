@@ -20,7 +20,7 @@ class Filled:
     rows: dict[Kernel, int]
 
     def lines(self) -> Iterable[str]:
-        """What a user must know of the answers."""
+        """The notes for the user on the answers."""
         ways = Counter(answer.how for answer in self.answers.values())
         yield f"{len(self.answers)} kernels in {sum(self.rows.values())} rows: " + ", ".join(
             f"{count} {how}" for how, count in ways.items()

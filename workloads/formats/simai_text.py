@@ -201,7 +201,7 @@ def wrong_name(lines: Iterable[bytes]) -> tuple[int, str] | None:
 
 
 def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
-    """What a row says, from all its cells but the name.
+    """The values of a row, read from all its cells but the name.
 
     Raises:
         ValueError: a cell is wrong; the message says which and what is allowed.

@@ -38,7 +38,7 @@ def model(kind: str, base: "type[BaseModel]", names: Iterable[str], doc: str, mo
 
 
 def read(path: Path, kinds: Mapping[str, Callable[[str], object]]) -> dict[str, Any]:
-    """What a file says of a job, by parameter. kinds: how a text is read where a number is expected, as in 1e9.
+    """The parameters of a job in a file, by name. kinds: how a text is read where a number is expected, as in 1e9.
 
     Raises:
         InputProblems: it cannot be read, or keys or values are wrong; all of them.

@@ -37,7 +37,7 @@ _Value = TypeVar("_Value")
 
 
 class Meaning(NamedTuple):
-    """What a parameter is. aliases: further options; choices: the only values; aicb_help: in AICB's dialect."""
+    """The meaning of a parameter. aliases: further options; choices: the only values; aicb_help: in AICB's dialect."""
 
     section: str
     help: str

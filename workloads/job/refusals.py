@@ -17,7 +17,7 @@ DISPATCHERS = ("allgather", "alltoall")
 
 
 class Sized(Protocol):
-    """What has the parameters of MOST."""
+    """A description with the parameters of MOST."""
 
     @property
     def num_layers(self) -> int: ...
@@ -48,7 +48,7 @@ def dispatcher(name: str) -> str:
 
 
 class SplitDecoder(Protocol):
-    """What decides whether torchtitan's plan splits the decoder of FSDP2."""
+    """The parameters that decide whether torchtitan's plan splits the decoder of FSDP2."""
 
     @property
     def tensor_model_parallel_size(self) -> int: ...
@@ -70,7 +70,7 @@ class SplitDecoder(Protocol):
 
 
 def split_by_torchtitan(job: SplitDecoder, heads: int) -> Iterator[str]:
-    """What torchtitan's plan cannot split over tensor-parallel ranks."""
+    """Sizes that torchtitan's plan cannot split over tensor-parallel ranks."""
     tp = job.tensor_model_parallel_size
     if job.fsdp_units != TORCHTITAN:
         yield "tensor_model_parallel_size above 1 needs fsdp_units torchtitan, whose plan splits the layers"

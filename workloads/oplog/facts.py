@@ -12,7 +12,7 @@ MOST_RANKS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What is true of all operations of one rank's log.
+    """Facts that hold for all operations of one rank's log.
 
     stage: this rank's pipeline stage. mode: how operations were timed: `each` synchronised, `stream` as a job issues
     them, `replay` with computation between. scale: factor of the executed sizes over the workload's, as 1 or 1/64.
@@ -36,7 +36,7 @@ class LogFacts:
     groups: dict[str, list[int]] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
-        """What is wrong with the values, in words; empty where nothing is."""
+        """Mistakes in the values, in words; empty where nothing is."""
         found = [
             f"{each.name} is {getattr(self, each.name)!r}, not {_KINDS[each.name][1]}"
             for each in fields(self)

@@ -117,7 +117,7 @@ def write(path: Path, log: OpLog) -> int:
 
 
 def problems(log: OpLog) -> list[str]:
-    """What is wrong with the facts and records of a log, in words; empty where nothing is."""
+    """Mistakes in the facts and records of a log, in words; empty where nothing is."""
     found = log.facts.problems()
     if len(log):
         rows = len(log.workload)

@@ -69,7 +69,7 @@ class Log:
 
     @classmethod
     def of_ops(cls, ops: "OpLog", units: str = "GB") -> "Log":
-        """What one rank's op log says, with the executed sizes."""
+        """The log of one rank's op log, with the executed sizes."""
         log = cls.of_rows(executed_rows(ops, units))
         log.frame, log.units, log.scale = ops.facts.frame, units, ops.facts.scale
         return log

@@ -119,7 +119,7 @@ class OpRecorder:
         self.queued_ns[self.count] = waited_ns
 
     def log(self, facts: LogFacts, workload: Workload) -> OpLog:
-        """What was recorded so far, without the operations that are not finished.
+        """The records so far, without the operations that are not finished.
 
         Raises:
             ValueError: `facts` or a record is wrong; the message names it.

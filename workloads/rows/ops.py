@@ -266,7 +266,7 @@ _FLOPS = re.compile(r" flops=([0-9]+)")
 
 
 class Kernel(NamedTuple):
-    """What a computation row runs: an operator of the database of compute times, and the text of its shape."""
+    """The kernel of a computation row: an operator of the database of compute times, and the text of its shape."""
 
     op: str
     shape: str

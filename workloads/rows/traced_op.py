@@ -72,11 +72,13 @@ class TracedOp:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What has to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits, peer."""
+        """The values that have to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits,
+        peer.
+        """
         return _identity(self)
 
     def problems(self) -> list[str]:
-        """What breaks the definitions above, in words; empty for a valid op."""
+        """Breaches of the definitions above, in words; empty for a valid op."""
         found = []
         if self.group not in GROUPS and self.comm_type is not CommType.computation:
             found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
@@ -130,7 +132,7 @@ class Call:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What `TracedOp.identity` holds, to compare the two."""
+        """The values of `TracedOp.identity`, to compare the two."""
         return _identity(self)
 
 

@@ -50,7 +50,7 @@ def is_whole(job: TraceJob, shallow: tuple[int, int]) -> bool:
 
 
 def wanted_jobs(job: TraceJob, shallow: tuple[int, int]) -> list[TraceJob]:
-    """What is traced: three depths; of Megatron also the ends of iterations, at the third depth and the job's; of
+    """The jobs to trace: three depths; of Megatron also the ends of iterations, at the third depth and the job's; of
     DeepSpeed, where only the job fills a bucket, the third depth also with buckets that end inside of layers.
     """
     if is_whole(job, shallow):

@@ -70,7 +70,7 @@ class PassPattern:
 
 
 class Inferred:
-    """What a job sends at any depth, from its traces at two depths.
+    """The calls of a job at any depth, from its traces at two depths.
 
     Raises:
         NoPatternError: the two traces differ by more than equal layers.

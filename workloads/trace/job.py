@@ -68,7 +68,7 @@ class TraceJob(WorkloadArgs):
         return self.rank // (self.world_size // self.pipeline_model_parallel)
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, by name."""
+        """The parameters that differ from their defaults, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if value != getattr(_DEFAULTS, name)}
 

@@ -22,7 +22,7 @@ from workloads.trace.job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one rank of a job did: `iterations[0]` is the set-up, the others follow."""
+    """The calls of one rank of a job: `iterations[0]` is the set-up, the others follow."""
 
     job: TraceJob
     versions: dict[str, str]

@@ -153,7 +153,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
             self.phase, self.micro_batch, self.behind = before
 
     def next_iteration(self) -> None:
-        """What follows belongs to the next iteration (the first begins after the set-up)."""
+        """Begins the next iteration, to which all that follows belongs (the first begins after the set-up)."""
         self.iterations.append([])
 
     def watch(self, model: torch.nn.Module) -> None:

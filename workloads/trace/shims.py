@@ -128,7 +128,7 @@ def _replace_everywhere(package: str, old: object, new: object) -> None:
 
 
 def before_imports() -> None:
-    """What has to be in place before a framework is imported."""
+    """Puts in place all that a framework's import needs."""
     no_compiler()
     without_cuda()
     tensors_as_on_a_gpu()
@@ -183,7 +183,7 @@ def _half_precision() -> None:
 
 
 def _clipping() -> None:
-    """multi_tensor_applier and the kernels of Apex: gradient norm and scaling without them (megatron-core 0.16.1)."""
+    """Replace Apex's kernels for norm and scaling of gradients in megatron-core 0.16.1 by plain torch."""
     from megatron.core.optimizer import clip_grads
 
     def norm(_: object, __: object, lists: Sequence[Sequence[torch.Tensor]], ___: bool) -> tuple[Any, None]:

@@ -33,7 +33,7 @@ def environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def call(argv: Sequence[str], *, seconds: float = CALL_SECONDS, text: str | None = None) -> str:
-    """What a command prints; `text` is its standard input.
+    """The output of a command; `text` is its standard input.
 
     Raises:
         SlurmError: it failed, is not installed, or did not end within `seconds`.

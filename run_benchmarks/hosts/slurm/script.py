@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What the command of every step runs in: a container, or a shell that was set up.
+    """The surroundings of the command of every step: a container, or a shell that was set up.
 
     Attributes:
         options: of srun.

@@ -17,7 +17,9 @@ _MULTI = 9
 
 
 class Reach(NamedTuple):
-    """What the original takes a group for: servers, GPUs of it in each, NICs in each. All divisions are of integers."""
+    """The extent that the original assumes of a group: servers, GPUs of it in each, NICs in each. All divisions are of
+    integers.
+    """
 
     servers: int
     per_server: int
@@ -36,7 +38,7 @@ class BeyondTableError(ValueError):
 
 
 def reach(question: Question, group: str, ranks: int) -> Reach:
-    """What the original takes a group of `ranks` for."""
+    """The extent that the original assumes of a group of `ranks`."""
     division, per_server, nics = question.division, question.cluster.gpus_per_server, question.cluster.nics_per_server
     tp, inside = division.tp, division.tp <= per_server
     if group == TP:

@@ -23,7 +23,8 @@ class Way(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What flows of one size take on ways of one kind: ns per byte of each port, forward and for ACKs on the way back.
+    """The costs of flows of one size on ways of one kind: ns per byte of each port, forward and for ACKs on the way
+    back.
 
     `halves` is half a packet's time on each port back: what an ACK waits for where data is on its way. `delay` is the
     time from the last byte to the last ACK (ns).

@@ -99,7 +99,7 @@ class _Columns:
         ]
 
     def _table(self, rows: Sequence[Sequence[float]], width: int) -> NDArray[np.float64]:
-        """What each lane has of rows by kind, shape (lanes, width), 0 behind the last."""
+        """The rows of each lane by kind, shape (lanes, width), 0 behind the last."""
         table = np.zeros((len(rows), width))
         for place, row in enumerate(rows):
             table[place, : len(row)] = row

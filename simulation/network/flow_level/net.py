@@ -155,7 +155,7 @@ class _Slack:
         )
 
     def _asked(self, port: int, side: int, end: int) -> int:
-        """What a port may be asked for by its senders (side 0) or receivers (1), of which `end` is one."""
+        """The rate that a port may be asked for by its senders (side 0) or receivers (1), of which `end` is one."""
         known = self._ends[side].setdefault(port, end)
         if known == end:
             return self._bps(end)

@@ -19,7 +19,7 @@ class Likeness(NamedTuple):
 
 
 class Net(NamedTuple):
-    """What is refined: of each hop its links forward and back, parents with their shifts, and its ends.
+    """The network that is refined: of each hop its links forward and back, parents with their shifts, and its ends.
 
     `hop_kind` and `rank_kind` are what already tells hops and ranks apart; ends that are no ranks are NVSwitches.
     """

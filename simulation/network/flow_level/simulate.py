@@ -41,7 +41,7 @@ class FlowGroup(NamedTuple):
 
 
 class FlowRun:
-    """What a simulation at flow level found; times are ns.
+    """The result of a simulation at flow level; times are ns.
 
     `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP.
     """

@@ -67,7 +67,7 @@ def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
 
 
 def weakness(run: FlowRun, ways: Ways, marked: list[Queue]) -> str:
-    """What a flow model cannot follow in a run: MARKS, COLLISIONS, DRIFT, or nothing (SURE)."""
+    """The effect that a flow model cannot follow in a run: MARKS, COLLISIONS, DRIFT, or nothing (SURE)."""
     if marked:
         return MARKS
     net, waits = run.classes.net, False

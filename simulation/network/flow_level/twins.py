@@ -44,7 +44,7 @@ def alike(net: HopNet, laid: Sequence[Laid], ways: Ways, rank_kind: Sequence[Has
 
 
 def hop_kinds(net: HopNet, laid: Sequence[Laid]) -> list[Hashable]:
-    """What tells hops apart, whatever is around them."""
+    """The properties that distinguish hops, whatever is around them."""
     numbers: dict[Costs, int] = {}
     return [
         (key, hop.steps, hop.size, hop.gap, numbers.setdefault(each.costs, len(numbers)))

@@ -41,7 +41,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
 
 
 def flow_wishes(request: NetworkRequest, ways: Ways) -> FlowWishes:
-    """What of a request the flow level follows."""
+    """The wishes of a request that the flow level follows."""
     wishes, payload = request.wishes, request.wishes.conf.payload_bytes
     window = window_of(ways, request.job.ranks, payload)
     return FlowWishes(wishes.latency_ns, payload, window.size, wishes.slowness)
@@ -109,7 +109,7 @@ def _busiest(loads: LinkLoads, ways: Ways, named: list[str], data: dict[str, Jso
 
 
 def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
-    """What the flow level leaves out of what the files say."""
+    """The parts of the files that the flow level leaves out."""
     found = []
     lossy = _lossy(request.fabric) or int(request.wishes.conf.error_rate > 0)
     if lossy:

@@ -61,7 +61,7 @@ class Ways:
         self._places: dict[int, int] = {}
 
     def link(self, port: int) -> Link:
-        """What a port is."""
+        """The link of a port."""
         return self.kinds[self.kind_of[port]]
 
     def owner(self, port: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.climb import Climb
+from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.acceptance.rungs import RUNGS, Cases
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.loading import LoadedRun
@@ -92,8 +93,8 @@ class SimulatedCluster:
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record_of_run, rounds=found)
 
-    def climb(self, hosts: Sequence[str]) -> Climb:
-        """An acceptance of these hosts, through all rungs."""
+    def climb(self, hosts: Sequence[str], usual: Mapping[str, Usual] | None = None) -> Climb:
+        """An acceptance of these hosts, through all rungs, against the figures of an earlier one."""
         made = Climb(
             vendor="nvidia",
             nproc=DEVICES,
@@ -101,6 +102,7 @@ class SimulatedCluster:
             budget_s=1e6,
             run=self.run,
             examine=lambda names: {},
+            usual=usual or {},
         )
         for rung in RUNGS:
             made.step(rung)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from run_benchmarks.acceptance.rungs import FEWEST
-from tests.run_benchmarks.acceptance.simulated_cluster import Bad, SimulatedCluster, five_bad
+from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES, SLOW_GPU, TESTS, Bad, SimulatedCluster, five_bad
 from tests.tiers import samples
 
 MOST_ROUNDS = 40
@@ -42,3 +42,25 @@ def test_a_quarter_of_sixteen_hosts_with_slow_nics_is_confirmed_beside_enough_go
         bad = Bad(rate=dict.fromkeys(hosts[seed % 4 :: 4], 0.7))
         found = SimulatedCluster(bad, 1000 * seed).climb(hosts)
         assert {host for host, state in found.states().items() if state == "out"} == bad.truth, f"seed {seed}"
+
+
+def test_repaired_hosts_are_held_to_the_recorded_devices_of_their_peers() -> None:
+    for seed in samples(4, 40):
+        hosts = names(64)
+        first = SimulatedCluster(five_bad(hosts, seed), 1000 * seed).climb(hosts)
+        assert first.measured.keys() == set(TESTS)
+        assert all(found.devices == 63 * DEVICES for found in first.measured.values()), "without the slow host's"
+        again = [*first.rungs[1].out, *first.left[:3]]
+        repaired = SimulatedCluster(Bad(), 2000 * seed + 7).climb(again, first.measured)
+        assert repaired.ready and set(repaired.states().values()) == {"accepted"}, f"seed {seed}"
+        as_before = SimulatedCluster(Bad(slow_gpus={again[0]: SLOW_GPU}), 3000 * seed + 7)
+        alone = as_before.climb(again[:1], first.measured)
+        assert alone.states() == {again[0]: "out"}
+        assert " % below 504 accepted ones" in alone.rungs[1].out[again[0]][0], "nobody stands beside it"
+
+
+def test_a_host_all_of_whose_devices_are_slow_is_seen_against_the_recorded_ones_alone() -> None:
+    usual = SimulatedCluster(Bad(), 1).climb(names(8)).measured
+    slow = {name: found.model_copy(update={"median": 1.2 * found.median}) for name, found in usual.items()}
+    assert SimulatedCluster(Bad(), 2).climb(["n0"]).rungs[1].out == {}
+    assert set(SimulatedCluster(Bad(), 2).climb(["n0"], slow).rungs[1].out) == {"n0"}

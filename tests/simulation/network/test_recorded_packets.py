@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from simulation.network.outcome import NetworkRun
 from simulation.network.routing import ports_of, routes_of, window_bytes
 from simulation.network.tables import IterationTimes
 from simulation.topology.reading import read
+from tests.simulation.network import levels
 from tests.simulation.network.recordings import (
     DATA,
     Recording,
@@ -127,6 +129,14 @@ def test_stable_runs_are_within_three_thousandths(name: str, tmp_path: Path) -> 
     for quantile in (0.5, 0.99):
         both = (float(np.quantile(each.durations, quantile)) for each in (found, wanted))
         assert abs(off(*both)) < 0.5, quantile
+
+
+@pytest.mark.parametrize("name", [*EXACT[:2], "dp8_wgar_g16_A100", *nightly(sorted(recordings()))])
+def test_the_table_of_the_documentation_says_what_the_packet_level_finds(name: str, tmp_path: Path) -> None:
+    with levels.FILE.open(encoding="utf-8", newline="") as file:
+        rows = {row[0]: row[-4:-1] for row in csv.reader(file)}
+    found = levels.packet_cells(name, tmp_path)[:3]
+    assert [float(each) for each in found] == pytest.approx([float(each) for each in rows[name]], abs=0.11)
 
 
 @pytest.mark.parametrize("name", [*OTHERS, *nightly([*SLOWER_OTHERS])])

@@ -31,7 +31,7 @@ def generate(args: WorkloadArgs) -> SimaiWorkload:
 
 
 def refused(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
-    """What AICB has no inference of."""
+    """Reasons why AICB has no inference of a job."""
     if target != "simai":
         yield RuleViolation(
             f"phase is {args.phase}, but AICB writes inference as SimAI text alone; --dialect framework has the CSV",

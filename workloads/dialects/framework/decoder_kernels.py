@@ -81,7 +81,7 @@ class DecoderKernels:
         }
 
     def ends(self) -> dict[str, ModuleKernels]:
-        """What is in no layer: embedding, last norm and head."""
+        """The modules outside of all layers: embedding, last norm and head."""
         moving, made = self.kernels.moving, self._norm("norm", [])
         return {
             "embed_tokens": ModuleKernels(
@@ -99,7 +99,7 @@ class DecoderKernels:
         return self.kernels.moving("loss" if phase == "forward" else "loss_backward", phase, "", self.vocab)
 
     def end(self, part: DecoderPart) -> list[Call]:
-        """What a layer ends with, forward."""
+        """The kernels at the end of a layer, forward."""
         return self._residual("forward", part.name)
 
     def every(self, model: DecoderPart) -> dict[str, ModuleKernels]:

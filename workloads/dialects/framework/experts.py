@@ -128,7 +128,7 @@ class MoeMlp:
         return [*events, *self.tensor.norm_back(self.norm), *ready(self.norm, self.args)]
 
     def _joined(self, phase: str) -> list[Call]:
-        """What experts one after the other give, put together; a grouped product writes it in its place."""
+        """The results of experts one after the other, put together; a grouped product writes it in its place."""
         tokens = sum(self.arrived)
         return self.kernels.moving("permute", phase, f"{self.name}.experts", self.args.hidden_size, tokens)
 
@@ -265,7 +265,7 @@ class AllToAllDispatch:
         return self.kernels.moving("permute", phase, self.module, self.hidden, self.copies)
 
     def _sort(self, phase: str) -> list[Call]:
-        """What came from each rank by expert, sorted by expert over all ranks, or back."""
+        """The tokens of each rank by expert, sorted by expert over all ranks, or back."""
         if self.local == 1:
             return []
         return self.kernels.moving("permute", phase, self.module, self.hidden, self.shared)

@@ -31,7 +31,7 @@ UNSPLIT = ("norm.weight", "o_proj.bias", "down_proj.bias")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What fully_shard was called with. elements: of the buffer that it is gathered in.
+    """The modules of one call of fully_shard. elements: of the buffer that it is gathered in.
 
     is_kept: it stays gathered until its backward pass; norms: elements of the weights whose gradients tensor ranks add;
     part: the layer that it is, if it is one.
@@ -143,7 +143,9 @@ class Fsdp2Rank:
         return Call(GATHER, "dp_shard", self.shard, BFLOAT16, size, phase, unit.name, micro_batch=micro_batch)
 
     def _run(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
-        """What a unit computes in a pass, and what tensor-parallel ranks send of its activations, and of the loss."""
+        """The computation of a unit in a pass, and what tensor-parallel ranks send of its activations, and of the
+        loss.
+        """
         if unit is self.root or unit is (None if self.root else self.units[-1]):
             calls = self._head(phase)
         elif unit.part is None:

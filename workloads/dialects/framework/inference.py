@@ -48,7 +48,7 @@ def one_pass(args: WorkloadArgs) -> WorkloadArgs:
 
 
 def refused(args: WorkloadArgs) -> Iterator[str]:
-    """What Megatron-core does not do in inference."""
+    """Parameters that Megatron-core does not support in inference."""
     if args.phase == TRAINING:
         return
     if args.frame != "Megatron":

@@ -89,7 +89,7 @@ class MegatronRank:
         return [group.reduction(phase) for group in self.groups[chunk]]
 
     def _gradients(self) -> list[Call]:
-        """What follows the last backward pass: the reductions that have not been sent, norms, tied word vectors."""
+        """The calls after the last backward pass: the reductions that have not been sent, norms, tied word vectors."""
         calls: list[Call] = []
         args, place = self.args, self.place
         overlapped = args.overlap_grad_reduce and (place.pp > 1 and (place.stage > 0 or len(self.chunks) > 1))

@@ -26,7 +26,7 @@ class Periodic:
 
     @property
     def steady(self) -> Block[Call]:
-        """What is repeated; where nothing is, the last one."""
+        """The part that is repeated; where nothing is, the last one."""
         return (self.cycle[:1] or self.tail[-1:] or self.head[-1:])[0]
 
     def numbered(self) -> Block[Call]:

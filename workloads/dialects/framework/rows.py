@@ -27,7 +27,7 @@ def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
 
 
 def rank_of(args: WorkloadArgs, rank: int) -> MegatronRank | Fsdp2Rank | Zero12Rank | Zero3Rank:
-    """What the rank of a job sends: its `setup()` and its `iterations(count)`."""
+    """The calls that a rank of a job makes: its `setup()` and its `iterations(count)`."""
     if args.frame == "DeepSpeed":
         return Zero3Rank(args, rank) if args.stage == ZERO_STAGES[-1] else Zero12Rank(args, rank)
     if args.frame == "FSDP2":

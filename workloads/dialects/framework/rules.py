@@ -45,7 +45,7 @@ def without_effect(args: WorkloadArgs) -> set[str]:
 
 
 def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
-    """What sends nothing else."""
+    """A module that sends nothing else."""
     if args.frame == "FSDP2":
         again = {"activation_recompute"} if args.tensor_model_parallel_size > 1 else set()
         return (idle | _MEGATRON | _EXPERTS | _LATENT) - again

@@ -22,7 +22,9 @@ ALIGNED = 2
 
 
 class ZeroRank:
-    """What the stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over in this stage."""
+    """The calls that all ZeRO stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over
+    in this stage.
+    """
 
     group = "dp"
 
@@ -78,7 +80,7 @@ class GradientBucket:
         self._count += weight.numel
 
     def taken(self) -> list[Weight]:
-        """What was added, and is not in the bucket any more."""
+        """Takes the parameters that were added out of the bucket."""
         weights, self._weights, self._count = self._weights, [], 0
         return weights
 
@@ -137,7 +139,9 @@ class Zero12Rank(ZeroRank):
             yield from self._reduction(left)
 
     def _again(self, module: str) -> list[Call]:
-        """What full recomputation runs before the last module of a layer goes backward, up to its product."""
+        """The kernels that full recomputation runs before the last module of a layer goes backward, up to its
+        product.
+        """
         layer, _, word = module.partition(".mlp.")
         if not self.kernels or word != "down_proj" or self.args.activation_recompute != "full":
             return []

@@ -78,7 +78,7 @@ class Measured:
         return found + [f"{each['op']} {_sizes(each)}" for each in self.record["gemms"] if not each["settled"]]
 
     def notes(self) -> list[str]:
-        """What a reader of the numbers must know."""
+        """The notes for a reader of the numbers."""
         notes = list(self.record["notes"])
         layer = self.layer()
         if not layer["agrees"]:

@@ -20,7 +20,9 @@ TRANSFORMER_ENGINE, APEX, GROUPED_MM = "transformer_engine", "apex", "grouped_mm
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What modules are built with. kernels: the one in use by its kind (attention, norm, experts, optimizer)."""
+    """The settings that modules are built with. kernels: the one in use by its kind (attention, norm, experts,
+    optimizer).
+    """
 
     args: WorkloadArgs
     device: torch.device

@@ -104,7 +104,7 @@ def _sentences(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _critical_path(found: object) -> list[Block]:
-    """What the critical path consists of; nothing for a value of another form."""
+    """The parts of the critical path; nothing for a value of another form."""
     parts = found.get("parts") if isinstance(found, dict) else None
     rows = tuple(
         (TableCell(value=str(part.get("what"))[:80]), TableCell(value=part["ms"]), TableCell(value=part["percent"]))
@@ -119,7 +119,7 @@ def _critical_path(found: object) -> list[Block]:
 
 
 def _slowest(found: object) -> list[Block]:
-    """What each rank does in the slowest iteration; nothing for a value of another form."""
+    """The activities of each rank in the slowest iteration; nothing for a value of another form."""
     if not isinstance(found, dict) or not is_measured(found.get("ms")):
         return []
     ranks, kinds = found.get("ranks"), found.get("spans")
@@ -177,7 +177,7 @@ def _classes(title: str, measured: MeasuredRound, most: int | None) -> list[Tabl
 
 
 def _row(each: Any) -> tuple[TableCell, ...] | None:
-    """The row of a class; None for one of another form."""
+    """The table row of a class of operations; None where `each` has not the form of a class."""
     names = ("ranks", "bytes", "count", "total_ms", "p50_ms", "p99_ms", "busbw_GBps")
     if not isinstance(each, dict) or not all(is_measured(each.get(name)) for name in names):
         return None

@@ -24,7 +24,8 @@ _SIZES = {
 
 
 def stage_workload(config: Config, rank: int, world_size: int, folder: Path | None) -> StageWorkload:
-    """What `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if there is one.
+    """The workload that `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if there
+    is one.
 
     Raises:
         AicbError: a file is missing or malformed, or the workload is not for this number of ranks.

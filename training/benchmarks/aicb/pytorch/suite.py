@@ -90,7 +90,7 @@ def prepared(run: WorkloadContext[Config]) -> tuple[StageWorkload, Assembled]:
 def facts_of(
     run: WorkloadContext[Config], stage: StageWorkload, assembled: Assembled, offset: clocks.ClockOffset
 ) -> LogFacts:
-    """What is true of all operations of this rank."""
+    """Facts that hold for all operations of this rank."""
     place, device = run.group.placement, run.group.device
     name = device_name(device) if is_accelerator(device) else "cpu"
     return LogFacts(
@@ -117,5 +117,5 @@ def _print(log: OpLog, config: Config, folder: Path | None) -> None:
 
 
 def _mistakes(of_ranks: Sequence[list[str] | None]) -> list[str]:
-    """What each rank received wrong, in words."""
+    """The wrong data that each rank received, in words."""
     return [f"rank {rank}: {text}" for rank, found in enumerate(of_ranks) for text in found or ()]

@@ -15,7 +15,7 @@ Test = Literal[
 
 
 class Config(CaseConfig):
-    """What is measured on every device, how long, and what makes a device a bad one."""
+    """The measurements on every device, their length, and what makes a device a bad one."""
 
     tests: list[Test] = Field(
         ["matmul_fp32", "matmul_bf16", "memory", "host_to_device", "device_to_host"],

@@ -246,7 +246,7 @@ class PaddleTrainer:
         return float(self._results(self._evaluation, np.arange(count))["loss"])
 
     def _results(self, samples: ArraySet, numbers: Any) -> Tensors:
-        """What the model finds on these samples, without training; leaves it in training mode."""
+        """The model's results on these samples, without training; leaves it in training mode."""
         self._model.eval()
         with paddle.no_grad(), self._cast():
             found: Tensors = self._model(_tensors(samples[numbers]))

@@ -111,7 +111,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
         return nested[0] if nested else state
 
     def published_facts(self, config: ConfigT) -> Mapping[str, JsonValue]:
-        """What Hugging Face's config.json says of this model with these settings, by the names there; nothing for
+        """The facts of Hugging Face's config.json about this model with these settings, by the names there; nothing for
         models without such a form.
         """
         return {}
@@ -208,7 +208,9 @@ def _weights(
 
 
 def _published(benchmark: TrainingBenchmark[Any], config: TrainingConfig, path: Path) -> Any:
-    """What a file of torch.save holds, or every tensor of Hugging Face's files, after a look at their config.json."""
+    """The content of a file of torch.save, or every tensor of Hugging Face's files, after a look at their
+    config.json.
+    """
     if not hugging_face.is_hugging_face(path):
         return _saved(path)
     mine = benchmark.published_facts(config)

@@ -70,5 +70,5 @@ def vendor_here() -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """What the driver calls the device; of the CPU the model's name."""
+    """The driver's name of the device; of the CPU the model's name."""
     return accelerators(device).name(device) if is_accelerator(device) else cpu_name(Path("/proc/cpuinfo"))

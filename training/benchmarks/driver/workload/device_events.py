@@ -12,7 +12,7 @@ CALIBRATION_CYCLES = 20_000_000
 
 
 class TimedEvent(Protocol):
-    """What is used of a device's event: a moment of the stream that is current when `record` is called."""
+    """The part of a device's event that is used: a moment of the stream that is current when `record` is called."""
 
     def record(self) -> None:
         """Note the moment when the stream has done what was queued before."""

@@ -30,7 +30,7 @@ Numbers = NDArray[np.float64] | Integers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """What a type holds exactly: the integers 0 .. `integers`, and these times 2**k for k in `low` .. 0."""
+    """The range that a type holds exactly: the integers 0 .. `integers`, and these times 2**k for k in `low` .. 0."""
 
     integers: int
     low: int = 0
@@ -114,7 +114,7 @@ class Operands:
         self.tolerance = _tolerance(dtype, ranks) if inexact else 0.0
 
     def contribution(self, rank: int, iteration: int) -> OperandTable:
-        """What `rank` contributes in one iteration."""
+        """The contribution of `rank` in one iteration."""
         place = (rank + self._turns + iteration) % self._ranks
         rows = self._row_values
         if self._owners is not None:
@@ -122,7 +122,7 @@ class Operands:
         return self._table(self._columns(place, iteration), rows)
 
     def result(self, iteration: int) -> OperandTable:
-        """What the reduction yields in one iteration."""
+        """The result of the reduction in one iteration."""
         return self._table(self._columns(None, iteration), self._row_values)
 
     def _table(self, columns: Numbers, rows: Numbers) -> OperandTable:
@@ -134,7 +134,7 @@ class Operands:
         return OperandTable(columns=made[0], rows=made[1], dtype=self._dtype, multiplied=self._multiplied)
 
     def _rows(self, found: NDArray[np.uint64]) -> tuple[Numbers, Integers | None]:
-        """What each row is joined with, and the rank that alone does it; None: all ranks do."""
+        """The values with which each row is joined, and the rank that alone does it; None: all ranks do."""
         values, owners = _small(found), _small(found >> np.uint64(32)) % self._ranks
         if self._op == "prod":
             return 1 << values % (self._row_exponent + 1), owners
@@ -158,7 +158,9 @@ class Operands:
         return (result if place is None else _split(result, place, self._ranks)) * self._signs
 
     def _integers(self, *, of_rows: bool = False) -> int:
-        """The largest integer in columns (or in rows): integers are added, so that both share the type's range."""
+        """The largest integer that columns (or rows) may hold, so that the sum of a column's and a row's stays
+        exact.
+        """
         most = self._range.integers // (self._ranks if self._op == "avg" else 1)
         if self._is_float:
             return most

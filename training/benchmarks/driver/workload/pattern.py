@@ -44,7 +44,7 @@ def hashes(count: int, *key: int | str) -> NDArray[np.uint64]:
 
 
 class Data(Protocol):
-    """What a buffer holds, element by element."""
+    """The data of a buffer, element by element."""
 
     def values(self, begin: int, end: int) -> torch.Tensor:
         """The elements from index `begin` to before `end`, shape (end - begin,), a new tensor of the buffer's type on

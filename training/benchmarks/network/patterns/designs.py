@@ -84,7 +84,7 @@ class HostLayout:
         return [*map(tuple, found.values())]
 
     def like(self, group: Members) -> tuple[int, bool, tuple[int, ...]]:
-        """What groups that can be compared share: size, whether racks are crossed, kinds of the hosts."""
+        """The properties that comparable groups share: size, whether racks are crossed, kinds of the hosts."""
         crosses = len({self.racks[place] for place in group}) > 1
         return len(group), crosses, tuple(sorted(self.kinds[place] for place in group))
 

@@ -35,7 +35,7 @@ class HostWidth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """What is known of the job's hosts: their tiers, the names of their NICs by (node rank, rail), and their kinds.
+    """The facts about the job's hosts: their tiers, the names of their NICs by (node rank, rail), and their kinds.
 
     Tiers of None are learnt from the measurements. A host's kind, by node rank, is such as "NVIDIA H100".
     """

@@ -44,7 +44,7 @@ def seconds_of(duration: str) -> float:
 
 
 class MessageConfig(CaseConfig):
-    """What is sent, and how its time is taken."""
+    """The messages that are sent, and how their time is taken."""
 
     tool: Tool = Field("sweep", description="what runs: the sweep, or a tool of ml-engineering or of nccl-tests")
     collective: CollectiveName = Field("all_reduce", description="the collective that is measured")

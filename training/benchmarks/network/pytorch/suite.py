@@ -102,7 +102,9 @@ def _concluded(
     program: Path | None,
     around: Topology,
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """What rank 0 makes of its steps: the verdict that all ranks share (correct, problem), and FINISHED's value."""
+    """The conclusion of rank 0 from its steps: the verdict that all ranks share (correct, problem), and FINISHED's
+    value.
+    """
     config = run.config
     figures, sentences = _loaded(work, steps) or _answers(run, steps, around)
     if isinstance(work, ToolComparison) and work.original is not None:

@@ -28,7 +28,9 @@ def worst(verdicts: list[str]) -> str:
 
 
 def summary(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[int]]:
-    """What FINISHED says of all measurements, and the sizes in bytes whose data was wrong; row by row, in one pass."""
+    """The value of FINISHED for all measurements, and the sizes in bytes whose data was wrong; row by row, in one
+    pass.
+    """
     best: dict[str, Any] = {}
     total, count, algbw, least = 0.0, 0, 0.0, math.inf
     wrong: list[int] = []

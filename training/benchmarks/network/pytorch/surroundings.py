@@ -22,7 +22,7 @@ from training.benchmarks.network.pytorch.measuring.lineup import line_up
 
 
 def surroundings(run: WorkloadContext[Config]) -> Topology:
-    """What is known of the hosts, the same on every rank. All ranks call it.
+    """The facts about the hosts, the same on every rank. All ranks call it.
 
     Raises:
         UnusableSettingsError: the topology file cannot be used; every rank raises it.

@@ -35,7 +35,7 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What is shown of a round: sentences, the matrix by host (None on the diagonal), the analysis."""
+    """The view of a round: sentences, the matrix by host (None on the diagonal), the analysis."""
 
     sentences: tuple[str, ...]
     analysis: Analysis | None
@@ -82,7 +82,9 @@ def _view(case: MeasuredCase, measured: MeasuredRound) -> NetworkView:
 
 
 def _analysis(case: MeasuredCase, measured: MeasuredRound) -> Analysis | None:
-    """What rank 0 found; of a round that it did not finish, what its steps show, unless a topology has the tiers."""
+    """The findings of rank 0; of a round that it did not finish, what its steps show, unless a topology has the
+    tiers.
+    """
     slow, late = case.config.get("slow_percent"), case.config.get("late_percent", LATE_PERCENT)
     if not isinstance(slow, int | float) or not isinstance(late, int | float):
         return None

@@ -41,7 +41,9 @@ class BadMembers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScanResult:
-    """What is bad, the rounds that it took (a repeated round counts once), and slow pairs without a sure reason."""
+    """The bad parts, the rounds that the search took (a repeated round counts once), and slow pairs without a sure
+    reason.
+    """
 
     bad: tuple[BadMembers, ...]
     rounds: int

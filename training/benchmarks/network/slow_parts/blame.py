@@ -65,7 +65,7 @@ ONE_WAY = "one way"
 
 
 class Subject(NamedTuple):
-    """What is bad: its part, the node ranks of its hosts, the name of its device or group, and in which direction.
+    """A bad part: its kind, the node ranks of its hosts, the name of its device or group, and in which direction.
 
     `side` is empty if it is bad in both directions, or if they were not told apart.
     """

@@ -78,7 +78,9 @@ class NetworkFinding:
 
 
 def told(findings: Sequence[NetworkFinding]) -> dict[str, JsonValue]:
-    """What FINISHED says of the findings: as many of them as round.json has room for, and the number of the others."""
+    """The findings in the value of FINISHED: as many of them as round.json has room for, and the number of the
+    others.
+    """
     room, kept = MAX_CHARACTERS_TOLD, list[JsonValue]()
     for each in findings:
         value = each.to_json()

@@ -26,7 +26,7 @@ class Ground:
     is_to_learn: bool = False
 
     def unseen(self, names: Sequence[str]) -> str:
-        """What a search on this ground does not see, in words; `names` are those of the hosts."""
+        """The faults that a search on this ground does not see, in words; `names` are those of the hosts."""
         racks, cells = len(set(self.layout.racks)), self.layout.cells()
         if racks < 2:
             why = {

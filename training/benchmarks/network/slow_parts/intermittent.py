@@ -71,7 +71,7 @@ def _key(culprit: Culprit, kept: Sequence[int]) -> tuple[int, int]:
 
 
 def _usual_excess(readings: Readings, cut: str, expected: Sequence[float], kept: Sequence[int], bound: float) -> float:
-    """What a measurement at the cut exceeds the expected time by only if it is slow: logarithms."""
+    """The excess over the expected time above which a measurement at the cut counts as slow: logarithms."""
     chosen = every_nth(kept)
     excess = sorted(column[place] - expected[place] for column in readings.columns[cut] for place in chosen)
     if len(excess) < _LEAST_SAMPLE:

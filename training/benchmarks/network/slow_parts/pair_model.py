@@ -44,7 +44,7 @@ class PairModel:
         return (self._sums if self.adds_up else self._worst)(self._pairs, self._classes)
 
     def without_outliers(self, classes: Sequence[int], bound: float) -> list[float]:
-        """What follows for each pair if no host is worse than usual by more than `bound`; all are logarithms."""
+        """The expectation for each pair if no host is worse than usual by more than `bound`; all are logarithms."""
         most = [usual + bound for usual in self.usual]
         if all(value <= limit for able, limit in zip(self.able, most, strict=True) for value in able.values()):
             return self.expected

@@ -30,7 +30,7 @@ class PathCall:
 
 @dataclass(frozen=True, slots=True)
 class RankIteration:
-    """What a rank did in one iteration, begin and end in ns by rank 0's clock; calls in the order of issue."""
+    """The calls of a rank in one iteration, begin and end in ns by rank 0's clock; calls in the order of issue."""
 
     begin_ns: int
     end_ns: int

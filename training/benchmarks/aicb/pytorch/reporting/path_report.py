@@ -57,7 +57,7 @@ def rank_iteration(log: OpLog, run: Assembled, number: int) -> RankIteration:
 
 
 def _key(call: RankCall, rank: int) -> str:
-    """What the members of a group call the same: the group, or sender and receiver."""
+    """The key that the members of a group share: the group, or sender and receiver."""
     if call.kind not in POINT_TO_POINT:
         return f"{call.group} {call.ranks}"
     ends = (rank, call.peer) if call.kind is CommType.isend else (call.peer, rank)

@@ -51,7 +51,7 @@ def product_of(item: LogItem, scale: Fraction) -> Product:
 
 
 class Computation:
-    """What a replay computes. `bytes`: of the operands of the largest product, which all share."""
+    """The computation of a replay. `bytes`: of the operands of the largest product, which all share."""
 
     def __init__(self, stream: Stream, scale: Fraction, device: torch.device) -> None:
         """Of the stream's rows.

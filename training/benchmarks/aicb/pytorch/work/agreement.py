@@ -28,7 +28,8 @@ _LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class RankPlan:
-    """What one rank tells the others: its problem or "", a digest of the job, its groups, and its calls in each.
+    """The plan that one rank tells the others: its problem or "", a digest of the job, its groups, and its calls in
+    each.
 
     sequences: by group, or by sender and receiver, the number of calls and a digest of them in order; order: when it
     waits for them.
@@ -42,7 +43,7 @@ class RankPlan:
 
 
 def plan_of(stream: Stream, groups: RankGroups, rank: int, settings: str) -> RankPlan:
-    """What `rank` tells; `settings`: what else has to be equal."""
+    """The plan that `rank` tells; `settings`: what else has to be equal."""
     listed = [groups.groups(group) for group in _LISTED]
     epochs = len(stream.epochs)
     job = hashlib.sha256(repr((groups, listed, epochs, settings)).encode()).hexdigest()

@@ -175,7 +175,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _key(path: Path) -> str:
-    """What tells a file's content from another one's without reading it; "" where there is no file."""
+    """A key that distinguishes a file's content from another one's without reading it; "" where there is no file."""
     try:
         found = path.stat()
     except OSError:

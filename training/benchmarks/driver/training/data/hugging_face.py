@@ -90,7 +90,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def model_facts(path: Path) -> dict[str, JsonValue]:
-    """What config.json beside the weights says of the model; empty where there is none.
+    """The facts of config.json beside the weights; empty where there is none.
 
     Raises:
         BrokenWeightsError: it is no JSON object.

@@ -53,7 +53,7 @@ class LayoutCandidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayoutChoice:
-    """What was chosen, for a device of `device_bytes`, and for each recomputation what was considered.
+    """The layout that was chosen for a device of `device_bytes`, and for each recomputation what was considered.
 
     `compile_backend` is the decision of the run's kernels, for the record.
     """

@@ -245,7 +245,7 @@ class TrainingClaims:
         )
 
     def _formulas(self) -> dict[str, float]:
-        """What each rate is by its definition, from the steps of the log and the seconds that were checked, in
+        """The value of each rate by its definition, from the steps of the log and the seconds that were checked, in
         samples/s, tokens/s and shares of 1.
         """
         finished, world = self._finished, self._log.world_size

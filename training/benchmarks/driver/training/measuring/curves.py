@@ -29,7 +29,7 @@ _NAMED, _ALONE = 1.5, 4.0
 
 
 class Curve(BaseModel):
-    """What a training showed, by its logged steps.
+    """The curve of a training, by its logged steps.
 
     `loss` is the mean over the ranks, `ranks` the loss of each data-parallel rank (empty where it was not logged),
     `metrics` those of the evaluations, by step. `data` has after some steps the hashes of the samples and of the last

@@ -88,7 +88,7 @@ class _Warmup:
         return self.steady_steps * self.batch / self.rate
 
     def phase(self) -> Iterator[str]:
-        """A sentence where its steps are a phase of the training."""
+        """A sentence on a warm-up that is long and slow enough to be a phase of the training; else none."""
         ratio = self.seconds / self.steps / (self._steady_seconds / self.steady_steps)
         if self.is_long and ratio > SLOWER:
             yield (

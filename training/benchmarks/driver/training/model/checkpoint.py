@@ -135,7 +135,7 @@ class Checkpoints:
 
 
 def _why(error: BaseException) -> str:
-    """What went wrong on the first rank that says it, without the stack."""
+    """The mistake of the first rank that says one, without the stack."""
     failures = error.failures if isinstance(error, CheckpointException) else {}
     return next((f"rank {rank}: {each}" for rank, (each, _) in sorted(failures.items())), str(error))
 

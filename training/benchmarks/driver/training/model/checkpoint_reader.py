@@ -81,7 +81,7 @@ class SafePlanner(DefaultLoadPlanner):
 
 
 def refused(error: Exception) -> str:
-    """What torch's restricted unpickler refuses; its own message fills a page."""
+    """The refusal of torch's restricted unpickler in short; its own message fills a page."""
     return str(error).partition("WeightsUnpickler error: ")[2].partition(". Please")[0] or repr(error)
 
 

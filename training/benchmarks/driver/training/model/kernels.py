@@ -128,8 +128,8 @@ def _against_compilation(config: TrainingConfig, libraries: Libraries) -> str | 
 
 
 def first_usable(setting: str, asked: str, ranking: Sequence[str], obstacles: Mapping[str, Any]) -> Choice:
-    """What is asked for or, with "auto", the first of `ranking` without an obstacle. obstacles: by name, a function
-    that gives the reason against it or None.
+    """The kernel that is asked for or, with "auto", the first of `ranking` without an obstacle. obstacles: by name, a
+    function that gives the reason against it or None.
 
     Raises:
         UnusableSettingsError: what is asked for is not in `ranking` or cannot be used, or nothing can.

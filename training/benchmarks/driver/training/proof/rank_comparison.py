@@ -55,8 +55,8 @@ class RankComparison:
         return len(steps) if moving > 1 else 0
 
     def step_values(self, losses: Sequence[float], was_checked: bool) -> dict[str, object]:
-        """What a curve needs of a step besides its mean loss: `losses` in nats, by data-parallel rank, and after a
-        check the hashes of the samples and of the last micro-batch.
+        """The values of a step that a curve needs besides its mean loss: `losses` in nats, by data-parallel rank, and
+        after a check the hashes of the samples and of the last micro-batch.
         """
         values: dict[str, object] = {}
         if 1 < len(losses) <= MAX_LISTED:

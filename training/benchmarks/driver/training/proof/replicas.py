@@ -19,7 +19,7 @@ _RATE_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaState:
-    """What one rank has at a check.
+    """The state of one rank at a check.
 
     `broken` is the moment at which it first computed a number that is not finite (see Finiteness), 0 for never;
     `missed` how many updates of the steps since the last check it has not made; `evaluated` a key of EVALUATED if its
@@ -80,9 +80,9 @@ class ReplicaState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expectation:
-    """What a check expects. `places` and `seeds`: of each rank. `divided`: of each group of parameters the dimensions
-    along which it is divided. `rate`: the learning rate of the last update, None before there is one. `steps`: in how
-    many, since the last check, each rank's parameters have to have changed; 0 where they need not.
+    """The expectations of a check. `places` and `seeds`: of each rank. `divided`: of each group of parameters the
+    dimensions along which it is divided. `rate`: the learning rate of the last update, None before there is one.
+    `steps`: in how many, since the last check, each rank's parameters have to have changed; 0 where they need not.
     """
 
     places: Sequence[Coordinates]
@@ -247,7 +247,7 @@ def _losses(states: Sequence[ReplicaState], expected: Expectation) -> Departure 
 
 
 def _data_parallel(place: Coordinates) -> Hashable:
-    """What ranks have in common that share their samples: their place in all dimensions but those within a layer."""
+    """The place that ranks share that have the same samples: their place in all dimensions but those within a layer."""
     return tuple(number for name, number in place.items() if name != "tp")
 
 

@@ -210,7 +210,7 @@ class TrainingConfig(DataSettings):
 
     @property
     def recompute(self) -> Recompute:
-        """What the backward pass computes again."""
+        """The recomputation of the backward pass."""
         if self.activation_checkpointing == "selective":
             return "selective"
         return "full" if self.activation_checkpointing else "none"
@@ -252,7 +252,7 @@ class TrainingConfig(DataSettings):
         return None
 
     def varying_shapes(self) -> str | None:
-        """What makes the shapes of a block's inputs differ from step to step; None: they are the same."""
+        """The reason why the shapes of a block's inputs differ from step to step; None: they are the same."""
         return None
 
     def tensor_parallelism(self) -> tuple[int, bool]:

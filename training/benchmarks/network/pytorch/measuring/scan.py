@@ -121,7 +121,7 @@ class AdaptiveScan:
                     yield stepper.step(place, this_round, mine, collective)
 
     def findings(self) -> list[NetworkFinding]:
-        """What the search found; of rank 0, after `steps`."""
+        """The findings of the search; of rank 0, after `steps`."""
         return [finding_of(bad, self._hosts, self._sizes) for bad in (self.result.bad if self.result else ())]
 
     def sentences(self) -> list[str]:

@@ -32,7 +32,7 @@ class Exchange:
         self._number = 0
 
     def to_first(self, senders: Sequence[int], mine: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-        """What each of the ranks `senders` has, in their order, on rank 0; nothing on the others, which do not wait.
+        """The values of the ranks `senders`, in their order, on rank 0; nothing on the others, which do not wait.
 
         `mine` is this rank's if it is one of them.
         """
@@ -44,7 +44,7 @@ class Exchange:
         return [dict(mine or {}) if rank == 0 else self._taken(self._key(rank)) for rank in senders]
 
     def from_first(self, mine: Mapping[str, Any]) -> dict[str, Any]:
-        """What rank 0 has, on every rank, which waits for it."""
+        """The value of rank 0 on every rank, which waits for it."""
         self._number += 1
         key = self._key("all")
         if self._rank == 0:

@@ -99,7 +99,7 @@ class _Window:
 
 @dataclass(slots=True)
 class Soak:
-    """What is kept of one size: a histogram of all its times, and the level of at most MOST_WINDOWS windows."""
+    """The statistics of one size: a histogram of all its times, and the level of at most MOST_WINDOWS windows."""
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(PER_OCTAVE * OCTAVES, dtype=np.int64))
     longest_us: float = 0.0

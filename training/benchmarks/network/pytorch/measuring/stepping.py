@@ -150,7 +150,7 @@ def result(
 
 
 def _chosen(config: Config, collective: str, variant: Variant | None, measured: Measurement) -> dict[str, Any]:
-    """What a step says only where it is not the usual: op, root, operations timed as one, compute before it."""
+    """The keys of a step that differ from the usual: op, root, operations timed as one, compute before it."""
     found: dict[str, Any] = {}
     if config.op != "sum" and collective in REDUCING:
         found["op"] = config.op

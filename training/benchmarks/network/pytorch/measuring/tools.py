@@ -44,7 +44,7 @@ class ObjectFlags:
         self.iteration = 0
 
     def number(self, rank: int) -> int:
-        """What a rank sends in this iteration."""
+        """The number that a rank sends in this iteration."""
         return (self.iteration * self.team.size + rank) % MOST_FLAGS
 
     def memory_bytes(self, size_bytes: int) -> int:
@@ -119,7 +119,7 @@ class SummedFlags(ObjectFlags):
         self._sum = -1
 
     def flag(self) -> int:
-        """What each rank adds in this iteration."""
+        """The flag that each rank adds in this iteration."""
         return 1 + self.iteration % 1000
 
     def send(self) -> None:

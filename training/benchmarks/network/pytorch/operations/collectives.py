@@ -115,7 +115,7 @@ class Buffered:
         return torch.empty(count, dtype=self.dtype, device=self.team.device)
 
     def message(self, source: int, destination: int = 0) -> pattern.Data:
-        """What `source` sends to `destination` in this iteration; destination 0 where all receive the same."""
+        """The message of `source` to `destination` in this iteration; destination 0 where all receive the same."""
         if self._messages is None:
             self._messages = pattern.Messages(self.dtype, self.team.device, seed=self.seed, count=self.count)
         return self._messages.between(source, destination, self.iteration)

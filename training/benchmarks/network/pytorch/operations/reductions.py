@@ -24,7 +24,7 @@ class Reducing(Buffered):
 
     @property
     def operands(self) -> Operands:
-        """What the ranks contribute to `count` elements, and the result."""
+        """The contributions of the ranks to `count` elements, and the result."""
         if self._operands is None or self._operands.count != self.count:
             self._operands = Operands(
                 self.op, self.dtype, self.team.device, ranks=self.team.size, seed=self.seed, count=self.count

@@ -27,7 +27,7 @@ class Variant:
 
 
 def variants(config: Config, world_size: int) -> tuple[Variant, ...]:
-    """What is measured at each size, in this order."""
+    """The variants that are measured at each size, in this order."""
     return tuple(
         Variant(in_place=in_place, root=root, after_compute_ms=compute, is_backwards=is_backwards)
         for is_backwards, root, compute, in_place in product(

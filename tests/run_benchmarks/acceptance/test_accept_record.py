@@ -1,0 +1,90 @@
+"""The record and the page of an acceptance: what is on them, in which order, and nothing that a host makes run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from run_benchmarks.acceptance.page import write_page
+from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual
+from run_benchmarks.commands.accepting import recorded
+from run_benchmarks.errors import ConfigError
+from run_benchmarks.results.records import record_text
+
+EVIL = "<script>alert(1)</script>"
+
+
+def sample(**changes: object) -> AcceptRecord:
+    """Two of four hosts accepted, one out, one that comes and goes."""
+    rungs = [
+        RungRecord(rung="health", verdict="pass", hosts=["n0", "n1", "n2", "n3"], seconds=2.0),
+        RungRecord(
+            rung="single",
+            verdict="fail",
+            hosts=["n0", "n1", "n2", "n3"],
+            runs=["run1", "run2"],
+            out={"n1": [f"device 3: memory {EVIL}", "again: device 3"]},
+            unsteady={"n2": ["device 0: matmul"]},
+        ),
+    ]
+    record = AcceptRecord(
+        accept_id="accept1",
+        ready=False,
+        vendor="nvidia",
+        started_ms=0,
+        finished_ms=90_000,
+        rungs=rungs,
+        hosts={"n0": "accepted", "n1": "out", "n2": "comes and goes", "n3": "accepted"},
+        drain=dict(rungs[1].out),
+        commands=["scontrol update nodename=n1 state=drain reason=x", "kubectl cordon n1"],
+        again={"n1": "run.py accept --hosts n1,n0,n3 --nproc 8"},
+        nproc=8,
+        usual={"memory": Usual(unit="GB/s", median=3000.0, scatter=30.0, devices=16)},
+    )
+    return record.model_copy(update=changes)
+
+
+def test_the_page_begins_with_what_to_take_out_and_how_to_test_it_again(tmp_path: Path) -> None:
+    write_page(tmp_path / "accept.html", sample())
+    text = (tmp_path / "accept.html").read_text()
+    order = [
+        "Not ready: 2 of 4 hosts accepted", "Take out of service", "device 3: memory", "--hosts n1,n0,n3 --nproc 8",
+        "scontrol update nodename=n1", "kubectl cordon n1", "Suspected once", "<h2>Rungs</h2>", "run1, run2",
+        "Accepted devices", "3000 GB/s",
+    ]  # fmt: skip
+    places = [text.index(each) for each in order]
+    assert places == sorted(places)
+    assert EVIL not in text and "&lt;script&gt;" in text
+
+
+def test_a_page_without_a_bad_host_says_so(tmp_path: Path) -> None:
+    write_page(tmp_path / "accept.html", sample(ready=True, drain={}, commands=[], again={}))
+    text = (tmp_path / "accept.html").read_text()
+    assert "<h1>Ready" in text and "<p>No host.</p>" in text
+
+
+def test_the_record_comes_back_as_it_was_and_its_schema_allows_nothing_else() -> None:
+    text = record_text(sample())
+    assert AcceptRecord.model_validate_json(text) == sample()
+    schema = AcceptRecord.model_json_schema()
+    assert schema["additionalProperties"] is False and set(schema["required"]) <= json.loads(text).keys()
+    for key, value in (("hosts", {"n0": "fine"}), ("more", 1), ("usual", {"memory": {"unit": "GB/s"}})):
+        with pytest.raises(ValidationError):
+            AcceptRecord.model_validate(json.loads(text) | {key: value})
+
+
+def test_another_record_than_one_of_the_same_devices_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "accept.json"
+    file.write_text(record_text(sample()))
+    assert recorded(file, "nvidia", 8).usual == sample().usual
+    for vendor, nproc in (("cpu", 8), ("nvidia", 4)):
+        with pytest.raises(ConfigError, match=f"of {vendor} with --nproc {nproc}; this one is of nvidia, --nproc 8"):
+            recorded(file, vendor, nproc)
+    for name, content in (("none.json", None), ("other.json", "{}"), ("broken.json", "{")):
+        if content is not None:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(ConfigError, match=r"the accept\.json of an acceptance"):
+            recorded(tmp_path / name, "nvidia", 8)

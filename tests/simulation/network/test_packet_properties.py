@@ -1,0 +1,92 @@
+"""What holds at the packet level on any network: PFC loses nothing, under errors all arrives."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulation.network.conf import NetworkConf
+from simulation.network.outcome import NetworkRun
+from simulation.network.packet_state import ACK_BYTES, HEADER_BYTES, PAUSE_BYTES
+from tests.simulation.network.recordings import request, simulated
+from tests.tiers import samples
+
+CONF = NetworkConf()
+examples = settings(max_examples=len(samples(40, 600)), deadline=None)
+
+
+class Small(NamedTuple):
+    """GPUs, each a server of its own, on leaves that a few spines join: Gbit/s of each GPU's link, and of an uplink."""
+
+    leaves: list[list[int]]
+    spines: int
+    uplink: int
+
+    def lines(self) -> list[str]:
+        """The network file's lines: GPUs first, then leaves, then spines."""
+        speeds = [speed for leaf in self.leaves for speed in leaf]
+        first_leaf = len(speeds)
+        first_spine = first_leaf + len(self.leaves)
+        nodes = first_spine + self.spines
+        homes = [first_leaf + number for number, leaf in enumerate(self.leaves) for _gpu in leaf]
+        links = [f"{gpu} {leaf} {speed}Gbps" for gpu, (leaf, speed) in enumerate(zip(homes, speeds, strict=True))]
+        links += [
+            f"{leaf} {spine} {self.uplink}Gbps"
+            for leaf in range(first_leaf, first_spine)
+            for spine in range(first_spine, nodes)
+        ]
+        head = f"{nodes} 1 0 {nodes - first_leaf} {len(links)} A100"
+        return [head, " ".join(map(str, range(first_leaf, nodes))), *(f"{link} 0.0005ms 0" for link in links)]
+
+
+speeds = st.sampled_from([25, 50, 100, 200, 400])
+networks = st.builds(
+    Small,
+    st.lists(st.lists(speeds, min_size=1, max_size=4), min_size=2, max_size=3),
+    st.integers(1, 3),
+    speeds,
+)
+
+
+def run(network: Small, operation: str, kilobytes: int, conf: NetworkConf = CONF, seed: int = 0) -> NetworkRun:
+    """A collective over all GPUs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network"
+        path.write_text("\n".join(network.lines()) + "\n", encoding="utf-8")
+        words = ["-n", str(path), "--op", operation, "--size", f"{kilobytes}K", "--send-lat", "0", "-r", f"{folder}/"]
+        asked = request(words, "framework")
+    return simulated(asked._replace(wishes=asked.wishes._replace(conf=conf)), seed)
+
+
+def carried(found: NetworkRun, overhead: int) -> int:
+    """Bytes over all ports if each packet takes each hop of its flow once, with so many bytes besides."""
+    packets = -(-found.size // CONF.payload_bytes)
+    return int(((found.size + overhead * packets) * (found.path >= 0).sum(axis=1)).sum())
+
+
+@examples
+@given(networks, st.integers(1, 2000), st.integers(50, 400), st.booleans())
+def test_under_pfc_no_byte_is_lost_or_sent_twice(network: Small, size: int, buffer: int, ecn: bool) -> None:
+    conf = replace(CONF, buffer_bytes=buffer * 1000, ecn=ecn)
+    found = run(network, "AllToAll", size, conf)
+    assert found.complete and found.lost == found.resent == 0
+    pauses_and_resumes = 2 * PAUSE_BYTES * found.pauses
+    assert found.usage.sum() == carried(found, HEADER_BYTES + ACK_BYTES) + pauses_and_resumes
+
+
+@examples
+@given(networks, st.integers(1, 500), st.sampled_from([1e-3, 1e-2, 5e-2]), st.integers(0, 99))
+def test_under_errors_all_bytes_arrive(network: Small, size: int, rate: float, seed: int) -> None:
+    found = run(network, "AllToAll", size, replace(CONF, error_rate=rate), seed)
+    assert found.complete and (found.lost > 0 or found.resent == 0)
+    assert found.usage.sum() >= carried(found, HEADER_BYTES)  # of lost ACKs later ones tell
+
+
+def test_a_small_buffer_makes_pauses() -> None:
+    network = Small([[100, 100, 100, 100], [100, 400]], 2, 100)
+    assert run(network, "AllToAll", 2000, replace(CONF, buffer_bytes=100_000, ecn=False)).pauses > 100
