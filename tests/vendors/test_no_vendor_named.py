@@ -10,7 +10,8 @@ import pytest
 import vendors
 
 ROOT = Path(vendors.__file__).parent.parent
-SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "training", "workloads")
+# workloads/ and simulation/ describe jobs and machines, measured GPUs among them; they use no device.
+SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "training")
 # Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends and tools.
 WORDS = re.compile(
     r"\b(nvidia-smi|rocm-smi|npu-smi|nvidia|amd|ascend|cuda|cudnn|nccl(?!-tests)|rocm|rccl|hip|npu|hccl|xpu|xccl|musa|mccl|mlu|cncl"
@@ -31,8 +32,6 @@ EXEMPT = {
     "training/benchmarks/bert/paddle/run_pretraining.py": "Paddle's own names of its GPUs",
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
     "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
-    "workloads/trace/shims.py": "Megatron's and DeepSpeed's code calls torch.cuda itself",
-    "workloads/trace/stand_ins.py": "Megatron's and DeepSpeed's code calls torch.cuda itself",
 }
 
 
