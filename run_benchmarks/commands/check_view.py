@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from run_benchmarks.console.console import print_table
+from run_benchmarks.console.console import print_table, say
 from run_benchmarks.inspection.findings import HostReport
+
+SHOWN = 5
+"""Hosts of one line."""
 
 
 def show_reports(reports: Mapping[str, HostReport]) -> None:
@@ -13,10 +16,18 @@ def show_reports(reports: Mapping[str, HostReport]) -> None:
     print_table(
         "", ("host", "verdict", "kernel", "Docker", "image", "devices", "clock", "interface"), _host_rows(reports)
     )
-    findings = [finding for report in reports.values() for finding in report.findings]
+    every = [finding for report in reports.values() for finding in report.findings]
+    findings = [finding for finding in every if finding.severity != "not seen"]
     if findings:
         rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
         print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
+    unseen: dict[tuple[str, str], list[str]] = {}
+    for finding in every:
+        if finding.severity == "not seen":
+            unseen.setdefault((finding.subject, finding.found), []).append(finding.host)
+    for (subject, why), hosts in unseen.items():
+        shown = ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
+        say(f"Not looked at: {subject} of {shown}: {why}")
 
 
 def _host_rows(reports: Mapping[str, HostReport]) -> list[tuple[str, ...]]:

@@ -7,12 +7,14 @@ from typing import Literal
 
 from run_benchmarks.inspection.facts import HostFacts
 
-Severity = Literal["failure", "warning"]
+Severity = Literal["failure", "warning", "not seen"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing a host lacks (`failure`) or that a person should know (`warning`); `case`: the only case concerned."""
+    """One thing a host lacks (`failure`), that a person should know (`warning`), or that could not be looked at (`not
+    seen`); `case`: the only case concerned.
+    """
 
     host: str
     subject: str

@@ -89,7 +89,7 @@ def judged(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         for found in (*_kernel_log(health), *_of_host(health), *_storage(health), *_frames(health)):
             yield name, found
         for what, why in health.of("cannot", 2):
-            yield name, (what, f"not looked at: {why}", "an answer", "install the tool or give permission", "warning")
+            yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
         if not health.is_whole:
             yield name, ("health", "not looked at to the end", "an answer", "log in and look", "warning")
     yield from _beside_the_others(healths)

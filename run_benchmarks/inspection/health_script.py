@@ -59,7 +59,7 @@ fi
 if governor=$(value "$root/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); then
   say setting "CPU governor	$governor"
 fi
-say memlock "$(ulimit -l)"; say files "$(ulimit -n)"
+say memlock "$(ulimit -l)"; say files "$(ulimit -Hn)"
 synced=$(timeout 5 timedatectl show -p NTPSynchronized --value 2>/dev/null)
 if [ -n "$synced" ]; then say synced "$synced"
 elif timeout 5 chronyc -n tracking 2>/dev/null | grep -q '^Leap status *: Normal'; then say synced yes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,8 @@ class Project:
         (self.folder / "cluster_conf.py").write_text('HOSTS = ["localhost"]\n')
         files = ["--cluster-conf", "cluster_conf.py", "--test-conf", "test_conf.py"]
         argv = [sys.executable, "run_benchmarks/run.py", *files, *words]
-        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=120)
+        wide = {**os.environ, "COLUMNS": "400"}  # no cell of a table is wrapped, whatever else stands in it
+        done = subprocess.run(argv, cwd=self.folder, env=wide, capture_output=True, text=True, timeout=120)
         return done.returncode, " ".join((done.stdout + done.stderr).replace("│", " ").split())
 
     def result(self, name: str) -> str:

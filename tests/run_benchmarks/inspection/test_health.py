@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.commands.check_view import show_reports
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import HostHealth, judged, parsed
 from run_benchmarks.inspection.health_script import SCRIPT
 
@@ -67,13 +69,15 @@ def said(healths: Mapping[str, HostHealth]) -> dict[tuple[str, str, str], str]:
 def test_a_healthy_host_has_no_finding_but_what_could_not_be_looked_at(tmp_path: Path) -> None:
     found = said({"n0": looked(tree(tmp_path, host_files()), "", "/")})
     ours = {key: severity for key, severity in found.items() if key[1] not in ("ulimit", "file system")}
-    why = "not looked at: neither timedatectl nor chronyc answers"
-    assert ours == {("n0", "clock synchronisation", why): "warning"}
+    assert ours == {("n0", "clock synchronisation", "neither timedatectl nor chronyc answers"): "not seen"}
 
 
 def test_what_cannot_be_read_passes_nothing(tmp_path: Path) -> None:
     found = said({"n0": looked(tree(tmp_path, host_files()), None)})
-    assert any(key[1] == "kernel log" and key[2].startswith("not looked at: no permission") for key in found)
+    (severity,) = [
+        value for key, value in found.items() if key[1] == "kernel log" and key[2].startswith("no permission")
+    ]
+    assert severity == "not seen"
     assert ("n0", "health", "not looked at to the end") in said({"n0": parsed("log\tread\n")})
 
 
@@ -139,3 +143,13 @@ def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
 )
 def test_what_a_host_makes_up_is_passed_over(line: str) -> None:
     assert said({"n0": parsed(f"{line}\nend\tok\n")}) == {}
+
+
+def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = {f"n{n}": HostReport(host=f"n{n}") for n in range(7)}
+    for report in reports.values():
+        report.add("kernel log", "no permission", "an answer", "give it", "not seen")
+    show_reports(reports)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Not looked at: kernel log of n0, n1, n2, n3, n4 and 2 more: no permission" in printed
+    assert not any(report.failed for report in reports.values())

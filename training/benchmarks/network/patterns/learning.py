@@ -94,13 +94,16 @@ def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float, kinds: Ma
     of_kind = _places_of_kinds(pairs, kinds or {})
     blocks: list[dict[int, int]] = []
     for places in of_kind:
-        found = _learnt([pairs[place] for place in places], [times[place] for place in places], noise)
+        are_all = len(places) == len(pairs)
+        own_pairs = pairs if are_all else [pairs[place] for place in places]
+        own_times = times if are_all else [times[place] for place in places]
+        found = _learnt(own_pairs, own_times, noise)
         for tier, own in enumerate(found):
             if tier == len(blocks):
                 blocks.append({})
             first_number = max(blocks[tier].values(), default=-1) + 1
             blocks[tier] |= {host: first_number + number for host, number in own.items()}
-    for places in of_kind:
+    for places in of_kind if len(of_kind) > 1 else ():
         hosts = {host for place in places for host in pairs[place]}
         for block in blocks:
             if hosts.isdisjoint(block):
@@ -121,6 +124,8 @@ def _faster_ways(pairs: Sequence[Pair], times: Sequence[float]) -> tuple[Sequenc
 
 def _places_of_kinds(pairs: Sequence[Pair], kinds: Mapping[int, str]) -> list[list[int]]:
     """The places of each kind's pairs; those of two kinds have none."""
+    if not kinds:
+        return [[*range(len(pairs))]]
     of_kind: dict[str, list[int]] = {}
     for place, (first, second) in enumerate(pairs):
         if kinds.get(first) == kinds.get(second):

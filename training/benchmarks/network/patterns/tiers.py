@@ -34,13 +34,15 @@ class Tiers:
     is_loaded: bool = True
     kinds: Mapping[int, str] = field(default_factory=dict)
 
-    def level(self, first: int, second: int) -> int:
+    def levels(self, pairs: Sequence[Pair]) -> list[int]:
         """The innermost tier in which two hosts, by node rank, share a block; the number of tiers if in none."""
-        for level, block in enumerate(self.blocks):
-            own = block.get(first)
-            if own is not None and own == block.get(second):
-                return level
-        return len(self.blocks)
+        found = [len(self.blocks)] * len(pairs)
+        for level, block in reversed([*enumerate(self.blocks)]):
+            own = _AloneOtherwise(block)
+            found = [
+                level if own[one] == own[other] else outer for (one, other), outer in zip(pairs, found, strict=True)
+            ]
+        return found
 
     def name(self, tier: int, number: int) -> str:
         """The name of a block: that of its switch, else its number from 1."""
@@ -61,6 +63,14 @@ class Tiers:
         told = [f"{len(each)} blocks of {_range(each)} hosts" for each in sizes]
         unseen = "; of two blocks, nothing tells whether the uplinks of one are bad" * (len(sizes[-1]) == 2)
         return f"pairs are compared within tiers: {', in '.join(told)} ({self.source}){unseen}"
+
+
+class _AloneOtherwise(dict[int, int]):
+    """The block of each host; one that has none gets a number that nobody else has."""
+
+    def __missing__(self, host: int) -> int:
+        self[host] = -1 - host
+        return self[host]
 
 
 def _range(sizes: Sequence[int]) -> str:
@@ -85,7 +95,7 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
     """
     if not tiers.blocks and not tiers.kinds:
         return Classes(of_pairs=[0] * len(pairs), tiers=[0])
-    levels = [tiers.level(*pair) for pair in pairs]
+    levels = tiers.levels(pairs)
     keys = _alike(pairs, levels, tiers.kinds)
     if with_load and tiers.is_loaded:
         ends = (0, 1) if any(first > second for first, second in pairs) else (0, 0)

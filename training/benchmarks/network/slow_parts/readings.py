@@ -40,6 +40,10 @@ def end_of(number: int) -> End:
     return End(rank, rail - 1, ("", *SIDES)[side])
 
 
+# The number of groups and of a group's hosts, and the columns of node ranks and rails.
+_Told = tuple[int, int, str, str]
+
+
 @dataclass(slots=True)
 class Readings:
     """Groups and their times at `size_bytes`, as asked for: a group's place is its index in every column.
@@ -59,8 +63,10 @@ class Readings:
     stalled: list[dict[int, int]] = field(default_factory=list)
     iterations: int = 0
     _places: dict[tuple[object, ...], int] = field(default_factory=dict)
-    # By the number of groups and of a group's hosts and the columns of node ranks and rails: the same in each repeat.
-    _told: dict[tuple[int, int, str, str], Sequence[int]] = field(default_factory=dict)
+    # The places of a step's groups: the same in each repeat.
+    _told: dict[_Told, Sequence[int]] = field(default_factory=dict)
+    # The keys of the groups by the same, which the readings of all sizes share.
+    _keys: dict[_Told, list[tuple[tuple[int, ...], int]]] = field(default_factory=dict)
 
     @property
     def repeats(self) -> int:
@@ -127,7 +133,9 @@ class Readings:
         told = (count, wide, str(columns["node_ranks"]), str(columns.get("rails", "")))
         if told in self._told:
             return self._told[told]
-        keys = packing.group_keys(columns)
+        keys = self._keys.get(told)
+        if keys is None:
+            keys = self._keys[told] = packing.group_keys(columns)
         work = int(columns["size_bytes"]) / 1e3 * float(columns["busbw_over_algbw"])
         world_size = int(columns["world_size"])
         begin = len(self)
@@ -256,6 +264,7 @@ class Scan:
         self.patterns: set[str] = set()
         self.collective = ""
         self.sizes: dict[int, Readings] = {}
+        self._keys: dict[_Told, list[tuple[tuple[int, ...], int]]] = {}
         self.round_names: list[str] = []
         self._round_of: dict[str, int] = {}
         self._repeats: dict[int, int] = {}
@@ -297,7 +306,9 @@ class Scan:
             self._round_of[name] = len(self.round_names)
             self.round_names.append(name)
         index = self._repeats.setdefault(repeat, len(self._repeats))
-        return self.sizes.setdefault(size, Readings(size)), index, self._round_of[name]
+        if size not in self.sizes:
+            self.sizes[size] = Readings(size, _keys=self._keys)
+        return self.sizes[size], index, self._round_of[name]
 
     def of_size(self, size_bytes: int, begin: str = "") -> Readings:
         """The readings at a size in bytes, of the rounds whose name begins with `begin`, without gaps."""

@@ -114,7 +114,7 @@ def test_two_racks_of_two_hosts(tmp_path: Path, text: str, names: tuple[str, str
     tiers = tiers_of(written(tmp_path, text), HOSTS)
     assert tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1},) and tiers.source == "topology fabric.txt"
     assert tuple(tiers.name(0, number) for number in (0, 1)) == names
-    assert [tiers.level(0, other) for other in (1, 2, 3)] == [0, 1, 1]
+    assert tiers.levels([(0, other) for other in (1, 2, 3)]) == [0, 1, 1]
 
 
 def test_the_nics_of_the_rails(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_switches_of_switches_are_a_tier_beyond_the_leaves(tmp_path: Path, text:
     names = ["node1", "node2", "node3", "node4", "gpu008", "gpu011"]
     tiers = tiers_of(written(tmp_path, text), [HostWidth(name=name, ranks=1) for name in names])
     assert tiers.blocks == ({0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2}, {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1})
-    assert [tiers.level(0, other) for other in (1, 2, 4)] == [0, 1, 2]
+    assert tiers.levels([(0, other) for other in (1, 2, 4)]) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
