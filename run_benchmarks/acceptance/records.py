@@ -29,7 +29,7 @@ class RungRecord(BaseModel):
 
 
 class Usual(BaseModel):
-    """What the accepted devices reached in a test: median and scatter (as of a standard deviation), in `unit`."""
+    """The level of the accepted devices in a test: median and scatter (as of a standard deviation), in `unit`."""
 
     model_config = ConfigDict(extra="forbid")
 

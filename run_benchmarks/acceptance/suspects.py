@@ -59,7 +59,7 @@ def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
 
 
 def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, Usual]:
-    """What the devices of a run reached by test, those of the hosts `without` left out."""
+    """The results of the devices of a run by test, those of the hosts `without` left out."""
     found: dict[str, Usual] = {}
     for record in (record for records in run.rounds.values() for record in records):
         good = [rank for node in record.nodes if node.host not in without for rank in node.ranks]

@@ -25,7 +25,7 @@ KIND = ("device", "op", "dtype", "source")
 def _files(parser: VerbParser) -> None:
     parser.add_argument(
         "--database", type=Path, nargs="+", default=[], metavar="FILE",
-        help="databases or CSV tables to read beside the shipped tables",
+        help="databases, CSV tables or parquet tables of aiconfigurator-core to read beside the shipped tables",
     )  # fmt: skip
     parser.add_argument("--no_shipped", action="store_true", help="leave the shipped tables out")
 

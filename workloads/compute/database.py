@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from workloads.compute import gpu_tables
 from workloads.compute.measurement import COLUMNS, ComputeDataError, ComputeTime, checked, read_table
 from workloads.compute.writers import only_writer
 
@@ -33,15 +34,15 @@ def shipped() -> list[ComputeTime]:
 
 
 def load(path: Path) -> list[ComputeTime]:
-    """The measurements of a database, or of a table in CSV.
+    """The measurements of a database, of a table in CSV, or of one of aiconfigurator-core in parquet.
 
     Raises:
-        ComputeDataError: the file is neither, or a row of it is wrong.
+        ComputeDataError: the file is none of these, or a row of it is wrong.
     """
-    table = path.suffix.lower() == ".csv"
-    _check_file(path, table=table)
-    if table:
-        return read_table(path)
+    reader = {".csv": read_table, ".parquet": gpu_tables.read}.get(path.suffix.lower())
+    _check_file(path, table=reader is not None)
+    if reader is not None:
+        return reader(path)
     # immutable: SQLite looks for no journal beside the file and writes none.
     uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     try:
@@ -70,7 +71,7 @@ def _check_file(path: Path, *, table: bool) -> None:
     except OSError as error:
         raise ComputeDataError(f"{path}: {error.strerror}") from None
     if magic != _MAGIC and not table:
-        raise ComputeDataError(f"{path}: is no SQLite database, and its name does not end in .csv")
+        raise ComputeDataError(f"{path}: is no SQLite database, and its name ends neither in .csv nor in .parquet")
     if size > LARGEST_FILE:
         raise ComputeDataError(f"{path}: has {size} bytes; at most {LARGEST_FILE} are read")
 

@@ -1,0 +1,67 @@
+"""Tests that tables of kernels measured on real GPUs are read, and how well products between their rows are told."""
+
+import random
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from tests.tiers import samples
+from workloads.compute import database
+from workloads.compute.lookup import EXACT, INTERPOLATED, ComputeTimes
+from workloads.compute.measurement import ComputeDataError
+
+# Rows of aiconfigurator-core 0.12.0 (Apache-2.0), systems/data/h100_sxm, TensorRT-LLM: bf16 products with m a power of
+# two and n, k from 512 on; decoding with 32 heads in 8 groups.
+DATA = Path(__file__).parents[2] / "data" / "compute"
+PRODUCTS, DECODING = DATA / "h100_gemm_perf.parquet", DATA / "h100_generation_attention_perf.parquet"
+
+
+def test_products_that_were_left_out_are_told_within_the_bars() -> None:
+    rows = database.load(PRODUCTS)
+    chosen = random.Random(30).sample(rows, len(samples(16, 300)))
+    errors, covered = [], 0
+    for row in chosen:
+        answer = ComputeTimes(other for other in rows if other.shape != row.shape).look_up(
+            "H100", "gemm", row.shape, "bf16"
+        )
+        assert answer.how == INTERPOLATED
+        errors.append(abs(answer.ns / row.ns - 1))
+        covered += answer.error >= errors[-1]
+    errors.sort()
+    assert median(errors) < 0.04 and errors[int(0.9 * len(errors))] < 0.15
+    assert covered >= 0.7 * len(chosen)
+
+
+def test_a_row_of_a_table_is_its_shape_on_its_device() -> None:
+    import pyarrow.parquet
+
+    cells = pyarrow.parquet.read_table(PRODUCTS).slice(7, 1).to_pylist()[0]
+    answer = ComputeTimes(database.load(PRODUCTS)).look_up("h100", "gemm", "m={m} k={k} n={n}".format(**cells), "bf16")
+    assert answer.how == EXACT and answer.ns == pytest.approx(cells["latency"] * 1e6)
+    assert {row.device for row in answer.basis} == {"H100 SXM"}
+
+
+def test_decoding_takes_longer_the_more_tokens_stand_before() -> None:
+    rows = [row for row in database.load(DECODING) if row.axes["batch"] == 32]
+    assert {row.op for row in rows} == {"attention_decode"} and len({row.shape for row in rows}) == len(rows) > 10
+    times = {row.axes["context"]: row.ns for row in rows}
+    assert times[max(times)] > 10 * times[min(times)]
+
+
+def test_what_is_no_such_table_is_refused(tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    text, other = tmp_path / "text.parquet", tmp_path / "other.parquet"
+    text.write_text("m,n,k\n1,2,3\n")
+    with pytest.raises(ComputeDataError, match="is no parquet table"):
+        database.load(text)
+    pyarrow.parquet.write_table(pyarrow.table({"m": [1], "n": [2]}), other)
+    with pytest.raises(ComputeDataError, match="no table of products or attention"):
+        database.load(other)
+    broken = pyarrow.parquet.read_table(PRODUCTS).slice(0, 1)
+    broken = broken.set_column(broken.column_names.index("latency"), "latency", pyarrow.array([-1.0]))
+    pyarrow.parquet.write_table(broken, other)
+    with pytest.raises(ComputeDataError, match="row 1: ns is"):
+        database.load(other)
