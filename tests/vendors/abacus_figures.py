@@ -68,6 +68,7 @@ def _measured(device: torch.device) -> dict[str, Any]:
     product = MatrixProducts(device)
     capacity = Capacity(device, None)
     taken = capacity.take()
+    capacity.make_room()
     correct = capacity.is_correct()
     capacity.release()
     copy = create("host_to_device", BaseConfig(copy_bytes=1 << 16), device)

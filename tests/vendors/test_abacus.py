@@ -125,8 +125,8 @@ def test_a_training_on_the_device_reports_the_device_and_has_the_losses_of_gloo(
     # The host's process has several times as much, with torch alone.
     assert 0 < finished["peak_memory_bytes"] < 64 << 20 < value_of(peer, "LLAMA", "FINISHED")["peak_memory_bytes"]
     assert len(losses(run, "LLAMA")) > 2
-    # Two runs of gloo's differ as much after a dozen steps: by one unit of float32.
-    assert losses(run, "LLAMA") == pytest.approx(losses(peer, "LLAMA"), rel=3e-7)
+    # Two runs over gloo differ themselves by one unit of float32 (1e-7) after a dozen steps.
+    assert losses(run, "LLAMA") == pytest.approx(losses(peer, "LLAMA"), rel=1e-6)
     checked = [value for name, value in events(run, "NETWORK") if name == "STEP_END"]
     assert checked and all(value["correct"] for value in checked)
 
@@ -134,7 +134,7 @@ def test_a_training_on_the_device_reports_the_device_and_has_the_losses_of_gloo(
 @pytest.mark.nightly
 def test_every_other_benchmark_runs_on_the_device(project: Project) -> None:
     run, peer = project.run("abacus", "BERT", "BASE", "AICB"), project.run("cpu", "BERT")
-    assert losses(run, "BERT") and losses(run, "BERT") == pytest.approx(losses(peer, "BERT"), rel=3e-7)
+    assert losses(run, "BERT") and losses(run, "BERT") == pytest.approx(losses(peer, "BERT"), rel=1e-6)
     for case in ("BERT", "BASE", "AICB"):
         assert value_of(run, case, "SUBMIT_INFO", 1)["device_name"] == "Abacus 3000"
         assert value_of(run, case, "FINISHED")

@@ -26,10 +26,11 @@ class Capacity:
         self._pieces: list[Tensor] = []
         # What the comparison needs of a full device, taken first and given back for it.
         self._spare = self._new(3 * _COMPARED) if is_accelerator(device) else None
+        self._first = 0 if self._spare is None else self._spare.numel()
 
     def take(self) -> int:
         """Take all there is, at most `limit`; returns the bytes."""
-        held = 0 if self._spare is None else self._spare.numel() * 8
+        held = self._first * 8
         piece = LARGEST
         while piece >= SMALLEST:
             room = piece if self._limit is None else min(piece, self._limit - held)
@@ -42,10 +43,13 @@ class Capacity:
             held += taken.numel() * 8
         return held
 
+    def make_room(self) -> None:
+        """Give the spare part back: what follows on a full device needs some memory, the ranks' barrier too."""
+        self._spare = None
+
     def is_correct(self) -> bool:
         """Whether everything that was taken still holds its numbers. The spare part is not compared."""
-        first = 0 if self._spare is None else self._spare.numel()
-        self._spare = None
+        first = self._first
         step = _COMPARED // 8
         for piece in self._pieces:
             for begin in range(0, piece.numel(), step):

@@ -58,6 +58,7 @@ def _capacity(config: Config, group: ProcessGroup) -> DeviceFigure:
     capacity = Capacity(group.device, limit_of(config, group))
     try:
         usable = capacity.take()
+        capacity.make_room()
         dist.barrier()
         is_correct = capacity.is_correct()
     finally:
