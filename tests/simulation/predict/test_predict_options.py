@@ -52,7 +52,8 @@ def test_flows_of_a_ring_take_what_the_nics_need_on_a_network_without_contention
     flows = Network(Path(network_file(capsys)), "flow")
     size, nics = 1 << 28, max(1, 8 // stride)
     closed = turns * size * (1 - 1 / ranks) / nics / (50e9 * NIC_SHARE) * 1e6
-    assert flows.collective_us(op, ranks, stride, size, 32) == pytest.approx(closed, rel=0.15)
+    found = flows.collective_us(op, ranks, stride, size, 32)
+    assert found is not None and closed <= found <= 1.16 * closed  # more: what precedes each send
 
 
 def test_slower_nics_of_a_network_make_data_parallelism_slower_at_both_levels(

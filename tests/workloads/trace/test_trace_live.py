@@ -126,7 +126,7 @@ def test_what_is_inferred_from_shallow_jobs_is_traced_at_the_full_depth(name: st
 
 @pytest.mark.nightly
 @needs_frameworks
-@pytest.mark.parametrize("name", trace_matrix.MATRICES)
+@pytest.mark.parametrize("name", [*trace_matrix.MATRICES, "kernels"])
 def test_frameworks_send_what_was_recorded(name: str) -> None:
     traces = recorded(name)[:: len(recorded(name)) // 6][:6]
     assert differences(traces, str(PYTHON)) == [None] * 6

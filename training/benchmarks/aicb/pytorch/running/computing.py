@@ -43,7 +43,10 @@ def product_of(item: LogItem, scale: Fraction) -> Product:
         AicbError: the row has no two shapes.
     """
     if not isinstance(item.msg_size, tuple) or min(map(min, item.msg_size)) < 1 or len(item.msg_size[1]) < 2:
-        raise AicbError(f"row computation {item.stage}: msg_size is {item.msg_size}, not the shapes of two operands")
+        raise AicbError(
+            f"row computation {item.stage}: msg_size is {item.msg_size}, not the shapes of two operands;"
+            " `compute fill` gives such a row a time"
+        )
     first, second = item.msg_size
     inner = second[-2]
     rows = prod(first) // inner * prod(second[:-2])
