@@ -60,7 +60,7 @@ def _vendors() -> None:
         vendor = vendors.load(name)
         images = ", ".join(f"{framework}: {image.base_image}" for framework, image in vendor.images.items())
         has_devices = bool(vendor.monitor_name)
-        seen = (vendor.seen or "never: `make accelerator` on a host with one") if has_devices else "needs none"
+        seen = (vendor.seen or "never; a run of `base` on one will tell") if has_devices else "needs none"
         rows.append((name, vendor.backend, vendor.container_options or "none", images, seen))
     columns = ("VENDOR", "backend", "container options", "images are built on", "run on a device")
     print_table("vendors", columns, rows)
