@@ -27,6 +27,8 @@ declare -A package=(
     [mariadbd]=mariadb-server
     [mariadb]=mariadb-client
     [pg_ctlcluster]=postgresql # tests/postgres.py
+    [g++]=g++ # tests/vendors/building.py, and what torch compiles
+    [gcc]=gcc # tests/vendors/scripted_nvml.c
     [shellcheck]=shellcheck # judges the batch scripts that the product writes
 )
 
