@@ -66,10 +66,15 @@ elif timeout 5 chronyc -n tracking 2>/dev/null | grep -q '^Leap status *: Normal
 else say cannot "clock synchronisation	neither timedatectl nor chronyc answers"; fi
 while [ "$1" != -- ]; do
   if [ -d "$1" ]; then
-    df -Pk "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4}'
-    df -Pi "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
     options=$(findmnt -nro OPTIONS -T "$1" 2>/dev/null)
-    case ,$options, in *,ro,*) say readonly "$1" ;; esac
+    case $1,$options, in
+    /,ro,* | /,*,ro,*) ;; # an operating system that is an image: its root is always full and never written
+    *,ro,*) say readonly "$1" ;;
+    *)
+      df -Pk "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4}'
+      df -Pi "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
+      ;;
+    esac
   fi
   shift
 done

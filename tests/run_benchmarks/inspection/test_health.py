@@ -48,15 +48,23 @@ def host_files(
     }  # fmt: skip
 
 
-def looked(root: Path, log: str | None = "", *folders: str) -> HostHealth:
-    """The script's answer in that tree; `log`: what dmesg prints, None if it may not be read."""
+def looked(
+    root: Path, log: str | None = "", *folders: str, peer: str = "", programs: Mapping[str, str] | None = None
+) -> HostHealth:
+    """The script's answer in that tree; `log`: what dmesg prints, None if it may not be read.
+
+    `programs`: what others of the host's programs do, in shell.
+    """
     tools = root / "tools"
     tools.mkdir(exist_ok=True)
+    for name, text in (programs or {}).items():
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
     for name in ("dmesg", "journalctl", "timedatectl", "chronyc"):
         text = "exit 1" if name != "dmesg" or log is None else f"cat <<'END'\n[    0.0] Linux version 6.8\n{log}END"
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--"]
+    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--", *([peer] if peer else [])]
     env = {"PATH": f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
     return parsed(subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout)
 
@@ -143,6 +151,36 @@ def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
 )
 def test_what_a_host_makes_up_is_passed_over(line: str) -> None:
     assert said({"n0": parsed(f"{line}\nend\tok\n")}) == {}
+
+
+def test_a_root_that_is_an_image_is_neither_full_nor_damaged_and_a_data_path_that_is_read_only_is(
+    tmp_path: Path,
+) -> None:
+    programs = {"findmnt": "echo ro,relatime", "df": "printf 'head\\nimage 100 100 0 100%% /\\n'"}
+    health = looked(tree(tmp_path, host_files()), "", "/", str(tmp_path), programs=programs)
+    assert health.lines.get("readonly") == [str(tmp_path)]
+    assert "space" not in health.lines and "inodes" not in health.lines
+    writable = looked(
+        tree(tmp_path, host_files()), "", "/", programs=programs | {"findmnt": "echo rw,errors=remount-ro"}
+    )
+    assert writable.lines.get("space") == ["/\t100\t0"] and "readonly" not in writable.lines
+
+
+@pytest.mark.parametrize(
+    ("ping", "expected"),
+    [
+        ("exit 0", {"frame": ["10.9.0.2\teth9\t9000\tpasses"]}),
+        ("case \"$*\" in *'-s 8972'*) exit 1 ;; esac", {"frame": ["10.9.0.2\teth9\t9000\tlost"]}),
+        ("exit 1", {"cannot": ["largest frame\t10.9.0.2 answers no ping"]}),
+    ],
+    ids=["passes", "small ones alone pass", "no answer"],
+)
+def test_the_largest_frame_is_sent_to_the_peer(ping: str, expected: dict[str, list[str]], tmp_path: Path) -> None:
+    programs = {"ping": ping, "ip": "echo '10.9.0.2 dev eth9 src 10.9.0.1 uid 0'", "getent": "echo '10.9.0.2 STREAM'"}
+    files = host_files() | {"sys/class/net/eth9/mtu": "9000\n"}
+    health = looked(tree(tmp_path, files), "", peer="10.9.0.2", programs=programs)
+    found = {key: [line for line in health.lines.get(key, ()) if "10.9.0.2" in line] for key in ("frame", "cannot")}
+    assert {key: lines for key, lines in found.items() if lines} == expected
 
 
 def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
