@@ -119,6 +119,15 @@ def testbed_folder() -> Path:
     return folder / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
+@pytest.fixture(autouse=True)
+def umask_of_before() -> Iterator[None]:
+    """Commands that a test calls in its own process set the umask, of which the next test must know nothing."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[TestBed]:
     """Two hosts, node1 and node2, with Docker engines and the tests' images; up once a session, when first needed.

@@ -185,13 +185,13 @@ def sees(host: Host, folder: str) -> bool:
     Raises:
         HostError: the host could not leave it.
     """
-    if is_local(host.name) or not Path(folder).is_dir():
-        return False
-    word = secrets.token_hex()
-    host.run(["sh", "-c", LEAVE_WORD, "sh", folder, word], deadline=SEEN_SECONDS)
     try:
+        if is_local(host.name) or not Path(folder).is_dir():
+            return False
+        word = secrets.token_hex()
+        host.run(["sh", "-c", LEAVE_WORD, "sh", folder, word], deadline=SEEN_SECONDS)
         return read_bounded(Path(folder) / SEEN, len(word)) == word.encode()
-    except OSError:
+    except OSError:  # a folder that this user may not enter, for one
         return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -402,3 +403,20 @@ def test_what_a_file_system_may_hold_comes_or_is_named(
     ]
     expected += ["pipe is left out: a named pipe", "latin \ufffd is left out: its name is not UTF-8"]
     assert sorted(said) == sorted(f"{host.name}: {line}" for line in expected)
+
+
+def test_a_folder_of_a_host_that_this_user_may_not_enter_here_comes_from_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /root/... of a host, on a head node whose user is another."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "rank0.out.log").write_text("line\n")
+
+    def refused(*_: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refused)
+    assert not transfer.sees(LocalHost("host1"), str(there))
+    monkeypatch.undo()
+    assert transfer.sees(LocalHost("host1"), str(there)), "this machine's own folder, by another host's name"
