@@ -26,6 +26,7 @@ from tests.imports import loads
 # Between the hosts: ranks that only have to be there wait for the wire most of the time and leave the CPU to others.
 WIRE = "100mbit"
 FOLDER_VARIABLE = "CLUSTERDYNO_TESTBED_DIR"
+UMASK = 0o022
 
 
 NO_TORCH_OPTION = "--no-torch"
@@ -77,8 +78,13 @@ def _restore_signals() -> None:
             signal.signal(number, lambda *_: None)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a cluster test on a machine that cannot run it."""
+    """Skip a cluster test on a machine that cannot run it; before its fixtures, mend the umask of this process.
+
+    Commands that a test or a fixture calls here set it.
+    """
+    os.umask(UMASK)
     if item.get_closest_marker("cluster") is not None:
         lacking = missing()
         if lacking:
@@ -117,15 +123,6 @@ def testbed_folder() -> Path:
     """
     folder = Path(os.environ.get(FOLDER_VARIABLE) or images.CACHE / "testbed")
     return folder / os.environ.get("PYTEST_XDIST_WORKER", "")
-
-
-@pytest.fixture(autouse=True)
-def umask_of_before() -> Iterator[None]:
-    """Commands that a test calls in its own process set the umask, of which the next test must know nothing."""
-    before = os.umask(0o022)
-    os.umask(before)
-    yield
-    os.umask(before)
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,7 @@ class SlurmCluster:
         with ExitStack() as stack:
             shutil.rmtree(self.shared, ignore_errors=True)
             self.shared.mkdir(parents=True)
+            self.folder.chmod(0o755)  # OTHER_USER reads slurm.conf there
             self.bed.up()
             stack.callback(self.down)
             self._start()
