@@ -17,7 +17,7 @@ from tests.cluster.controller import PROCESS, Controller, in_training, rank_proc
 from tests.cluster.faulty_project import LONG
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 25.0, 15.0
+LINK_LIMIT, TIME_LIMIT, SLACK = 5.0, 45.0, 15.0
 
 
 @pytest.fixture
