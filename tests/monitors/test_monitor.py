@@ -225,7 +225,7 @@ VENDOR = Vendor(
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of the packages with one folder more: vendors/abacus."""
-    for package in ("monitors", "vendors", "container"):
+    for package in ("common", "monitors", "vendors", "container"):
         shutil.copytree(REPOSITORY / package, tmp_path / "tree" / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(REPOSITORY / "requirements", tmp_path / "tree" / "requirements")
     template = '{% extends "layers/pytorch.Dockerfile.j2" %}\n'
