@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -220,9 +220,10 @@ def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gon
 def test_a_history_that_does_not_answer_is_left_after_a_time_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    os.mkfifo(tmp_path / FILE)  # opening it waits for a writer, as a network file system that hangs does
     pair = [load_run(on_disk(tmp_path, a_run(f"run2026110200000{at}", [100.0] * 3))) for at in range(2)]
-    (result,) = compare([pair[0]], [pair[1]], RunsBefore(default_url(tmp_path), pair, seconds=1.0), Rules())
+    with sqlite3.connect(tmp_path / FILE, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        (result,) = compare([pair[0]], [pair[1]], RunsBefore(default_url(tmp_path), pair, seconds=1.0), Rules())
     assert result.word == "same"
     assert "its database did not answer within 1 s" in " ".join(capsys.readouterr().err.split())
 
