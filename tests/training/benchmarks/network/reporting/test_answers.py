@@ -60,7 +60,8 @@ def test_halves_are_held_against_a_link_between_hosts_by_the_cut() -> None:
     measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 10.0, noise=0, seed=1)
     measured = [{**step, "collective": "send_recv_two_way"} for step in measured]
     config = Config(pattern="halves", collective="send_recv_two_way", repeats=3, expected_link=25.0)
-    run = cast(WorkloadContext[Config], SimpleNamespace(config=config))
+    group = SimpleNamespace(placement=SimpleNamespace(nnodes=2))
+    run = cast(WorkloadContext[Config], SimpleNamespace(config=config, group=group))
     figures, (sentence, _) = suite._answers(run, measured)
     assert figures["measured_over_expected"] == pytest.approx(0.8) and "80 %: fine" in sentence
     assert figures["bisection_GBps"] == pytest.approx(20.0)
