@@ -35,7 +35,7 @@ def kill_in(controller: Controller, case: str) -> Path:
     """Start, kill the controller once that case is at work, and return the run's folder."""
     process = controller.start()
     wait_until("its round", lambda: _begun(controller, case))
-    wait_until("work of rank 3", lambda: in_training(3))
+    wait_until("work of ranks 0 and 3", lambda: in_training(0) and in_training(3))
     process.kill()
     process.communicate(timeout=60)
     run = controller.newest_run()
