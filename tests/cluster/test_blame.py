@@ -12,7 +12,7 @@ from tests.cluster.faulty_project import CONFIG, project
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 REPETITIONS = 10
-STALL_LIMIT = 15.0
+STALL_LIMIT = 30.0
 LEAVING: dict[str, dict[str, object]] = {
     "LEAVES": {"fault": "leave", "rank": 3},
     "VANISHES": {"fault": "vanish", "rank": 1},
