@@ -19,7 +19,8 @@ MAX_NAME = 63  # of a JobSet, as part of host names
 
 
 def slurm_script(prepared: PreparedRun) -> str:
-    """The batch script of a run, and in comments the step of each node and round that run.py sends to its job.
+    """The batch script of a run, or one of each case, and in comments the step of each node and round that run.py
+    sends to its job.
 
     Raises:
         ConfigError: the run does not use Slurm.
@@ -27,7 +28,8 @@ def slurm_script(prepared: PreparedRun) -> str:
     if not prepared.settings.cluster.needs_allocation:
         allowed = "a cluster_conf.py with LAUNCHER = 'slurm'"
         raise ConfigError([Problem("command line", "--slurm", prepared.settings.cluster.LAUNCHER, allowed)])
-    return batch_script(request_of(prepared)) + "".join(f"# {line}\n" for line in _steps(prepared))
+    parts = [prepared.part(case.name) for case in prepared.plan.cases] if prepared.has_jobs_of_cases else [prepared]
+    return "\n".join(batch_script(request_of(part)) + "".join(f"# {line}\n" for line in _steps(part)) for part in parts)
 
 
 def _steps(prepared: PreparedRun) -> Iterator[str]:

@@ -17,7 +17,7 @@ from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
 from run_benchmarks.session import schedule as schedules
-from run_benchmarks.session import session as sessions
+from run_benchmarks.session import part as sessions
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler
