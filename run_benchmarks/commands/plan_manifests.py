@@ -11,7 +11,7 @@ from protocol.masking import mask_argv, mask_environment
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.slurm.script import batch_script, step_argv
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan, Task
-from run_benchmarks.session.allocation import request_of
+from run_benchmarks.session.allocation import request_of, surroundings_of
 from run_benchmarks.session.preparation import PreparedRun
 
 JOB, CPUS = "SLURM_JOB_ID", "SLURM_CPUS_ON_NODE"
@@ -33,11 +33,13 @@ def slurm_script(prepared: PreparedRun) -> str:
 
 
 def _steps(prepared: PreparedRun) -> Iterator[str]:
+    inside = surroundings_of(prepared)
     for case in prepared.plan.cases:
         for planned in case.rounds:
             for node in planned.nodes:
-                step = step_argv(JOB, node.host, (), options=(f"--job-name={node.workload.name}",))
-                text = shlex.join(step).replace(f"--jobid={JOB}", f"--jobid=${JOB}")
+                options = (*inside.options, f"--job-name={node.workload.name}")
+                step = step_argv(JOB, node.host, inside.prefix, options=options)
+                text = " ".join(shlex.join(step).split("\n")).replace(f"--jobid={JOB}", f"--jobid=${JOB}")
                 yield f"{case.name}, round {planned.index}, {node.host}:"
                 yield f"  {text.replace('--cpus-per-task=1', f'--cpus-per-task=${CPUS}')} ..., in which run"
                 for task in (node.monitor, node.workload):

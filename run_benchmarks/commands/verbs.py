@@ -121,6 +121,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
     from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
     from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
+    from run_benchmarks.commands.tiers_view import TIER_COLUMNS, tier_rows
     from run_benchmarks.session.preparation import prepare
 
     prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
@@ -137,6 +138,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
         if rows := layout_rows(each):
             print_table(f"{each['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
+        if tiers := tier_rows(each):
+            print_table(f"{each['name']}: tiers by {each['config']['topology']}", TIER_COLUMNS, tiers)
     return EXIT_PASS
 
 

@@ -60,7 +60,7 @@ def allocated(
     allocation = _around_us() or _kept(known) or _of_our_own(prepared, interruption, known, note)
     if prepared.has_jobs_of_cases and is_inside():
         LOG.warning("ALLOCATION has no effect inside Slurm's job %s, which is used as it is", allocation.number)
-    allocation.surroundings = _surroundings(prepared)
+    allocation.surroundings = surroundings_of(prepared)
     try:
         job = allocation.job()
         hosts = _hosts(prepared, allocation, job)
@@ -117,7 +117,7 @@ def is_inside() -> bool:
     return _around_us() is not None
 
 
-def _surroundings(prepared: PreparedRun) -> Surroundings:
+def surroundings_of(prepared: PreparedRun) -> Surroundings:
     """The surroundings of steps: a container sees our folders, and the data of the cases."""
     plan, cluster = prepared.plan, prepared.settings.cluster
     ours = (str(PurePosixPath(path).parents[1]) for path in (plan.code_dir_host, plan.log_root_host))
@@ -127,6 +127,7 @@ def _surroundings(prepared: PreparedRun) -> Surroundings:
         setup=cluster.SLURM_SETUP,
         pyxis_image=cluster.SLURM_CONTAINER,
         apptainer_image=cluster.SLURM_APPTAINER,
+        apptainer_options=prepared.resolved.vendor.apptainer_options,
     )
 
 

@@ -157,6 +157,7 @@ class Session:
             cluster_conf=str(settings.cluster_file.resolve()),
             test_conf=str(settings.test_file.resolve()),
             rounds={case.name: len(case.rounds) for case in self._plan.cases},
+            waves=[[*wave] for wave in self._plan.waves],
             hosts=list(self._plan.hosts),
             runtime=self._plan.runtime,
             log_root_host=self._plan.log_root_host,

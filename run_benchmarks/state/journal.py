@@ -67,7 +67,8 @@ class BaselineInUse(BaseModel):
 
 
 class RunStarted(_Event):
-    """A controller started or resumed the run. `rounds`: number of rounds by case.
+    """A controller started or resumed the run. `rounds`: number of rounds by case. `waves`: the cases as planned, one
+    wave after the other, those of a wave side by side; empty in older journals.
 
     `hosts` are those of HOSTS that take part: a resume uses the same, whatever --hosts and --exclude name.
     `plan_digest` shows whether config files changed since the run started; the plan itself holds environment values and
@@ -86,6 +87,7 @@ class RunStarted(_Event):
     cluster_conf: str
     test_conf: str
     rounds: dict[str, int]
+    waves: list[list[str]] = []
     hosts: list[str] | None = None
     runtime: str | None = None
     log_root_host: str | None = None
