@@ -21,6 +21,7 @@ QUERY_SECONDS = 5.0  # between two queries of the same controller
 FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
 POLL_SECONDS = 0.2
 PING_SECONDS = 5.0
+END_SECONDS = 60.0  # for COMPLETING, before the accounts or slurmctld say how a job ended
 ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")  # COMPLETING is over
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
@@ -50,6 +51,8 @@ class Allocation:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: float = float("-inf")
     _job: Job | None = None
+    _had_nodes: bool = False
+    _ending_since: float | None = None
     _is_given_back: bool = False
     _cpus: dict[str, int] = field(default_factory=dict)
 
@@ -71,7 +74,6 @@ class Allocation:
         time.sleep(max(0.0, min(QUERY_SECONDS, self._asked + QUERY_SECONDS - time.monotonic())))
 
     def _ask(self) -> None:
-        was_gone = self._job is None or self._job.has_no_nodes
         try:
             call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
@@ -79,14 +81,26 @@ class Allocation:
             return
         finally:
             self._asked = time.monotonic()
-        if found is not None:
-            self._job = found
-            if found.has_no_nodes and not was_gone and not self._is_given_back:
-                self.on_end(found)
+        if found is None:
+            return
+        self._job = found
+        self._had_nodes = self._had_nodes or not found.has_no_nodes
+        self._ending_since = (self._ending_since or self._asked) if found.state == jobs.ENDING else None
+        if found.has_no_nodes and self._had_nodes and not self._is_ending and not self._is_given_back:
+            self._had_nodes = False  # it is told once
+            self.on_end(found)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether it is over and Slurm does not say yet why; after END_SECONDS that counts as not to be known."""
+        return self._ending_since is not None and time.monotonic() - self._ending_since < END_SECONDS
 
     def over(self, host: str) -> str:
         """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
         job = self.job()
+        while job is not None and self._is_ending:
+            self.let_a_query_pass()
+            job = self.job()
         if job is None or not job.has_no_nodes:
             return ""
         if job.state not in jobs.FAILED_NODE:
