@@ -40,8 +40,10 @@ class Disk:
     unit, scale = "GB/s", 1e9
 
     def __init__(self, folder: Path, size: int, *, reads: bool) -> None:
-        """Raises:
-        OSError: the folder cannot be written.
+        """Make the file; `reads`: fill it, so that `run` reads.
+
+        Raises:
+            OSError: the folder cannot be written.
         """
         self._blocks = -(-size // BLOCK)
         self.work = float(self._blocks * BLOCK)
@@ -105,9 +107,11 @@ class DataFiles:
     unit, scale = "GB/s", 1e9
 
     def __init__(self, folder: Path, size: int, rank: int) -> None:
-        """Raises:
-        NotHereError: there is too little to read.
-        OSError: a file cannot be read.
+        """Find the files.
+
+        Raises:
+            NotHereError: there is too little to read.
+            OSError: a folder or file cannot be looked at.
         """
         pieces = [
             (path, begin, min(BLOCK, length - begin))
@@ -162,7 +166,7 @@ class DataFiles:
 
 
 def disk_test(test: str, size: int, data_dir: Path | None, placement: Placement) -> Disk | DataFiles:
-    """The operation of a disk test on this rank.
+    """The operation of a disk test on this rank, of `size` bytes.
 
     Raises:
         NotHereError: the folder is none that this test can use.

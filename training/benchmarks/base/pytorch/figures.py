@@ -71,7 +71,7 @@ def measure(test: str, config: Config, group: ProcessGroup, data_dir: Path | Non
 
 
 def device_of(test: str, group: ProcessGroup) -> torch.device:
-    """What a test is run on: this rank's device, or its host's processors."""
+    """The device of a test: that of this rank, or its host's processors."""
     return torch.device("cpu") if test in HOST_TESTS else group.device
 
 
