@@ -117,7 +117,7 @@ def test_an_interrupted_sweep_keeps_its_layouts_and_the_same_command_goes_on(tmp
     said = process.communicate(timeout=200)[1]
     assert process.returncode == 130 and "the same command goes on" in said
     kept = partial.read_text().splitlines()
-    # A mark in what was kept shows that it is taken as it is. What the signal interrupted was written again: lines twice.
+    # A mark in what was kept shows that it is taken as it is. What the signal interrupted was written again, twice.
     first = kept[1].split(", ")[:2]
     marked = [", ".join([*first, "1.5", "1.0]"]) if line.split(", ")[:2] == first else line for line in kept]
     partial.write_text("\n".join([*marked, kept[-1][:7]]))
