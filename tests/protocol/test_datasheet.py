@@ -65,8 +65,8 @@ def test_every_row_has_a_name_a_source_and_rates_of_known_types() -> None:
         assert {"fp16"} <= sheet.tflops.keys() <= TYPES, sheet.name
         # Half the width of a type doubles its rate; figures with sparsity would be four times that of twice the width.
         for wide, narrow in (("tf32", "bf16"), ("bf16", "int8"), ("bf16", "fp8")):
-            # CDNA 2 computes int8 as fast as bf16.
-            if {wide, narrow} <= sheet.tflops.keys() and (sheet.name, narrow) != ("MI250X", "int8"):
+            # CDNA 2 computes int8 as fast as bf16, the MLU370 8/3 times as fast.
+            if {wide, narrow} <= sheet.tflops.keys() and sheet.name not in ("MI250X", "MLU370-X8"):
                 assert sheet.tflops[narrow] / sheet.tflops[wide] == pytest.approx(2, rel=0.02), (sheet.name, narrow)
 
 
