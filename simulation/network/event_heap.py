@@ -32,8 +32,9 @@ CONFIG.CACHE_DIR = str(COMPILED)
 # ALPHA to RECOVER are timers of DCQCN, which a flow that is not complete sets again for ever.
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 # Without counts of references (_nrt), which took half of the time: compiled code makes no array.
-jit = numba.njit(cache=True, nogil=True, _nrt=False)
-inlined = numba.njit(cache=True, nogil=True, _nrt=False, forceinline=True)  # for what takes a state of many columns
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
+jit = numba.njit(**_OPTIONS)
+inlined = numba.njit(forceinline=True, **_OPTIONS)  # for what takes a state of many columns
 
 
 @jit
