@@ -19,6 +19,17 @@ from run_benchmarks.results.records import RoundRecord
 
 FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
 """Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
+DISK_LIMIT = 30.0
+"""Percent that a disk may be behind: the same model differs more than devices do, as it fills and ages."""
+OF_HOST = {
+    "host_matmul": "look for other programs, power limits and a CPU that is held at a low clock",
+    "host_memory": "look for a missing memory module and other programs",
+    "disk_write": "look at the disk of the results' folder: SMART, controller, free space, mount options",
+    "disk_read": "look at the disk of the results' folder: SMART, controller, mount options",
+    "data_write": "look at the disk or mount of the data: SMART, network, mount options",
+    "data_read": "look at the disk or mount of the data: SMART, network, read-ahead",
+}
+"""Tests whose figure is the host's and no device's, each with what to do about a slow one."""
 PROOFS = {"different_results", "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 Suspects = dict[str, list[str]]
@@ -106,16 +117,58 @@ def slow_devices(
     """
     hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for figure in _figures(record):
-        behind_peers = {} if figure.is_judged else behind(figure.values, limit, figure.better)
-        found = {rank: f"{percent:.0f} % below its peers' median" for rank, percent in behind_peers.items()}
-        found |= _unusual(figure, limit, usual.get(figure.test))
+        most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
+        found = {
+            rank: f"{percent:.0f} % below its peers' median"
+            for rank, percent in ({} if figure.is_judged else behind(figure.values, most, figure.better)).items()
+        }
+        found |= _unusual(figure, most, usual.get(figure.test))
         for rank, value in enumerate(figure.values if figure.test in FLOORS and figure.promised else ()):
             if value is not None and (percent := 100 * value / (figure.promised or 1)) < FLOORS[figure.test]:
                 found[rank] = f"{percent:.0f} % of its datasheet, {FLOORS[figure.test]:g} % is the least"
-        for rank, why in found.items():
-            if rank in hosts:
-                part = f"device {_local(record, rank)}: " if not figure.is_judged else ""
-                yield hosts[rank], f"{part}{figure.test} {figure.values[rank]:.4g} {figure.unit}, {why}"
+        values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
+        slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
+        for rank, value in values.items():
+            said = f"{figure.test} {value:.4g} {figure.unit}, {found[rank]}"
+            if figure.is_judged:
+                yield hosts[rank], said
+            elif figure.test not in OF_HOST:
+                yield hosts[rank], f"device {_local(record, rank)}: {said}"
+            elif slowest[hosts[rank]] == rank:
+                yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
+    for step in record.steps:
+        yield from _slow_pairs(record, step, limit)
+
+
+def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -> Iterator[tuple[str, str]]:
+    """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough.
+
+    Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
+    """
+    rows = step.get("peers_of_ranks")
+    if not isinstance(rows, list):
+        return
+    pairs: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    for node in record.nodes:
+        for place, rank in enumerate(node.ranks):
+            row = rows[rank] if rank < len(rows) else None
+            for peer, value in enumerate(row) if isinstance(row, list) else ():
+                if _is_figure(value):
+                    pairs.setdefault((place, peer), []).append((node.host, float(value)))
+    for (place, peer), measured in pairs.items():
+        for index, percent in behind([value for _, value in measured], limit).items():
+            host, value = measured[index]
+            why = f"{percent:.0f} % below the same pair of its peers"
+            yield host, f"device {place} to {peer}: {value:.4g} {step.get('unit')}, {why}: look at their link"
+
+
+def not_run_in(run: LoadedRun) -> list[str]:
+    """The tests of a run that no host made, with the reason, and the tools that a host lacks, each once."""
+    records = [record for records in run.rounds.values() for record in records]
+    steps = (step for record in records for step in record.steps)
+    said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
+    said += [each.evidence[:300] for record in records for each in record.findings if each.kind == "not_run"]
+    return list(dict.fromkeys(said))
 
 
 def _unusual(figure: _Figure, limit: float, then: Usual | None) -> dict[int, str]:
