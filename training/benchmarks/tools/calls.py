@@ -36,7 +36,11 @@ class Call:
     """A tool that runs, in a session of its own; as a context it is ended at the end."""
 
     def __init__(self, argv: Sequence[str], seconds: float) -> None:
-        """Start it. Raises OSError where it cannot be."""
+        """Start it, for so many seconds.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         self._process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
         )

@@ -64,7 +64,7 @@ def told(work: Callable[[], Answer]) -> dict[str, Any]:
 
 
 def alone(name: str, config: Config) -> Answer:
-    """What a tool says that needs no other host.
+    """The results of a tool that needs no other host.
 
     Raises:
         NotRunError, UnreadableError: there is no result.

@@ -91,7 +91,7 @@ def _row(figure: _Figure, measured: MeasuredRound) -> tuple[TableCell, ...] | No
 
 
 def _by_host(step: Mapping[str, Any], key: str, measured: MeasuredRound) -> dict[str, Mapping[str, Any]]:
-    """What stands under `key` of each host that there is."""
+    """The object under `key` of each host that there is."""
     found = step.get(key)
     return {
         measured.hosts[int(rank)]: value
@@ -101,7 +101,7 @@ def _by_host(step: Mapping[str, Any], key: str, measured: MeasuredRound) -> dict
 
 
 def _failed(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
-    """What the tool itself calls broken."""
+    """The parts that the tool itself calls broken."""
     tool = str(step.get("tool"))
     for host, parts in _by_host(step, "failed", measured).items():
         for part, why in parts.items():
