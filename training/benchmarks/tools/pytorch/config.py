@@ -24,7 +24,9 @@ class Config(CaseConfig):
         None, min_length=1, description="RDMA devices of every host that ib_* test; None: those with an active port"
     )
     inspector_folder: str | None = Field(
-        None, pattern="^/", description="a folder on the hosts with the profiler plugin Inspector's files, which are judged, too"
+        None,
+        pattern="^/",
+        description="a folder on the hosts with the profiler plugin Inspector's files, which are judged, too",
     )
     max_percent_behind: float = Field(
         7.0, gt=0, lt=100, description="percent that a host may be worse than the median of the others"
