@@ -8,6 +8,8 @@ from typing import Literal
 from run_benchmarks.inspection.facts import HostFacts
 
 Severity = Literal["failure", "warning", "not seen"]
+Found = tuple[str, str, str, str, Severity]
+"""Subject, found, expected, action, severity."""
 
 
 @dataclass(frozen=True, kw_only=True)
