@@ -265,6 +265,9 @@ def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
         assert refused.exit_code == 3, refused.output
         assert "node1 is drained (clusterdyno run20261125160000: net round 1: slow; 3|4 pairs)" in refused.output
         assert controller.jobs() == []
+        controller.configure_cluster(SLURM_PARTITION="main", SLURM_QUEUE_LIMIT=1)
+        named = controller.call("check").output
+        assert "node1 is drained (clusterdyno run20261125160000" in named and "node2 is drained" not in named, named
         back = controller.call("undrain", str(run))
         assert "node1: in service again" in back.output and "node2: left as it is" in back.output
         shown = call(["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"]).split()
