@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import InputProblems, Problem, closest
 from protocol.config_file import SERVES, read_config_file
-from protocol.problems import ConfigError, Problem, closest
 
 BASE_FILE = "base.py"
 EXTENDS = "extends"
@@ -56,7 +56,7 @@ def read_layers(path: Path, base: Path | None) -> Layers:
     while current is not None:
         try:
             values = read_config_file(current)
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
             break
         extended, served = values.pop(EXTENDS, _NOTHING), values.pop(SERVES, [])
@@ -76,7 +76,7 @@ def read_layers(path: Path, base: Path | None) -> Layers:
     if base is not None:
         try:
             chain.append(_root(base))
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
     return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
 
@@ -89,7 +89,7 @@ def _root(base: Path) -> Layer:
     values = read_config_file(base)
     if EXTENDS in values:
         message = f"{BASE_FILE} is below all config files and extends none"
-        raise ConfigError([Problem(str(base), EXTENDS, values[EXTENDS], message)])
+        raise InputProblems([Problem(str(base), EXTENDS, values[EXTENDS], message)])
     return Layer(path=base, values=values)
 
 

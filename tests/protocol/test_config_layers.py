@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import InputProblems
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.config_file import config_file, config_files
 from protocol.config_layers import MOST_FILES
-from protocol.problems import ConfigError
 
 SETTINGS = """
 from pydantic import Field, model_validator
@@ -42,7 +42,7 @@ class Folder:
         return trace_case_config(self.config_class, self.path / f"{name}.py", overrides or {})
 
     def mistakes(self, name: str, overrides: dict[str, object] | None = None) -> list[str]:
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(InputProblems) as caught:
             self.load(name, overrides)
         return [str(problem).replace(f"{self.path}/", "") for problem in caught.value.problems]
 
