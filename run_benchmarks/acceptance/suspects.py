@@ -21,6 +21,17 @@ MAD = 1.4826
 FEWEST_PEERS = 4
 FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
 """Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
+DISK_LIMIT = 30.0
+"""Percent that a disk may be behind: the same model differs more than devices do, as it fills and ages."""
+OF_HOST = {
+    "host_matmul": "look for other programs, power limits and a CPU that is held at a low clock",
+    "host_memory": "look for a missing memory module and other programs",
+    "disk_write": "look at the disk of the results' folder: SMART, controller, free space, mount options",
+    "disk_read": "look at the disk of the results' folder: SMART, controller, mount options",
+    "data_write": "look at the disk or mount of the data: SMART, network, mount options",
+    "data_read": "look at the disk or mount of the data: SMART, network, read-ahead",
+}
+"""Tests whose figure is the host's and no device's, each with what to do about a slow one."""
 PROOFS = {"different_results", "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 Suspects = dict[str, list[str]]
@@ -86,18 +97,53 @@ def slow_devices(
         if not isinstance(values, list) or not all(_is_figure(value) for value in values):
             continue
         test, unit, promised = str(step.get("test")), step.get("unit"), step.get("datasheet")
-        found = {rank: f"{behind:.0f} % below its peers' median" for rank, behind in _behind(values, limit).items()}
+        most = max(limit, DISK_LIMIT) if test.startswith(("disk_", "data_")) else limit
+        found = {rank: f"{behind:.0f} % below its peers' median" for rank, behind in _behind(values, most).items()}
         if (then := usual.get(test)) is not None and then.unit == unit:
-            least = then.median - max(limit / 100 * then.median, OUTLYING * then.scatter)
+            least = then.median - max(most / 100 * then.median, OUTLYING * then.scatter)
             below = {rank: 100 * (1 - value / then.median) for rank, value in enumerate(values) if value < least}
             found |= {rank: f"{percent:.0f} % below {then.devices} accepted ones" for rank, percent in below.items()}
         if test in FLOORS and _is_figure(promised):
             for rank, value in enumerate(values):
                 if (percent := 100 * value / float(str(promised))) < FLOORS[test]:
                     found[rank] = f"{percent:.0f} % of its datasheet, {FLOORS[test]:g} % is the least"
+        slowest = {hosts[rank]: rank for rank in sorted(found, key=lambda rank: -values[rank]) if rank in hosts}
         for rank, why in found.items():
-            if rank in hosts:
-                yield hosts[rank], f"device {_local(record, rank)}: {test} {values[rank]:.4g} {unit}, {why}"
+            said = f"{test} {values[rank]:.4g} {unit}, {why}"
+            if test not in OF_HOST and rank in hosts:
+                yield hosts[rank], f"device {_local(record, rank)}: {said}"
+            elif slowest.get(hosts.get(rank, "")) == rank:
+                yield hosts[rank], f"{said}: {OF_HOST[test]}"
+        yield from _slow_pairs(record, step, limit)
+
+
+def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -> Iterator[tuple[str, str]]:
+    """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough.
+
+    Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
+    """
+    rows = step.get("peers_of_ranks")
+    if not isinstance(rows, list):
+        return
+    pairs: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    for node in record.nodes:
+        for place, rank in enumerate(node.ranks):
+            row = rows[rank] if rank < len(rows) else None
+            for peer, value in enumerate(row) if isinstance(row, list) else ():
+                if _is_figure(value):
+                    pairs.setdefault((place, peer), []).append((node.host, float(value)))
+    for (place, peer), measured in pairs.items():
+        for index, behind in _behind([value for _, value in measured], limit).items():
+            host, value = measured[index]
+            why = f"{behind:.0f} % below the same pair of its peers"
+            yield host, f"device {place} to {peer}: {value:.4g} {step.get('unit')}, {why}: look at their link"
+
+
+def not_run_in(run: LoadedRun) -> list[str]:
+    """The tests of a run that no host made, with the reason, each once."""
+    steps = (step for records in run.rounds.values() for record in records for step in record.steps)
+    said = (f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str))
+    return list(dict.fromkeys(said))
 
 
 def _is_figure(value: object) -> bool:
