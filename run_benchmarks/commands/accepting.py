@@ -11,17 +11,20 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from common.reading import read_bounded
-from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError
-from run_benchmarks.acceptance.page import PAGE_FILE, write_page
+from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
+from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
+from run_benchmarks.acceptance.page import PAGE_FILE, times, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, DataPath, conf_text, stages_of
-from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.commands import draining, starting
+from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
+from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
@@ -40,11 +43,11 @@ def budget_seconds(text: str) -> float:
     """Seconds of `90s`, `30m` or `2h`.
 
     Raises:
-        ConfigError: the text has another form.
+        InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise ConfigError([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
+        raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -52,12 +55,12 @@ def chosen_rungs(text: str) -> list[str]:
     """The rungs of a comma list, in their own order.
 
     Raises:
-        ConfigError: one is unknown.
+        InputProblems: one is unknown.
     """
     words = [word.strip() for word in text.split(",")]
     unknown = [word for word in words if word not in RUNGS]
     if unknown:
-        raise ConfigError([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
+        raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
     return [rung for rung in RUNGS if rung in words]
 
 
@@ -84,18 +87,29 @@ class Acceptance:
             complain(str(error))
             return None
 
-    def examine(self, hosts: Sequence[str]) -> Suspects:
-        """The objections of the check to each host."""
+    def examine(self, hosts: Sequence[str]) -> Looked:
+        """The objections of the check to each host, and what could not be looked at."""
         say(f"-- health: {len(hosts)} hosts --")
+        return self._looked(hosts, is_before=True)
+
+    def gate(self, hosts: Sequence[str]) -> Looked:
+        """The same of the health alone, after a run: load and time of day do not count then."""
+        return self._looked(hosts, is_before=False)
+
+    def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
         selection = HostSelection(hosts=",".join(hosts))
         own = self._asked.test_conf or DEFAULT_TEST
-        settings = checked_settings(self._cluster, own, self._changes, selection)
-        planned = prepare(settings, new_run_id())
+        planned = prepare(checked_settings(self._cluster, own, self._changes, selection), new_run_id())
         with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
-            resolved, plan = prepared.resolved, prepared.plan
-            reports = check_hosts(reached, prepared.settings, plan, resolved.vendor, prepared.runtime())
+            plan, vendor = prepared.plan, prepared.resolved.vendor
+            if is_before:
+                reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
+            else:
+                reports = {name: HostReport(host=name) for name in reached}
+                for name, error in for_each(reached, lambda host: host.connect()).failed.items():
+                    reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
-        return {host: [report.reason] for host, report in reports.items() if report.failed}
+        return {host: report.objections for host, report in reports.items() if report.failed}, not_seen(reports)
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
@@ -108,18 +122,18 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor.
 
     Raises:
-        ConfigError: it is none, or one of another vendor or number of devices.
+        InputProblems: it is none, or one of another vendor or number of devices.
     """
     try:
         found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValidationError) as error:
         problem = Problem("--against", "", str(path), "the accept.json of an acceptance")
-        raise ConfigError([problem]) from error
+        raise InputProblems([problem]) from error
     if (found.vendor, found.nproc) != (vendor, nproc):
         allowed = (
             f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
         )
-        raise ConfigError([Problem("--against", "", str(path), allowed)])
+        raise InputProblems([Problem("--against", "", str(path), allowed)])
     return found
 
 
@@ -127,7 +141,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
-        ConfigError: the settings are wrong; nothing was run then.
+        InputProblems: the settings are wrong; nothing was run then.
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
@@ -136,23 +150,27 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     prepare(settings, new_run_id())
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
+    hosts = list(settings.cluster.HOSTS)
+    expected = estimates(names, settings.test.VENDOR, len(hosts), nproc, earlier_ones(root))
+    say(in_words(expected, len(hosts), seconds))
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
     acceptance = Acceptance(asked, settings, folder)
     climb = Climb(
         vendor=settings.test.VENDOR,
         nproc=nproc,
-        hosts=list(settings.cluster.HOSTS),
+        hosts=hosts,
         budget_s=seconds,
         run=acceptance.run,
         examine=acceptance.examine,
+        gate=acceptance.gate,
         data=data_paths(settings),
         usual=earlier,
     )
     began = time.time()
     try:
         for name in names:
-            climb.step(name)
+            climb.step(name, expected[name])
     except EndedError:
         complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
     record = _record(climb, folder, asked, began, against)
@@ -182,14 +200,14 @@ def _refuse_cases(asked: Request) -> None:
         given.append(("--repeat", str(asked.changes.repeat)))
     if given:
         allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
-        raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
+        raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
     Raises:
-        ConfigError: the vendor lacks a config, or --nproc suits none.
+        InputProblems: the vendor lacks a config, or --nproc suits none.
     """
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
@@ -238,10 +256,10 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), f"{rung.seconds:.0f} s", rung.reason)
+        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
     ]
-    print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
+    print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
     for rung in record.rungs:
         for said in rung.not_run:
             say(f"{rung.rung}: not run: {said}")
