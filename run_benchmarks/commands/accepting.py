@@ -20,6 +20,7 @@ from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.health import examine_health
@@ -54,11 +55,11 @@ def chosen_rungs(text: str) -> list[str]:
     Raises:
         ConfigError: one is unknown.
     """
-    words = [word.strip() for word in text.split(",")]
-    unknown = [word for word in words if word not in RUNGS]
+    named = [word.strip() for word in text.split(",")]
+    unknown = [word for word in named if word not in RUNGS]
     if unknown:
         raise ConfigError([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
-    return [rung for rung in RUNGS if rung in words]
+    return [rung for rung in RUNGS if rung in named]
 
 
 class Acceptance:
@@ -72,7 +73,7 @@ class Acceptance:
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
-        say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
+        say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
         self.interrupted = code == EXIT_INTERRUPTED
@@ -86,7 +87,7 @@ class Acceptance:
 
     def examine(self, hosts: Sequence[str]) -> Suspects:
         """The objections of the check to each host."""
-        say(f"-- health: {len(hosts)} hosts --")
+        say(words("-- health: {n} hosts --", n=len(hosts)))
         selection = HostSelection(hosts=",".join(hosts))
         own = self._asked.test_conf or DEFAULT_TEST
         settings = checked_settings(self._cluster, own, self._changes, selection)
@@ -153,7 +154,9 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
         for name in names:
             climb.step(name)
     except EndedError:
-        complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
+        complain(
+            words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
+        )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record)
@@ -225,12 +228,20 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), f"{rung.seconds:.0f} s", rung.reason)
+        (
+            rung.rung,
+            words(rung.verdict),
+            str(len(rung.hosts)),
+            ", ".join(rung.out),
+            f"{rung.seconds:.0f} s",
+            rung.reason,
+        )
         for rung in record.rungs
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
     good = sum(state == "accepted" for state in record.hosts.values())
-    say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
+    ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
+    say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
-        say(f"After the repair of {host}: {command}")
-    say(f"See {folder / PAGE_FILE} and {ACCEPT_FILE} beside it")
+        say(words("After the repair of {host}: {command}", host=host, command=command))
+    say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

@@ -17,6 +17,7 @@ from run_benchmarks.commands.options import (
     of_a_run,
 )
 from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 
@@ -220,13 +221,13 @@ def _clean(arguments: argparse.Namespace) -> int:
     planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
     cleaning.check_run(folder, planned.plan)
     if (job := leave_queue(planned)) is not None:
-        say(f"Slurm's job {job}, which waited for nodes, is cancelled")
+        say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=job))
         if not cleaning.may_have_begun(folder):
             return EXIT_PASS
     with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
-        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+        say(words("{host}: removed {what}", host=host, what=", ".join(removed) or words("nothing")))
     for error in result.failed.values():
         complain(str(error))
     return EXIT_FAIL if result.failed else EXIT_PASS
