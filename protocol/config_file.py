@@ -8,6 +8,7 @@ from protocol.problems import ABSENT, ConfigError, Problem, closest
 
 OVERRIDE = "override"
 SERVES = "serves"
+COMMON = "common"
 
 
 def read_config_file(path: Path) -> dict[str, object]:
@@ -30,6 +31,12 @@ def read_config_file(path: Path) -> dict[str, object]:
     return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
 
 
+def common_folder(folder: Path) -> Path:
+    """The folder of the configs that all vendors have, beside <vendor>/<model>-<framework>/config."""
+    parents = folder.absolute().parents
+    return parents[min(2, len(parents) - 1)] / COMMON / folder.absolute().parent.name / folder.name
+
+
 def config_files(folder: Path) -> dict[str, Path]:
     """The file of each case config of a folder by the config's name, in the order of names."""
     own = {file.stem: file for file in folder.glob("*.py")}
@@ -38,9 +45,11 @@ def config_files(folder: Path) -> dict[str, Path]:
 
 
 def config_file(folder: Path, name: str) -> Path:
-    """The file of the case config `name`; where no file serves it, the one that would have to be written."""
+    """The file of the case config `name`: the folder's own, else that of all vendors; where no file serves it, the one
+    that would have to be written.
+    """
     own = folder / f"{name}.py"
-    return own if own.is_file() else config_files(folder).get(name, own)
+    return own if own.is_file() else {**config_files(common_folder(folder)), **config_files(folder)}.get(name, own)
 
 
 def _served(file: Path) -> list[str]:
@@ -89,7 +98,7 @@ def _last_line(path: Path, error: BaseException) -> int | None:
 
 
 def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
-    siblings = list(config_files(path.parent)) if path.parent.is_dir() else []
+    siblings = sorted({*config_files(path.parent), *config_files(common_folder(path.parent))})
     near = closest(path.stem, siblings)
     hint = f"; did you mean {near!r}?" if near else ""
     there = f"; its folder has {', '.join(siblings)}" if siblings else ""

@@ -55,7 +55,8 @@ class AcceleratorHealth:
     counts: errors, each ever rising: `ecc_uncorrected`, `nvlink_errors`, `pcie_replays`, and `xid_<code>` for each
     code of the driver's error events since the probe was opened. states: `rows_pending` and `rows_failed` (1: a memory
     row waits for its remapping, or it failed), `nvlinks_up` and `nvlinks_down`, `pcie_width` and `pcie_width_max` in
-    lanes, `mig` (1: the device is divided), `slowdown_c` (degrees Celsius from which its clocks are lowered).
+    lanes, `mig` (1: the device is divided), `slowdown_c` (degrees Celsius from which its clocks are lowered), `alarm`
+    (1: the vendor's tool calls the device's health other than OK).
     """
 
     index: int
@@ -83,7 +84,7 @@ class ProcessLister(Protocol):
 
 
 class AcceleratorProbe(Protocol):
-    """Reads all accelerators of one host through one handle. No call may start a process."""
+    """Reads all accelerators of one host through one handle. No call may wait for a process."""
 
     def describe(self) -> dict[str, Any]:
         """{"driver": str, "devices": [{"index", "name", "uuid", "memory_bytes", ...}]}, and what else there is."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, SINGLE, Cases, choice_of, stages_of
-from run_benchmarks.acceptance.suspects import Suspects, agreed, proven, suspects_of, usual_of
+from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, SINGLE, Cases, DataPath, choice_of, stages_of
+from run_benchmarks.acceptance.suspects import Suspects, agreed, not_run_in, proven, suspects_of, usual_of
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
@@ -24,7 +24,8 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check, by host what is wrong with it. usual: figures of an earlier acceptance; measured: those of this one.
+    check, by host what is wrong with it. data: folders of the hosts' data. usual: figures of an earlier acceptance;
+    measured: those of this one.
     """
 
     vendor: str
@@ -33,6 +34,7 @@ class Climb:
     budget_s: float
     run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
     examine: Callable[[Sequence[str]], Suspects]
+    data: Sequence[DataPath] = ()
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        for stage in range(len(stages_of(record.rung, self.vendor, record.hosts, self.nproc))):
+        for stage in range(len(stages_of(record.rung, self.vendor, record.hosts, self.nproc, self.data))):
             hosts = [host for host in record.hosts if host not in record.out]
             if len(hosts) < FEWEST[record.rung]:
                 break
@@ -116,12 +118,13 @@ class Climb:
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
-        cases = stages_of(record.rung, self.vendor, hosts, self.nproc)[stage]
+        cases = stages_of(record.rung, self.vendor, hosts, self.nproc, self.data)[stage]
         seconds = max(1, int(self.budget_s - (time.monotonic() - self._began)))
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, seconds)
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
+        record.not_run = list(dict.fromkeys([*record.not_run, *not_run_in(loaded)]))
         return loaded, suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
 
     def states(self) -> dict[str, HostState]:

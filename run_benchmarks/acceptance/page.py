@@ -40,7 +40,7 @@ def _body(record: AcceptRecord) -> Iterator[str]:
     yield "<h2>Rungs</h2>"
     rungs = [
         (each.rung, each.verdict, str(len(each.hosts)), ", ".join(each.out), f"{each.seconds:.0f} s",
-         ", ".join(each.runs), each.reason)
+         ", ".join(each.runs), "; ".join([each.reason, *(f"not run: {said}" for said in each.not_run)]).strip("; "))
         for each in record.rungs
     ]  # fmt: skip
     yield _table(("rung", "verdict", "hosts", "out", "time", "runs", "why"), rungs)

@@ -13,7 +13,8 @@ HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 class RungRecord(BaseModel):
     """One rung. runs: names of the runs that it made. out: hosts that it takes out, with the evidence of both
-    occasions; unsteady: suspects that the second occasion did not name. seconds: how long it took.
+    occasions; unsteady: suspects that the second occasion did not name. not_run: tests that could not be made, and why.
+    seconds: how long it took.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -25,6 +26,7 @@ class RungRecord(BaseModel):
     runs: list[str] = []
     out: dict[str, list[str]] = {}
     unsteady: dict[str, list[str]] = {}
+    not_run: list[str] = []
     seconds: float = 0.0
 
 

@@ -13,7 +13,10 @@ FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
 ALL_PAIRS = 16
 """Hosts up to which every pair is measured; beyond, the adaptive search needs fewer rounds."""
 LEAST_SAMPLES = 4096
+DATA_TESTS = ("data_read", "data_write")
 Cases = Mapping[str, dict[str, Any]]
+DataPath = tuple[str, str]
+"""A folder on the hosts, and where a container sees it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,11 @@ class Choice:
 
 _CPU = Choice(
     device_config="config_CPUx1x2",
-    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device", "training"], "iterations": 40},
+    device_overrides={
+        "tests": ["matmul_fp32", "memory", "host_to_device", "training", "disk_write", "disk_read"],
+        "iterations": 40,
+        "disk_bytes": 32 << 20,
+    },
     training=("llama", "config_CPUx1x2"),
     training_overrides={"max_steps": 60, "target_loss": None},
     pair_overrides={"sizes": "8, 1M"},
@@ -54,7 +61,12 @@ _DEVICES = Choice(
             "memory_capacity",
             "host_to_device",
             "device_to_host",
+            "peers",
             "training",
+            "host_matmul",
+            "host_memory",
+            "disk_write",
+            "disk_read",
         ],
         "min_percent": {},
         "max_percent_below_best": None,
@@ -73,10 +85,11 @@ def choice_of(vendor: str) -> Choice:
     return _CPU if vendor == "cpu" else _DEVICES
 
 
-def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[Cases]:
+def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int, data: Sequence[DataPath] = ()) -> list[Cases]:
     """The cases of a rung on these hosts, by name, as test_conf.py defines them: one run for each stage.
 
-    The network first by pairs or by search, then with all hosts together, so that every link is loaded at once.
+    `data`: folders with the data of the user's own cases, which all hosts read at once. The network first by pairs or
+    by search, then with all hosts together, so that every link is loaded at once.
     """
     chosen, nnodes = choice_of(vendor), len(hosts)
 
@@ -85,7 +98,12 @@ def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[
         return {**common, "nproc": nproc, "hosts": list(hosts), "overrides": dict(overrides)}
 
     if rung == SINGLE:
-        return [{"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}]
+        found = {"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}
+        tests = {**chosen.device_overrides, "tests": list(DATA_TESTS)}
+        for number, (on_host, inside) in enumerate(data, start=1):
+            folders = {"data_dir_host": on_host, "data_dir_container": inside}
+            found[f"ACCEPT_DATA_{number}"] = case("base", chosen.device_config, tests) | folders
+        return [found]
     if rung == NETWORK:
         config = "config_pairs" if nnodes <= ALL_PAIRS else "config_adaptive"
         together = {"pattern": "all", "sizes": chosen.sizes, "repeats": 1, "iterations": 10}

@@ -14,7 +14,7 @@ from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError
 from run_benchmarks.acceptance.page import PAGE_FILE, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, conf_text, stages_of
+from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, DataPath, conf_text, stages_of
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
@@ -147,6 +147,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
         budget_s=seconds,
         run=acceptance.run,
         examine=acceptance.examine,
+        data=data_paths(settings),
         usual=earlier,
     )
     began = time.time()
@@ -166,6 +167,18 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
 
 
+def data_paths(settings: Settings) -> list[DataPath]:
+    """The folders of data that the user's own cases have, on the hosts and in a container, each once."""
+    cases = settings.cases.values()
+    return sorted(
+        {
+            (case.data_dir_host, case.data_dir_container)
+            for case in cases
+            if case.data_dir_host is not None and case.data_dir_container is not None
+        }
+    )
+
+
 def _refuse_cases(asked: Request) -> None:
     given = [("--case", word) for word in asked.changes.cases]
     if asked.changes.repeat is not None:
@@ -181,11 +194,11 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     Raises:
         ConfigError: the vendor lacks a config, or --nproc suits none.
     """
-    hosts = list(settings.cluster.HOSTS)
+    hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder))
         for name in names:
-            stages = stages_of(name, settings.test.VENDOR, hosts, nproc) if name != HEALTH else ()
+            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data) if name != HEALTH else ()
             for cases in stages if len(hosts) >= FEWEST[name] else ():
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
@@ -239,6 +252,9 @@ def show(record: AcceptRecord, folder: Path) -> None:
         for rung in record.rungs
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
+    for rung in record.rungs:
+        for said in rung.not_run:
+            say(f"{rung.rung}: not run: {said}")
     good = sum(state == "accepted" for state in record.hosts.values())
     ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
     say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import vendors
 from common.command_line import VerbParser
-from protocol.config_file import config_files
+from protocol.config_file import common_folder, config_files
 from protocol.config_layers import base_file
 from protocol.problems import Problem
 from run_benchmarks.console.console import print_table, say
@@ -60,7 +60,8 @@ def _vendors() -> None:
         vendor = vendors.load(name)
         images = ", ".join(f"{framework}: {image.base_image}" for framework, image in vendor.images.items())
         has_devices = bool(vendor.monitor_name)
-        seen = (vendor.seen or "never; a run of `base` on one will tell") if has_devices else "needs none"
+        never = f"never; this tells: python -m monitors --vendor {name} --log_dir DIR --max_seconds 5"
+        seen = (vendor.seen or never) if has_devices else "needs none"
         rows.append((name, vendor.backend, vendor.container_options or "none", images, seen))
     columns = ("VENDOR", "backend", "container options", "images are built on", "run on a device")
     print_table("vendors", columns, rows)
@@ -76,12 +77,14 @@ def _models() -> None:
 
 def _configs() -> None:
     rows = []
-    for vendor in vendors.available():
-        for model, framework in catalog.available():
-            folder = vendors.case_dir(vendor, model, framework) / "config"
-            rows += [
-                (vendor, model, framework, name, _first_comment(path)) for name, path in config_files(folder).items()
-            ]
+    benchmarks = catalog.available()
+    folders = {
+        (vendor, *each): vendors.case_dir(vendor, *each) for vendor in vendors.available() for each in benchmarks
+    }
+    common = {("all", *each): common_folder(folder / "config").parent for (_, *each), folder in folders.items()}
+    for (vendor, model, framework), folder in (common | folders).items():
+        files = config_files(folder / "config")
+        rows += [(vendor, model, framework, name, _first_comment(path)) for name, path in files.items()]
     print_table("case configs", ("vendor", "model", "framework", "config", "what"), rows)
 
 

@@ -71,8 +71,8 @@ def forms() -> Mapping[str, str]:
 
 
 @functools.cache
+def reasons() -> Sequence[tuple[re.Pattern[str], str]]:
     """The patterns of reasons, each with its Chinese: the forms with most words of their own first."""
-    """What matches a reason, and its Chinese: the forms with most words of their own first."""
     found = []
     for english, chinese in forms().items():
         parts = list(string.Formatter().parse(english))

@@ -11,7 +11,7 @@ from typing import TypeVar
 from container.image import ImageSpec, image_spec
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.case_file import CaseFile, lost_in_json
-from protocol.config_file import config_file
+from protocol.config_file import common_folder, config_file, config_files
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
@@ -250,7 +250,7 @@ def _requirement_lines(files: Sequence[Path]) -> tuple[str, ...]:
 
 def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> LoadedConfig[CaseConfig]:
     if not file.is_file():
-        there = sorted(path.stem for path in file.parent.glob("*.py"))
+        there = sorted({*config_files(file.parent), *config_files(common_folder(file.parent))})
         raise ValueError(f"no file {file.name} in {file.parent}; {nearest(file.stem, there)}")
     loaded = trace_case_config(found.config_class, file, overrides)
     if lost := lost_in_json(loaded.config):

@@ -99,6 +99,27 @@ def test_a_file_serves_other_names_and_a_file_of_such_a_name_counts_before_it(fo
     assert trace_case_config(folder.config_class, names["two"], {}).config.model_dump()["steps"] == 7
 
 
+def test_all_vendors_have_the_common_configs_and_one_of_the_vendor_counts_before_it(
+    folder: Folder, tmp_path: Path
+) -> None:
+    common, own = (tmp_path / "vendors" / name / "model-torch/config" for name in ("common", "abacus"))
+    for configs in (common, own):
+        configs.mkdir(parents=True)
+    (common / "short.py").write_text("serves = ['brief']\nsteps = 3\nlimit = 4\n")
+    (common / "deep.py").write_text("extends = 'short'\nmode = 'deep'\n")
+    assert (config_file(own, "short"), config_file(own, "brief")) == (common / "short.py", common / "short.py")
+    (own / "device.py").write_text("extends = 'deep'\nlimit = 9\n")
+    values = trace_case_config(folder.config_class, own / "device.py", {}).config.model_dump()
+    assert (values["steps"], values["limit"], values["mode"]) == (3, 9, "deep")
+    (own / "short.py").write_text("extends = 'short'\nsteps = 5\n")  # the common one of its own name
+    values = trace_case_config(folder.config_class, config_file(own, "short"), {}).config.model_dump()
+    assert (values["steps"], values["limit"]) == (5, 4)
+    (own / "device.py").write_text("extends = 'deap'\n")
+    with pytest.raises(ConfigError, match="did you mean 'deep'") as caught:
+        trace_case_config(folder.config_class, own / "device.py", {})
+    assert "deep, short" in str(caught.value)
+
+
 def test_without_a_case_config_there_are_defaults_and_overrides_alone(folder: Folder) -> None:
     loaded = trace_case_config(folder.config_class, None, {"steps": 3})
     assert loaded.config == folder.config_class.model_validate({"steps": 3})

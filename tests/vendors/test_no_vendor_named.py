@@ -32,6 +32,7 @@ EXEMPT = {
     "training/benchmarks/bert/paddle/run_pretraining.py": "Paddle's own names of its GPUs",
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
     "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
+    "training/benchmarks/tools/table.py": "the tools of vendors, and where they lie",
 }
 
 

@@ -300,8 +300,8 @@ def test_what_became_of_a_key_is_said() -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("run_benchmarks/config/test_conf.py", '"nvidia"', '"kunlunxin"',
-         "config/test_conf.py: VENDOR = 'kunlunxin': there is no such vendor here yet; vendors/ has"),
+        ("run_benchmarks/config/test_conf.py", '"nvidia"', '"enflame"',
+         "config/test_conf.py: VENDOR = 'enflame': there is no such vendor here yet; vendors/ has"),
         ("run_benchmarks/config/test_conf.py", '"32G"', '"lots"',
          "training/run_benchmarks/config/test_conf.py: SHM_SIZE = 'lots': a size such as 4096"),
         ("run_benchmarks/config/test_conf.py", "--gpus all", "--gpu all",
