@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from common.command_line import Program
@@ -13,8 +12,8 @@ from run_benchmarks.commands.options import add_language
 from run_benchmarks.console.command_line import DEFAULT_RESULTS, ROOT
 from run_benchmarks.console.console import complain, guard_console, say
 from run_benchmarks.console.language import words
-from run_benchmarks.errors import ClusterDynoError, ConfigError
-from run_benchmarks.state.exit_codes import EXIT_PASS, EXIT_USAGE
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.state.exit_codes import EXIT_PASS
 
 _VERBS, _HERE = "run_benchmarks.commands.verbs", "run_benchmarks.commands"
 # A command: its module and an object in it, with add_arguments(parser) and run(arguments) -> exit code; its help.
@@ -145,13 +144,6 @@ def _main(argv: Sequence[str]) -> int:
         return EXIT_PASS
     try:
         return PROGRAM.main(argv)
-    except ConfigError as error:
-        count = len(error.problems)
-        said = words(
-            "{n} mistake in the configuration:" if count == 1 else "{n} mistakes in the configuration:", n=count
-        )
-        complain(f"{said}\n{textwrap.indent(str(error), '  ')}")
-        return EXIT_USAGE
     except ClusterDynoError as error:
         if error.ends_with is None:
             raise

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: there is no such run or case.
+        InputProblems: there is no such run or case.
     """
     found, case = loaded(arguments, "show"), arguments.case
     for text in _one(found, case_of(found, case, "show")) if case is not None else _all(found):

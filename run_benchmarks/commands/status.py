@@ -40,6 +40,8 @@ def _row(folder: Path) -> tuple[str, ...]:
 
 def _word(folder: Path, state: JournalState) -> str:
     if is_controlled(folder):
+        if state.is_queued and state.job is not None:
+            return words("waits for Slurm's job {job} (process {pid})", job=state.job.id, pid=state.started.pid)
         return words("running (process {pid})", pid=state.started.pid)
     if state.run_ended is not None:
         opened = "".join(
@@ -47,8 +49,8 @@ def _word(folder: Path, state: JournalState) -> str:
             for each in state.open.values()
         )
         return words("ended: {verdict}", verdict=words(state.run_ended.verdict.value)) + (opened or _owed(state))
-    if state.is_submitted and state.started.job is not None:
-        return words("submitted: Slurm's job {job} begins it", job=state.started.job.id)
+    if state.is_queued and state.job is not None and state.started.pid == 0:
+        return words("submitted: Slurm's job {job} begins it", job=state.job.id)
     return f"{words(KILLED)}{_owed(state)}"
 
 

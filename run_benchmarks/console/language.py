@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 Language = Literal["en", "zh"]
-ANYTHING, ONE_PART = ".+?", "(?:(?![;:] ).)+?"
+ANYTHING, ONE_PART, ONE_WORD = ".+?", "(?:(?![;:] ).)+?", r"[^\s;:]+?"
+SENTENCES = ("reason", "evidence")  # values that are sentences themselves
 CATALOGUE = Path(__file__).with_name("zh.toml")
 
 
@@ -76,8 +77,11 @@ def reasons() -> Sequence[tuple[re.Pattern[str], str]]:
     found = []
     for english, chinese in forms().items():
         parts = list(string.Formatter().parse(english))
-        # A value before other text holds no separator: that of another part would become a piece of it.
-        values = [ANYTHING if english.endswith(f"{{{name}}}") else ONE_PART for _, name, _, _ in parts]
+        # A value before other text holds no separator, at the beginning no blank: another sentence would be its value.
+        values = [
+            ANYTHING if english.endswith(f"{{{name}}}") else ONE_PART if text or name in SENTENCES else ONE_WORD
+            for text, name, _, _ in parts
+        ]
         pattern = "".join(
             re.escape(text) + (f"(?P<{name}>{value})" if name else "")
             for (text, name, _, _), value in zip(parts, values, strict=True)

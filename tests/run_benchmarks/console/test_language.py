@@ -57,6 +57,7 @@ PASSED: dict[str, tuple[str, ...]] = {
     "run_benchmarks/rounds/post_mortem.py": (
         '\n{}\ndf -Pk "$1" 2>/dev/null\necho {}\ndf -Pi "$1" 2>/dev/null\ntrue\n',
     ),
+    "run_benchmarks/compare/comparing.py": ("then",),
     "run_benchmarks/state/interruption.py": (
         "stopping cleanly, keeping what there is; once more to leave at once",
         "again: leaving at once. To remove what may still run on the hosts",
@@ -164,6 +165,8 @@ def test_each_reason_that_a_module_can_give_has_chinese_or_is_passed_on_as_it_is
         ("node2 device 5: 3 uncorrected ECC errors during the round; all ranks finished",
          "node2 device 5：该轮期间有 3 个不可纠正的 ECC 错误；所有进程均已完成"),
         ("rank 0 on a: exit code 1: ValueError: {n} %s", "主机 a 的进程 0：退出码 1：ValueError：{n} %s"),
+        ("check its cooling, then run the steps again", "check its cooling, then run the steps again"),
+        ("clock fell to 1,095 MHz in 61 % of the steps", "clock fell to 1,095 MHz in 61 % of the steps"),
         ("nobody translated this", "nobody translated this"),
     ],
 )  # fmt: skip
