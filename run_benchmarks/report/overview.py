@@ -136,14 +136,14 @@ def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]], wo
                 host=each.host,
                 state="lost" if state == "lost" else "degraded",
                 part="" if first is None else first.device or first.part,
-                evidence=first.evidence if first is not None else (each.reasons or [""])[0],
-                action=first.action if first is not None else "",
-                more=tuple(each.reasons[1:]),
+                evidence=words.reason(first.evidence if first is not None else (each.reasons or [""])[0]),
+                action=words.reason(first.action) if first is not None else "",
+                more=tuple(map(words.reason, each.reasons[1:])),
             )
     for name, (state, reason) in hosts.items():
         if state == "lost" and name not in seen:
             action = words("keep it out until it passes `run.py check`")
-            yield Drained(host=name, state=state, part=words("host"), evidence=reason, action=action)
+            yield Drained(host=name, state=state, part=words("host"), evidence=words.reason(reason), action=action)
 
 
 def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, int], words: Words) -> str:
@@ -260,7 +260,7 @@ def _line(run: LoadedRun, case: CaseRecord, anchor: str, words: Words) -> CaseLi
         anchor=anchor,
         run=run,
         case=case,
-        reason="" if case.verdict is Verdict.PASS else _cut(case.reason),
+        reason="" if case.verdict is Verdict.PASS else _cut(words.reason(case.reason)),
         spread=_spread([] if case.key is None else case.key.of_rounds, words),
         percent=percent,
         tone="bad" if is_below else "warn" if case.verdict is not Verdict.PASS else "good",
