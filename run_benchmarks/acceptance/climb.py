@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, SINGLE, Cases, DataPath, choice_of, stages_of
-from run_benchmarks.acceptance.suspects import Suspects, agreed, not_run_in, proven, suspects_of, usual_of
+from run_benchmarks.acceptance.suspects import (
+    Suspects,
+    against_datasheet,
+    agreed,
+    not_run_in,
+    proven,
+    suspects_of,
+    usual_of,
+)
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
@@ -24,8 +32,9 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check, by host what is wrong with it. data: folders of the hosts' data. usual: figures of an earlier acceptance;
-    measured: those of this one.
+    check, by host what is wrong with it. data: folders of the hosts' data. tools: which tools of others a rung's hosts
+    have, and what is to be said of the others. usual: figures of an earlier acceptance; measured: those of this one.
+    cases: of each run.
     """
 
     vendor: str
@@ -35,10 +44,13 @@ class Climb:
     run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
     examine: Callable[[Sequence[str]], Suspects]
     data: Sequence[DataPath] = ()
+    tools: Callable[[str, Sequence[str]], tuple[Sequence[str], Sequence[str]]] = lambda rung, hosts: ((), ())
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
+    cases: dict[str, list[str]] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
+    _tools: Sequence[str] = ()
 
     @property
     def left(self) -> list[str]:
@@ -66,7 +78,10 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        for stage in range(len(stages_of(record.rung, self.vendor, record.hosts, self.nproc, self.data))):
+        there, missing = self.tools(record.rung, record.hosts)
+        self._tools = there
+        record.not_run = [*missing]
+        for stage in range(len(self._stages(record.rung, record.hosts))):
             hosts = [host for host in record.hosts if host not in record.out]
             if len(hosts) < FEWEST[record.rung]:
                 break
@@ -79,6 +94,7 @@ class Climb:
                 self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
             if record.rung == SINGLE:
                 self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
+            record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded)]))
         record.verdict = "fail" if record.out or record.reason else "pass"
 
     def _without(
@@ -118,14 +134,18 @@ class Climb:
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
-        cases = stages_of(record.rung, self.vendor, hosts, self.nproc, self.data)[stage]
+        cases = self._stages(record.rung, hosts)[stage]
         seconds = max(1, int(self.budget_s - (time.monotonic() - self._began)))
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, seconds)
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
+        self.cases[loaded.folder.name] = list(cases)
         record.not_run = list(dict.fromkeys([*record.not_run, *not_run_in(loaded)]))
         return loaded, suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
+
+    def _stages(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
+        return stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

@@ -14,11 +14,22 @@ from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError
 from run_benchmarks.acceptance.page import PAGE_FILE, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, DataPath, conf_text, stages_of
+from run_benchmarks.acceptance.rungs import (
+    FEWEST,
+    HEALTH,
+    RUNGS,
+    SINGLE,
+    TOOLS_CONFIG,
+    Cases,
+    DataPath,
+    conf_text,
+    stages_of,
+)
 from run_benchmarks.acceptance.suspects import Suspects
+from run_benchmarks.acceptance.tools import installed, tools_of
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
-from run_benchmarks.console.command_line import own_command
+from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.inspection.check import check_hosts
@@ -28,7 +39,7 @@ from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record
 from run_benchmarks.session.allocation import allocated
 from run_benchmarks.session.preparation import checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
-from run_benchmarks.settings.host_selection import HostSelection
+from run_benchmarks.settings.host_selection import HostSelection, selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
 
@@ -97,6 +108,15 @@ class Acceptance:
             examine_health(reached, reports, plan)
         return {host: [report.reason] for host, report in reports.items() if report.failed}
 
+    def tools(self, rung: str, hosts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """The tools of others that hosts have; of a container's image it is known when they run."""
+        names = tools_of(self._settings.test.VENDOR, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
+        if not names or self._settings.test.in_containers:
+            return names, ()
+        planned = prepare(selected(self._settings, hosts), new_run_id())
+        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+            return installed(reached, names)
+
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
         path = self.folder / f"{name}_conf.py"
@@ -123,7 +143,15 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     return found
 
 
-def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path | None = None) -> int:
+def accept(
+    asked: Request,
+    *,
+    rungs: str,
+    budget: str,
+    nproc: int,
+    against: Path | None = None,
+    save_expected: Path | None = None,
+) -> int:
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
@@ -131,6 +159,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
+    _refuse_file(save_expected, names)
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
     prepare(settings, new_run_id())
@@ -147,6 +176,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
         run=acceptance.run,
         examine=acceptance.examine,
         data=data_paths(settings),
+        tools=acceptance.tools,
         usual=earlier,
     )
     began = time.time()
@@ -159,6 +189,8 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record)
     show(record, folder)
+    if save_expected is not None:
+        save(record, save_expected)
     if acceptance.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
@@ -185,6 +217,25 @@ def _refuse_cases(asked: Request) -> None:
         raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
 
 
+def _refuse_file(save_expected: Path | None, names: Sequence[str]) -> None:
+    if save_expected is None:
+        return
+    if SINGLE not in names:
+        raise ConfigError([Problem("--save-expected", "", str(save_expected), f"a file, with {SINGLE} among --rungs")])
+    if save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
+        raise ConfigError([Problem("--save-expected", "", str(save_expected), "a file in a folder that there is")])
+
+
+def save(record: AcceptRecord, path: Path) -> None:
+    """Write the record where --against finds its figures; without any, nothing."""
+    good = sum(state == "accepted" for state in record.hosts.values())
+    if not record.usual or not good:
+        complain(f"{path} is not written: no host was accepted and measured")
+        return
+    write_text(path, record_text(record))
+    say(f"{path}: what is expected in {len(record.usual)} tests, learned from {good} hosts; for --against")
+
+
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
@@ -195,7 +246,8 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder))
         for name in names:
-            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data) if name != HEALTH else ()
+            tools = tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else []
+            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools) if name != HEALTH else ()
             for cases in stages if len(hosts) >= FEWEST[name] else ():
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
@@ -223,6 +275,12 @@ def _record(climb: Climb, folder: Path, asked: Request, began: float, against: P
         drain=drain,
         commands=list(draining.commands(listed, folder.name)),
         again={host: again(host) for host in drain},
+        bundles=[
+            own_command("bundle", run_word(folder.parent / run), case)
+            for rung in climb.rungs
+            for run in (rung.runs if rung.out else ())
+            for case in climb.cases[run]
+        ],
         nproc=climb.nproc,
         usual=climb.measured,
         against=str(against or ""),

@@ -10,9 +10,10 @@ import pytest
 
 from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
-from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all
+from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all, recorded, save
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import ConfigError
+from tests.run_benchmarks.acceptance.test_accept_record import sample
 
 
 def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
@@ -38,6 +39,21 @@ def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path:
         accept(asked, rungs="health", budget="1m", nproc=1)
     assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("rungs", "name"), [("network", "F"), ("single", "no/such/F"), ("single", ".")])
+def test_expected_values_are_refused_where_none_could_be_kept(tmp_path: Path, rungs: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="--save-expected"):
+        accept(asked_for(Namespace()), rungs=rungs, budget="1m", nproc=1, save_expected=tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_expected_values_of_a_good_cluster_are_what_against_takes(tmp_path: Path) -> None:
+    save(sample(), tmp_path / "F")
+    assert recorded(tmp_path / "F", "nvidia", 8).usual == sample().usual
+    save(sample(usual={}), tmp_path / "none")
+    save(sample(hosts={"n0": "out"}), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
