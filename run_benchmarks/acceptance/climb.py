@@ -6,8 +6,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, SINGLE, Cases, DataPath, choice_of, stages_of
+from run_benchmarks.acceptance.rungs import (
+    FEWEST,
+    HEALTH,
+    SINGLE,
+    WHOLE,
+    Cases,
+    DataPath,
+    choice_of,
+    soak_of,
+    soak_times,
+    stages_of,
+)
 from run_benchmarks.acceptance.suspects import (
     Suspects,
     against_datasheet,
@@ -23,6 +35,10 @@ GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 
 
+Looked = tuple[Suspects, list[str]]
+"""What is wrong with hosts, and what could not be looked at."""
+
+
 class EndedError(Exception):
     """The acceptance cannot go on: a run was interrupted, or could not be started."""
 
@@ -32,9 +48,9 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check, by host what is wrong with it. data: folders of the hosts' data. tools: which tools of others a rung's hosts
-    have, and what is to be said of the others. usual: figures of an earlier acceptance; measured: those of this one.
-    cases: of each run.
+    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools:
+    which tools of others a rung's hosts have, and sentences on the others. usual: figures of an earlier acceptance;
+    measured: those of this one. ran: the cases of each run.
     """
 
     vendor: str
@@ -42,13 +58,15 @@ class Climb:
     hosts: list[str]
     budget_s: float
     run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
-    examine: Callable[[Sequence[str]], Suspects]
+    examine: Callable[[Sequence[str]], Looked]
+    gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
     tools: Callable[[str, Sequence[str]], tuple[Sequence[str], Sequence[str]]] = lambda rung, hosts: ((), ())
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
-    cases: dict[str, list[str]] = field(default_factory=dict)
+    ran: dict[str, list[str]] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
+    _soak: int = 0
     _began: float = field(default_factory=time.monotonic)
     _tools: Sequence[str] = ()
 
@@ -58,10 +76,12 @@ class Climb:
         gone = {host for rung in self.rungs for host in rung.out}
         return [host for host in self.hosts if host not in gone]
 
-    def step(self, rung: str) -> RungRecord:
-        """Do one rung, and keep its record."""
+    def step(self, rung: str, estimate: Estimate | None = None) -> RungRecord:
+        """Do one rung, and keep its record beside the estimate of its time."""
         hosts, began = self.left, time.monotonic()
         record = RungRecord(rung=rung, verdict="not run", hosts=hosts)
+        if estimate is not None:
+            record.estimated_seconds, record.estimated_from = round(estimate.seconds, 1), estimate.source
         self.rungs.append(record)
         seconds = self.budget_s - (began - self._began)
         if len(hosts) < FEWEST[rung]:
@@ -69,7 +89,7 @@ class Climb:
         elif seconds < 1:
             record.reason = f"the budget of {self.budget_s:g} s is spent"
         elif rung == HEALTH:
-            record.out = self.examine(hosts)
+            record.out, record.not_run = self.examine(hosts)
             record.verdict = "fail" if record.out else "pass"
         else:
             self._measure(record, began)
@@ -78,11 +98,12 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        there, missing = self.tools(record.rung, record.hosts)
-        self._tools = there
+        self._tools, missing = self.tools(record.rung, record.hosts)
         record.not_run = [*missing]
-        for stage in range(len(self._stages(record.rung, record.hosts))):
+        stage = 0
+        while stage < len(self._cases(record.rung, record.hosts)):
             hosts = [host for host in record.hosts if host not in record.out]
+            stage_began = time.monotonic()
             if len(hosts) < FEWEST[record.rung]:
                 break
             loaded, found = self._occasion(record, stage, hosts)
@@ -95,7 +116,18 @@ class Climb:
             if record.rung == SINGLE:
                 self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
             record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded)]))
+            if self._soak:
+                record.soak_seconds = round(time.monotonic() - stage_began, 1)
+            elif record.rung == WHOLE and not record.out and not record.reason:
+                room = self.budget_s - (time.monotonic() - self._began)
+                self._soak = soak_times(room, time.monotonic() - stage_began)
+            stage += 1
         record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
+        """The stages of a rung on hosts; a soak is one once there is room for it."""
+        found = stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
+        return [*found, soak_of(found[-1], self._soak)] if rung == WHOLE and self._soak else found
 
     def _without(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, found: Suspects
@@ -103,7 +135,7 @@ class Climb:
         """Run again without the suspects: only if that passes was the failure theirs, and not the workload's."""
         said = (f"{case.name}: {case.reason}" for case in loaded.record.cases if case.reason)
         reason = "; ".join(said)[:500] or "it failed"
-        rest = [host for host in hosts if host not in found]
+        rest = [host for host in hosts if host not in found and host not in record.out]
         if not found or len(rest) < FEWEST[record.rung]:
             record.reason = reason
             return
@@ -134,18 +166,20 @@ class Climb:
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
-        cases = self._stages(record.rung, hosts)[stage]
+        cases = self._cases(record.rung, hosts)[stage]
         seconds = max(1, int(self.budget_s - (time.monotonic() - self._began)))
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, seconds)
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
-        self.cases[loaded.folder.name] = list(cases)
-        record.not_run = list(dict.fromkeys([*record.not_run, *not_run_in(loaded)]))
-        return loaded, suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
-
-    def _stages(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
-        return stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
+        self.ran[loaded.folder.name] = list(cases)
+        sick, unseen = self.gate(hosts)
+        for host, said in sick.items():
+            record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
+        known = {said for rung in self.rungs for said in rung.not_run}
+        record.not_run += [said for said in dict.fromkeys([*not_run_in(loaded), *unseen]) if said not in known]
+        found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
+        return loaded, {host: said for host, said in found.items() if host not in sick}
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

@@ -12,6 +12,10 @@ FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
 """Hosts that a rung needs."""
 ALL_PAIRS = 16
 """Hosts up to which every pair is measured; beyond, the adaptive search needs fewer rounds."""
+PAIR_REPEATS = 5
+"""Of each pair: by three, the analysis misses a bad host among few in one of ten modelled runs; by five, in none."""
+LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
+"""A soak is at least so many trainings long, takes so many seconds at most, and this share of the time that is left."""
 LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
 TOOLS_CONFIG = {SINGLE: "config_host", NETWORK: "config_pairs"}
@@ -118,10 +122,12 @@ def stages_of(
             found[f"ACCEPT_DATA_{number}"] = case("base", chosen.device_config, tests) | folders
         return [found, *others()]
     if rung == NETWORK:
-        config = "config_pairs" if nnodes <= ALL_PAIRS else "config_adaptive"
+        every_pair = nnodes <= ALL_PAIRS
+        config = "config_pairs" if every_pair else "config_adaptive"
+        pairs = {**chosen.pair_overrides, **({"repeats": PAIR_REPEATS} if every_pair else {})}
         together = {"pattern": "all", "sizes": chosen.sizes, "repeats": 1, "iterations": 10}
         return [
-            {"ACCEPT_PAIRS": case("network", config, chosen.pair_overrides)},
+            {"ACCEPT_PAIRS": case("network", config, pairs)},
             {
                 f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
                 for name in ("all_reduce", "all_to_all")
@@ -131,6 +137,23 @@ def stages_of(
     model, config = chosen.training
     samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)
     return [{"ACCEPT_TRAINING": case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
+
+
+def soak_times(room_s: float, took_s: float) -> int:
+    """How many times as many steps as a training that took `took_s` seconds a soak has in `room_s` seconds; 0: it has
+    no room.
+    """
+    times = int(min(SOAK_SHARE * room_s, MOST_SOAK_S) / max(took_s, 1.0))
+    return times if times >= LEAST_SOAK else 0
+
+
+def soak_of(training: Cases, times: int) -> Cases:
+    """The same training with so many times its steps."""
+    found = {}
+    for case in training.values():
+        steps = times * int(case["overrides"]["max_steps"])
+        found["ACCEPT_SOAK"] = {**case, "overrides": {**case["overrides"], "max_steps": steps}}
+    return found
 
 
 def conf_text(own: str, cases: Cases, seconds: int) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from common.reading import read_bounded
-from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError
-from run_benchmarks.acceptance.page import PAGE_FILE, write_page
+from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
+from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
+from run_benchmarks.acceptance.page import PAGE_FILE, times, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
@@ -25,14 +26,16 @@ from run_benchmarks.acceptance.rungs import (
     conf_text,
     stages_of,
 )
-from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.acceptance.tools import installed, tools_of
 from run_benchmarks.commands import draining, starting
+from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
@@ -95,18 +98,29 @@ class Acceptance:
             complain(str(error))
             return None
 
-    def examine(self, hosts: Sequence[str]) -> Suspects:
-        """The objections of the check to each host."""
+    def examine(self, hosts: Sequence[str]) -> Looked:
+        """The objections of the check to each host, and what could not be looked at."""
         say(f"-- health: {len(hosts)} hosts --")
+        return self._looked(hosts, is_before=True)
+
+    def gate(self, hosts: Sequence[str]) -> Looked:
+        """The same of the health alone, after a run: load and time of day do not count then."""
+        return self._looked(hosts, is_before=False)
+
+    def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
         selection = HostSelection(hosts=",".join(hosts))
         own = self._asked.test_conf or DEFAULT_TEST
-        settings = checked_settings(self._cluster, own, self._changes, selection)
-        planned = prepare(settings, new_run_id())
+        planned = prepare(checked_settings(self._cluster, own, self._changes, selection), new_run_id())
         with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
-            resolved, plan = prepared.resolved, prepared.plan
-            reports = check_hosts(reached, prepared.settings, plan, resolved.vendor, prepared.runtime())
+            plan, vendor = prepared.plan, prepared.resolved.vendor
+            if is_before:
+                reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
+            else:
+                reports = {name: HostReport(host=name) for name in reached}
+                for name, error in for_each(reached, lambda host: host.connect()).failed.items():
+                    reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
-        return {host: [report.reason] for host, report in reports.items() if report.failed}
+        return {host: report.objections for host, report in reports.items() if report.failed}, not_seen(reports)
 
     def tools(self, rung: str, hosts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         """The tools of others that hosts have; of a container's image it is known when they run."""
@@ -165,16 +179,20 @@ def accept(
     prepare(settings, new_run_id())
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
+    hosts = list(settings.cluster.HOSTS)
+    expected = estimates(names, settings.test.VENDOR, len(hosts), nproc, earlier_ones(root))
+    say(in_words(expected, len(hosts), seconds))
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
     acceptance = Acceptance(asked, settings, folder)
     climb = Climb(
         vendor=settings.test.VENDOR,
         nproc=nproc,
-        hosts=list(settings.cluster.HOSTS),
+        hosts=hosts,
         budget_s=seconds,
         run=acceptance.run,
         examine=acceptance.examine,
+        gate=acceptance.gate,
         data=data_paths(settings),
         tools=acceptance.tools,
         usual=earlier,
@@ -182,7 +200,7 @@ def accept(
     began = time.time()
     try:
         for name in names:
-            climb.step(name)
+            climb.step(name, expected[name])
     except EndedError:
         complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
     record = _record(climb, folder, asked, began, against)
@@ -279,7 +297,7 @@ def _record(climb: Climb, folder: Path, asked: Request, began: float, against: P
             own_command("bundle", run_word(folder.parent / run), case)
             for rung in climb.rungs
             for run in (rung.runs if rung.out else ())
-            for case in climb.cases[run]
+            for case in climb.ran[run]
         ],
         nproc=climb.nproc,
         usual=climb.measured,
@@ -296,10 +314,10 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), f"{rung.seconds:.0f} s", rung.reason)
+        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
     ]
-    print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
+    print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
     for rung in record.rungs:
         for said in rung.not_run:
             say(f"{rung.rung}: not run: {said}")

@@ -21,13 +21,22 @@ def show_reports(reports: Mapping[str, HostReport]) -> None:
     if findings:
         rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
         print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
+    for said in not_seen(reports):
+        say(f"Not looked at: {said}")
+
+
+def not_seen(reports: Mapping[str, HostReport]) -> list[str]:
+    """A sentence for each thing that could not be looked at: on which hosts, and why."""
     unseen: dict[tuple[str, str], list[str]] = {}
-    for finding in every:
-        if finding.severity == "not seen":
-            unseen.setdefault((finding.subject, finding.found), []).append(finding.host)
+    for report in reports.values():
+        for finding in report.findings:
+            if finding.severity == "not seen":
+                unseen.setdefault((finding.subject, finding.found), []).append(finding.host)
+    found = []
     for (subject, why), hosts in unseen.items():
         shown = ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
-        say(f"Not looked at: {subject} of {shown}: {why}")
+        found.append(f"{subject} of {shown}: {why}")
+    return found
 
 
 def _host_rows(reports: Mapping[str, HostReport]) -> list[tuple[str, ...]]:
