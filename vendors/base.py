@@ -127,6 +127,7 @@ class Vendor:
     visible_devices_env: variable that limits a process to some devices ("" if there is none).
     backend: torch.distributed backend, e.g. "nccl" or "gloo".
     container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
+    apptainer_options: the same for `apptainer exec`, word by word.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
     device_type: what torch calls the devices; "cpu": there are none. Else vendors/<name>/device.py, which needs torch,
@@ -150,6 +151,7 @@ class Vendor:
     environment: Mapping[str, str]
     images: Mapping[str, ImageParameters]
     open_probe: Callable[[], AcceleratorProbe]
+    apptainer_options: tuple[str, ...] = ()
     device_type: str = "cpu"
     socket_variables: tuple[str, ...] = ()
     pci_devices: Callable[[Path], Mapping[str, str]] | None = None

@@ -81,16 +81,19 @@ def _table(state: JournalState, typical: Mapping[str, float], now: float) -> Tab
 
 
 def rows(state: JournalState, typical: Mapping[str, float], now: float) -> list[tuple[str, str, str, str]]:
-    """COLUMNS of each case, and a last row of all together. `typical`: seconds of a round; `now`: epoch seconds."""
-    found, whole, is_known = [], 0.0, True
+    """COLUMNS of each case, and a last row of all together: a wave of cases that run side by side takes as long as its
+    longest. `typical`: seconds of a round; `now`: epoch seconds.
+    """
+    found, lefts = [], dict[str, float | None]()
     for case, planned in state.started.rounds.items():
         ends = [end for (name, _), end in state.ended.items() if name == case]
-        left = _left(case, planned - len(ends), state, typical, now)
-        is_known, whole = is_known and left is not None, whole + (left or 0.0)
+        left = lefts[case] = _left(case, planned - len(ends), state, typical, now)
         words = "" if left == 0 else "?" if left is None else clock(left)
         found.append((case, f"{len(ends)}/{planned}", _now(case, planned, state, now), words))
     done, all_of_them = len(state.ended), sum(state.started.rounds.values())
-    found.append(("all", f"{done}/{all_of_them}", "", clock(whole) if is_known else "?"))
+    waves = state.started.waves or [[case] for case in lefts]
+    whole = sum(max(lefts.get(case) or 0.0 for case in wave) for wave in waves)
+    found.append(("all", f"{done}/{all_of_them}", "", "?" if None in lefts.values() else clock(whole)))
     return found
 
 

@@ -11,7 +11,7 @@ from protocol.masking import mask_argv, mask_environment
 from run_benchmarks.errors import ConfigError, Problem
 from run_benchmarks.hosts.slurm.script import batch_script, step_argv
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan, Task
-from run_benchmarks.session.allocation import request_of
+from run_benchmarks.session.allocation import request_of, surroundings_of
 from run_benchmarks.session.preparation import PreparedRun
 
 JOB, CPUS = "SLURM_JOB_ID", "SLURM_CPUS_ON_NODE"
@@ -19,7 +19,8 @@ MAX_NAME = 63  # of a JobSet, as part of host names
 
 
 def slurm_script(prepared: PreparedRun) -> str:
-    """The batch script of a run, and in comments the step of each node and round that run.py sends to its job.
+    """The batch script of a run, or one of each case, and in comments the step of each node and round that run.py
+    sends to its job.
 
     Raises:
         ConfigError: the run does not use Slurm.
@@ -27,15 +28,18 @@ def slurm_script(prepared: PreparedRun) -> str:
     if not prepared.settings.cluster.needs_allocation:
         allowed = "a cluster_conf.py with LAUNCHER = 'slurm'"
         raise ConfigError([Problem("command line", "--slurm", prepared.settings.cluster.LAUNCHER, allowed)])
-    return batch_script(request_of(prepared)) + "".join(f"# {line}\n" for line in _steps(prepared))
+    parts = [prepared.part(case.name) for case in prepared.plan.cases] if prepared.has_jobs_of_cases else [prepared]
+    return "\n".join(batch_script(request_of(part)) + "".join(f"# {line}\n" for line in _steps(part)) for part in parts)
 
 
 def _steps(prepared: PreparedRun) -> Iterator[str]:
+    inside = surroundings_of(prepared)
     for case in prepared.plan.cases:
         for planned in case.rounds:
             for node in planned.nodes:
-                step = step_argv(JOB, node.host, (), options=(f"--job-name={node.workload.name}",))
-                text = shlex.join(step).replace(f"--jobid={JOB}", f"--jobid=${JOB}")
+                options = (*inside.options, f"--job-name={node.workload.name}")
+                step = step_argv(JOB, node.host, inside.prefix, options=options)
+                text = " ".join(shlex.join(step).split("\n")).replace(f"--jobid={JOB}", f"--jobid=${JOB}")
                 yield f"{case.name}, round {planned.index}, {node.host}:"
                 yield f"  {text.replace('--cpus-per-task=1', f'--cpus-per-task=${CPUS}')} ..., in which run"
                 for task in (node.monitor, node.workload):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from run_benchmarks.commands.detaching import CONSOLE_FILE, go_to_the_background
@@ -29,7 +31,7 @@ from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
-from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.records import RunRecord, Verdict
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.allocation import allocated, is_inside, submit_controller
@@ -42,7 +44,15 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, JournalState, RunStarted
+from run_benchmarks.state.journal import (
+    BaselineTarget,
+    Journal,
+    JournalError,
+    JournalState,
+    RunEnded,
+    RunStarted,
+    noted_job,
+)
 from run_benchmarks.state.run_lock import controlling, is_controlled
 from run_benchmarks.state.vouching import is_own
 
@@ -220,8 +230,9 @@ def _submit(prepared: PreparedRun, folder: Path, learn: BaselineTarget | None) -
     files = ["--cluster-conf", str(settings.cluster_file.resolve()), "--test-conf", str(settings.test_file.resolve())]
     command = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), "resume", str(folder), *files]
     session = Session(prepared, folder, Interruption(""), sys.argv, learn)
+    session.note_start(pid=0)
     try:
-        submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_submitted)
+        submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_job)
     except AllocationError as error:
         complain(str(error))
         return EXIT_CHECK
@@ -254,7 +265,7 @@ def _control(
         with (
             controlling(folder) as lock,
             Interruption(cleanup, lock.note_stopping) as interruption,
-            allocated(prepared, interruption) as reachable,
+            _reached(prepared, folder, interruption, learn) as reachable,
         ):
             session = kind(reachable, folder, interruption, sys.argv, learn)
             record = session.run()
@@ -276,6 +287,34 @@ def _control(
         return session.exit_code(record)
     finally:
         stop_logging()
+
+
+@contextmanager
+def _reached(
+    prepared: PreparedRun, folder: Path, interruption: Interruption, learn: BaselineTarget | None
+) -> Iterator[PreparedRun]:
+    """The run on its hosts, whose job is in the journal from its submission on; where each case gets its own, as it is.
+
+    Raises:
+        AllocationError, InterruptedRunError: see `allocated`; the journal tells of the end of a run that never began.
+    """
+    if not prepared.settings.cluster.needs_allocation or (prepared.has_jobs_of_cases and not is_inside()):
+        yield prepared
+        return
+    waiting, journal = Session(prepared, folder, interruption, sys.argv, learn), Journal(folder)
+    if not journal.path.exists():
+        waiting.note_start()
+    has_begun = False
+    try:
+        with allocated(prepared, interruption, noted_job(folder), waiting.note_job) as reachable:
+            has_begun = True
+            yield reachable
+    except (AllocationError, InterruptedRunError) as error:
+        if not has_begun and not journal.read().attempts:
+            is_ended = isinstance(error, InterruptedRunError)
+            verdict, code = (Verdict.ABORTED, EXIT_INTERRUPTED) if is_ended else (Verdict.SKIPPED, EXIT_CHECK)
+            journal.append(RunEnded(verdict=verdict, exit_code=code))
+        raise
 
 
 def _keep(folder: Path, settings: Settings) -> None:

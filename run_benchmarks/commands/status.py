@@ -39,12 +39,13 @@ def _row(folder: Path) -> tuple[str, ...]:
 
 def _word(folder: Path, state: JournalState) -> str:
     if is_controlled(folder):
-        return f"running (process {state.started.pid})"
+        waits = f"waits for Slurm's job {state.job.id}" if state.is_queued and state.job is not None else "running"
+        return f"{waits} (process {state.started.pid})"
     if state.run_ended is not None:
         opened = "".join(f", {each.started.case} round {each.started.round} is open" for each in state.open.values())
         return f"ended: {state.run_ended.verdict}{opened or _owed(state)}"
-    if state.is_submitted and state.started.job is not None:
-        return f"submitted: Slurm's job {state.started.job.id} begins it"
+    if state.is_queued and state.job is not None and state.started.pid == 0:
+        return f"submitted: Slurm's job {state.job.id} begins it"
     return f"{KILLED}{_owed(state)}"
 
 

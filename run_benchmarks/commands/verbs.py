@@ -121,6 +121,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
     from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
     from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
+    from run_benchmarks.commands.tiers_view import TIER_COLUMNS, tier_rows
     from run_benchmarks.session.preparation import prepare
 
     prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
@@ -137,6 +138,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
         if rows := layout_rows(each):
             print_table(f"{each['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
+        if tiers := tier_rows(each):
+            print_table(f"{each['name']}: tiers by {each['config']['topology']}", TIER_COLUMNS, tiers)
     return EXIT_PASS
 
 
@@ -204,11 +207,12 @@ def _accept(arguments: argparse.Namespace) -> int:
 def _clean(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import cleaning
     from run_benchmarks.commands.run_reference import existing_run, settings_of
+    from run_benchmarks.hosts.slurm.node_names import expanded
     from run_benchmarks.session.allocation import allocated, leave_queue
     from run_benchmarks.session.preparation import connected, prepare
     from run_benchmarks.session.run_folder import OWNER_FILE, owner_of, result_root
     from run_benchmarks.settings.host_selection import selected
-    from run_benchmarks.state.journal import recorded_hosts
+    from run_benchmarks.state.journal import noted_job, recorded_hosts
 
     asked, run_id = asked_for(arguments), arguments.run_id
     folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
@@ -220,11 +224,16 @@ def _clean(arguments: argparse.Namespace) -> int:
     owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
     planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
     cleaning.check_run(folder, planned.plan)
-    if (job := leave_queue(planned)) is not None:
-        say(f"Slurm's job {job}, which waited for nodes, is cancelled")
+    if (known := noted_job(folder)) is not None and known.case:
+        planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
+    if jobs := leave_queue(planned):
+        say(f"Slurm's job {', '.join(jobs)}, which waited for nodes, is cancelled")
         if not cleaning.may_have_begun(folder):
             return EXIT_PASS
-    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
+    with (
+        allocated(planned, known=known) as prepared,
+        connected(prepared.settings.cluster, prepared.allocation) as hosts,
+    ):
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
         say(f"{host}: removed {', '.join(removed) or 'nothing'}")

@@ -36,13 +36,17 @@ from run_benchmarks.settings.settings import Settings, SettingsError, load_setti
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """Everything known before a host is touched. `allocation`: that which has the hosts, if they need one."""
+    """Everything known before a host is touched.
+
+    `allocation`: that which has the hosts, if they need one. `is_part`: whether it is one case of a run of several.
+    """
 
     settings: Settings
     resolved: Resolved
     code: CodeBundle
     plan: Plan
     allocation: Allocation | None = None
+    is_part: bool = False
 
     def plan_for(self, hosts: tuple[str, ...]) -> Plan:
         """The plan of the same run on some of its hosts, without cases that need more hosts or other ones."""
@@ -71,6 +75,21 @@ class PreparedRun:
         settings = with_hosts(self.settings, plan.hosts)
         return plan_round(plan, settings, self.resolved, resolved, hosts, index=index, attempt=attempt)
 
+    def part(self, case: str, needed: tuple[str, ...] = ()) -> PreparedRun:
+        """One case of the run alone, on the hosts that it takes first; among them are those that are `needed`."""
+        planned = next(each for each in self.plan.cases if each.name == case)
+        others = [name for name in planned.hosts if name not in needed]
+        settings = with_hosts(self.settings, (*needed, *others[: max(0, planned.nnodes - len(needed))]))
+        resolved = dataclasses.replace(self.resolved, cases=tuple(c for c in self.resolved.cases if c.name == case))
+        plan = self.plan
+        made = make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
+        return dataclasses.replace(self, settings=settings, resolved=resolved, plan=made, is_part=True)
+
+    @property
+    def has_jobs_of_cases(self) -> bool:
+        """Whether each of its cases gets hosts from an allocation of its own."""
+        return self.settings.cluster.ALLOCATION == "case" and self.allocation is None and not self.is_part
+
     def named(self, run_id: str, owner: str) -> PreparedRun:
         """The same run under another name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
@@ -87,7 +106,10 @@ class PreparedRun:
         """The job that has its hosts; None without one."""
         if (held := self.allocation) is None:
             return None
-        return JobRecord(id=held.number, hosts=folded(self.plan.hosts), queue_seconds=held.queue_seconds)
+        hosts = folded(self.plan.hosts)
+        case = self.plan.cases[0].name if self.is_part else ""
+        queued = held.queue_seconds
+        return JobRecord(id=held.number, hosts=hosts, queue_seconds=queued, is_ours=held.is_ours, case=case)
 
     def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
         """The runtime of its plan; `warn` receives what a host does not permit a task."""

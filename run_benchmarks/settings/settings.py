@@ -135,8 +135,11 @@ def _refuse(problems: Sequence[Problem], unread: Collection[str], sound: Setting
 
 
 def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:
-    """A RUNTIME that does not run on the hosts of LAUNCHER."""
+    """A RUNTIME that does not run on the hosts of LAUNCHER, or cases beside others whose nodes are still to come."""
     if RUNTIMES[test.RUNTIME].launcher == cluster.LAUNCHER:
+        if cluster.ALLOCATION == "case" and test.MAX_PARALLEL_CASES > 1:
+            allowed = "expected 1, since ALLOCATION in cluster_conf.py is 'case'"
+            return [Problem(str(file), "MAX_PARALLEL_CASES", test.MAX_PARALLEL_CASES, allowed)]
         return []
     fitting = " or ".join(repr(name) for name, entry in RUNTIMES.items() if entry.launcher == cluster.LAUNCHER)
     allowed = f"expected {fitting}, since LAUNCHER in cluster_conf.py is {cluster.LAUNCHER!r}"

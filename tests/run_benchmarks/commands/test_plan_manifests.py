@@ -52,6 +52,27 @@ def test_slurm_receives_this_script_and_these_steps(load: Load, tmp_path: Path) 
         subprocess.run(["shellcheck", "--shell=sh", tmp_path / "run.sh"], check=True, stdout=sys.stderr)
 
 
+def test_the_steps_of_the_plan_are_in_the_container(load: Load) -> None:
+    script = slurm_script(
+        prepare(load(TEST, f'{SLURM}SLURM_APPTAINER = "/a.sif"\nSLURM_SETUP = "module load x"\n'), RUN)
+    )
+    line = "apptainer exec --pwd=/ --bind=/data,/home/user/.clusterdyno,/home/user/.clusterdyno/result /a.sif"
+    assert script.count(line) == 2
+    assert all(line.startswith("#") for line in script.partition("exec sleep infinity\n")[2].splitlines())
+
+
+def test_slurm_receives_a_script_of_each_case_with_its_own_number_of_nodes(load: Load) -> None:
+    two = TEST.replace('{"network:pytorch:CPU:2:2:1": "/data"}', '["ONE", "TWO"]') + "".join(
+        f"{name} = {{'model': 'network', 'framework': 'pytorch', 'config': 'config_CPUx1x2', 'nnodes': {nnodes},"
+        f" 'nproc': 2}}\n"
+        for name, nnodes in (("ONE", 1), ("TWO", 3))
+    )
+    scripts = slurm_script(prepare(load(two, "LAUNCHER = 'slurm'\nHOSTS = 3\nALLOCATION = 'case'\n"), RUN))
+    one, other = scripts.split("\n\n")
+    assert "--nodes=1-1" in one and "--nodes=3-3" in other and "--nodelist" not in one.partition("exec")[0]
+    assert (one.count("srun"), other.count("srun")) == (1, 3)
+
+
 def test_kubernetes_receives_a_job_set_for_each_round(load: Load) -> None:
     prepared = prepare(load(DOCKER, TWO_HOSTS), RUN)
     manifests = job_sets(prepared)
