@@ -40,9 +40,9 @@ from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
 from run_benchmarks.session.allocation import allocated
-from run_benchmarks.session.preparation import checked_settings, connected, prepare
+from run_benchmarks.session.preparation import PreparedRun, checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
-from run_benchmarks.settings.host_selection import HostSelection, selected
+from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
 
@@ -78,8 +78,9 @@ def chosen_rungs(text: str) -> list[str]:
 class Acceptance:
     """One acceptance: its folder, and the way in which its rungs run."""
 
-    def __init__(self, asked: Request, settings: Settings, folder: Path) -> None:
-        self._asked, self._settings, self.folder = asked, settings, folder
+    def __init__(self, asked: Request, settings: Settings, folder: Path, nproc: int) -> None:
+        self._vendor, self._in_containers = settings.test.VENDOR, settings.test.in_containers
+        self.folder, self._nproc = folder, nproc
         self._cluster, self._changes = asked.cluster_conf or DEFAULT_CLUSTER, asked.changes
         self._own = (asked.test_conf or DEFAULT_TEST).read_text(encoding="utf-8")
         self.interrupted = False
@@ -108,10 +109,10 @@ class Acceptance:
         return self._looked(hosts, is_before=False)
 
     def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
-        selection = HostSelection(hosts=",".join(hosts))
-        own = self._asked.test_conf or DEFAULT_TEST
-        planned = prepare(checked_settings(self._cluster, own, self._changes, selection), new_run_id())
-        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+        with (
+            allocated(self.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
             plan, vendor = prepared.plan, prepared.resolved.vendor
             if is_before:
                 reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
@@ -124,12 +125,19 @@ class Acceptance:
 
     def tools(self, rung: str, hosts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         """The tools of others that hosts have; of a container's image it is known when they run."""
-        names = tools_of(self._settings.test.VENDOR, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
-        if not names or self._settings.test.in_containers:
+        names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
+        if not names or self._in_containers:
             return names, ()
-        planned = prepare(selected(self._settings, hosts), new_run_id())
-        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+        with (
+            allocated(self.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
             return installed(reached, names)
+
+    def look(self, hosts: Sequence[str]) -> PreparedRun:
+        """A run by which hosts are reached and looked at, of device tests: the user's own cases may need more hosts."""
+        cases = stages_of(SINGLE, self._vendor, hosts, self._nproc)[0]
+        return prepare(self.conf(HEALTH, cases, hosts, 1), new_run_id())
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
@@ -176,7 +184,6 @@ def accept(
     _refuse_file(save_expected, names)
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
-    prepare(settings, new_run_id())
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
@@ -184,7 +191,7 @@ def accept(
     say(in_words(expected, len(hosts), seconds))
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
-    acceptance = Acceptance(asked, settings, folder)
+    acceptance = Acceptance(asked, settings, folder, nproc)
     climb = Climb(
         vendor=settings.test.VENDOR,
         nproc=nproc,
@@ -262,7 +269,8 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     """
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
-        planned = Acceptance(asked, settings, Path(folder))
+        planned = Acceptance(asked, settings, Path(folder), nproc)
+        planned.look(hosts)
         for name in names:
             tools = tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else []
             stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools) if name != HEALTH else ()

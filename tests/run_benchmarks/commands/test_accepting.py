@@ -13,6 +13,7 @@ from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all, recorded, save
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import ConfigError
+from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.acceptance.test_accept_record import sample
 
 
@@ -69,6 +70,17 @@ def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
 def test_the_cases_of_every_rung_can_be_planned(vendor: str, hosts: int, nproc: int, tmp_path: Path) -> None:
     asked = asked_of(tmp_path, vendor, hosts)
     plan_all(asked, asked.settings(), RUNGS, nproc)
+
+
+def test_repaired_hosts_are_accepted_alone_though_the_users_case_needs_more_hosts(tmp_path: Path) -> None:
+    asked_of(tmp_path, "cpu", 8)
+    text = (tmp_path / "test_conf.py").read_text()
+    (tmp_path / "test_conf.py").write_text(text.replace("'nnodes': 1", "'nnodes': 8"))
+    files = {"cluster_conf": tmp_path / "cluster_conf.py", "test_conf": tmp_path / "test_conf.py"}
+    asked = asked_for(Namespace(**files, hosts="n1,n0,n3"))
+    with pytest.raises(ConfigError, match="at most 3, the number of HOSTS"):
+        prepare(asked.settings(), "run1")
+    plan_all(asked, asked.settings(), RUNGS, 1)
 
 
 def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
