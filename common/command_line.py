@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
 
-from common.errors import InputMistake, InputNote, InputProblems, SimulationError, input_problem
+from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
 from common.summary import Summary
 from common.whole_files import STDOUT, STDOUT_NAMES
@@ -65,7 +65,7 @@ class VerbParser(argparse.ArgumentParser):
     def _check(self) -> None:
         if self._mistakes:
             self._mistakes[-1] += f" (see {self.prog} --help)"
-            raise InputProblems([InputMistake(self.verb, None, each) for each in self._mistakes])
+            raise InputProblems(stated(f"{self.verb}: {each}" for each in self._mistakes))
 
     def _spelt(self, word: str, known: Mapping[str, str]) -> str:
         """An option as it is declared: --context-parallel-size=2 may be --context_parallel_size=2. Values stay."""
@@ -167,7 +167,9 @@ class Program(NamedTuple):
             with _notes_on_stderr() if self.is_summarised else nullcontext():
                 return self._run(words)
         except InputProblems as problems:
-            _complain(str(problems))
+            _complain("\n".join(dict.fromkeys(map(str, problems.problems))))
+            for line in allowed_names(problems.problems):
+                print(f"  {printable(line)}", file=sys.stderr)
             return WRONG_INPUT
         except SimulationError as error:
             _complain(str(error))

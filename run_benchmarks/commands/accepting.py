@@ -32,7 +32,7 @@ from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
@@ -54,11 +54,11 @@ def budget_seconds(text: str) -> float:
     """Seconds of `90s`, `30m` or `2h`.
 
     Raises:
-        ConfigError: the text has another form.
+        InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise ConfigError([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
+        raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -66,12 +66,12 @@ def chosen_rungs(text: str) -> list[str]:
     """The rungs of a comma list, in their own order.
 
     Raises:
-        ConfigError: one is unknown.
+        InputProblems: one is unknown.
     """
     words = [word.strip() for word in text.split(",")]
     unknown = [word for word in words if word not in RUNGS]
     if unknown:
-        raise ConfigError([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
+        raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
     return [rung for rung in RUNGS if rung in words]
 
 
@@ -150,18 +150,18 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor.
 
     Raises:
-        ConfigError: it is none, or one of another vendor or number of devices.
+        InputProblems: it is none, or one of another vendor or number of devices.
     """
     try:
         found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValidationError) as error:
         problem = Problem("--against", "", str(path), "the accept.json of an acceptance")
-        raise ConfigError([problem]) from error
+        raise InputProblems([problem]) from error
     if (found.vendor, found.nproc) != (vendor, nproc):
         allowed = (
             f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
         )
-        raise ConfigError([Problem("--against", "", str(path), allowed)])
+        raise InputProblems([Problem("--against", "", str(path), allowed)])
     return found
 
 
@@ -177,7 +177,7 @@ def accept(
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
-        ConfigError: the settings are wrong; nothing was run then.
+        InputProblems: the settings are wrong; nothing was run then.
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
@@ -239,16 +239,19 @@ def _refuse_cases(asked: Request) -> None:
         given.append(("--repeat", str(asked.changes.repeat)))
     if given:
         allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
-        raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
+        raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
 
 
 def _refuse_file(save_expected: Path | None, names: Sequence[str]) -> None:
     if save_expected is None:
         return
     if SINGLE not in names:
-        raise ConfigError([Problem("--save-expected", "", str(save_expected), f"a file, with {SINGLE} among --rungs")])
-    if save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
-        raise ConfigError([Problem("--save-expected", "", str(save_expected), "a file in a folder that there is")])
+        allowed = f"a file, with {SINGLE} among --rungs"
+    elif save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
+        allowed = "a file in a folder that there is"
+    else:
+        return
+    raise InputProblems([Problem("--save-expected", "", str(save_expected), allowed)])
 
 
 def save(record: AcceptRecord, path: Path) -> None:
@@ -265,7 +268,7 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
     Raises:
-        ConfigError: the vendor lacks a config, or --nproc suits none.
+        InputProblems: the vendor lacks a config, or --nproc suits none.
     """
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:

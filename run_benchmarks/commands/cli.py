@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from common.command_line import Program
 from run_benchmarks import __version__
 from run_benchmarks.console.command_line import DEFAULT_RESULTS, ROOT
 from run_benchmarks.console.console import complain, guard_console, say
-from run_benchmarks.errors import ClusterDynoError, ConfigError
-from run_benchmarks.state.exit_codes import EXIT_PASS, EXIT_USAGE
+from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.state.exit_codes import EXIT_PASS
 
 _VERBS, _HERE = "run_benchmarks.commands.verbs", "run_benchmarks.commands"
 # A command: its module and an object in it, with add_arguments(parser) and run(arguments) -> exit code; its help.
@@ -141,10 +140,6 @@ def _main(words: Sequence[str]) -> int:
         return EXIT_PASS
     try:
         return PROGRAM.main(words)
-    except ConfigError as error:
-        count = len(error.problems)
-        complain(f"{count} mistake{'s' * (count > 1)} in the configuration:\n{textwrap.indent(str(error), '  ')}")
-        return EXIT_USAGE
     except ClusterDynoError as error:
         if error.ends_with is None:
             raise

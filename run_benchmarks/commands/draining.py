@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from common.command_line import VerbParser
 from run_benchmarks.commands.options import add_run_and_files, of_a_run
 from run_benchmarks.console.console import complain, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.slurm.client import SlurmError, call
 from run_benchmarks.hosts.slurm.nodes import NodeState, states_of
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record
@@ -29,17 +29,17 @@ def drain_list(folder: Path) -> list[DrainRecord]:
     """The drain list of a run, whose record may come from anybody.
 
     Raises:
-        ConfigError: run.json cannot be read, or names what is no single node.
+        InputProblems: run.json cannot be read, or names what is no single node.
     """
     file = folder / "run.json"
     try:
         listed = load_record(file, RunRecord).drain
     except (OSError, ValidationError) as error:
-        raise ConfigError([Problem(str(file), "drain", "", f"a record of a run that ended: {error}")]) from error
+        raise InputProblems([Problem(str(file), "drain", "", f"a record of a run that ended: {error}")]) from error
     allowed = "the name of one node"
     several = [each.host for each in listed if not NODE.fullmatch(each.host)]
     if several:
-        raise ConfigError([Problem(str(file), "drain", host, allowed) for host in several])
+        raise InputProblems([Problem(str(file), "drain", host, allowed) for host in several])
     return listed
 
 

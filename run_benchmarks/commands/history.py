@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: no history is kept, or it has no such case, metric or host.
+        InputProblems: no history is kept, or it has no such case, metric or host.
     """
     from run_benchmarks.commands.history_view import Asked, rebuilt, show  # whose database library takes long to import
 

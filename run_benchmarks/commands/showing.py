@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: there is no such run or case.
+        InputProblems: there is no such run or case.
     """
     found, words, case = loaded(arguments, "show"), Words(arguments.lang), arguments.case
     for text in _one(found, case_of(found, case, "show"), words) if case is not None else _all(found, words):

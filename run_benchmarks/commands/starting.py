@@ -63,7 +63,7 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
     """Run everything; returns the exit code.
 
     Raises:
-        ConfigError: the settings are wrong; nothing has been written then.
+        InputProblems: the settings are wrong; nothing has been written then.
     """
     return started(settings, detach=detach, learn=learn)[0]
 
@@ -74,7 +74,7 @@ def started(
     """As `start`; returns the run's folder, too, None if none could be made.
 
     Raises:
-        ConfigError: see `start`.
+        InputProblems: see `start`.
     """
     os.umask(UMASK)
     if _refused(learn):
@@ -180,7 +180,7 @@ def diagnose(settings: Settings) -> int:
     """Run the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code.
 
     Raises:
-        ConfigError: no case is suitable.
+        InputProblems: no case is suitable.
     """
     os.umask(UMASK)
     prepared = prepare(settings, new_run_id())

@@ -17,7 +17,7 @@ from run_benchmarks.commands.options import (
     of_a_run,
 )
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 
 RUN_ID_SLOT = "run<timestamp>"
@@ -45,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
         learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
     elif overwrite:
         allowed = "needs --save-baseline, whose file it replaces"
-        raise ConfigError([Problem("--overwrite-baseline", "", True, allowed)])
+        raise InputProblems([Problem("--overwrite-baseline", "", True, allowed)])
     return starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
 
 
@@ -254,7 +254,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.run_reference import find_run
 
     if arguments.signers is not None and not arguments.signers.is_file():
-        raise ConfigError([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
+        raise InputProblems([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
     folder = Path(arguments.run_id)
     if not folder.is_dir():
         folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)

@@ -12,7 +12,7 @@ from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all, recorded, save
 from run_benchmarks.commands.options import Request, asked_for
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.acceptance.test_accept_record import sample
 
@@ -24,19 +24,19 @@ def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="a time such as 90s, 30m or 2h"):
+    with pytest.raises(InputProblems, match="a time such as 90s, 30m or 2h"):
         budget_seconds(text)
 
 
 def test_every_unknown_rung_is_named() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         chosen_rungs("health,disk,moon")
     assert "disk" in str(caught.value) and "moon" in str(caught.value)
 
 
 def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path: Path) -> None:
     asked = asked_for(Namespace(case=["BERT*"], repeat=3))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         accept(asked, rungs="health", budget="1m", nproc=1)
     assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -44,7 +44,7 @@ def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path:
 
 @pytest.mark.parametrize(("rungs", "name"), [("network", "F"), ("single", "no/such/F"), ("single", ".")])
 def test_expected_values_are_refused_where_none_could_be_kept(tmp_path: Path, rungs: str, name: str) -> None:
-    with pytest.raises(ConfigError, match="--save-expected"):
+    with pytest.raises(InputProblems, match="--save-expected"):
         accept(asked_for(Namespace()), rungs=rungs, budget="1m", nproc=1, save_expected=tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -78,7 +78,7 @@ def test_repaired_hosts_are_accepted_alone_though_the_users_case_needs_more_host
     (tmp_path / "test_conf.py").write_text(text.replace("'nnodes': 1", "'nnodes': 8"))
     files = {"cluster_conf": tmp_path / "cluster_conf.py", "test_conf": tmp_path / "test_conf.py"}
     asked = asked_for(Namespace(**files, hosts="n1,n0,n3"))
-    with pytest.raises(ConfigError, match="at most 3, the number of HOSTS"):
+    with pytest.raises(InputProblems, match="at most 3, the number of HOSTS"):
         prepare(asked.settings(), "run1")
     plan_all(asked, asked.settings(), RUNGS, 1)
 
@@ -87,6 +87,6 @@ def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monke
     chosen = replace(choice_of("cpu"), training=("llama", "config_of_no_vendor"))
     monkeypatch.setattr(rungs, "choice_of", lambda vendor: chosen)
     asked = asked_of(tmp_path, "cpu", 3)
-    with pytest.raises(ConfigError, match="config_of_no_vendor"):
+    with pytest.raises(InputProblems, match="config_of_no_vendor"):
         accept(asked, rungs="health,whole", budget="1m", nproc=2)
     assert not list(tmp_path.rglob("accept*"))
