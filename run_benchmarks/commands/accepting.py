@@ -32,6 +32,7 @@ from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
@@ -68,11 +69,11 @@ def chosen_rungs(text: str) -> list[str]:
     Raises:
         InputProblems: one is unknown.
     """
-    words = [word.strip() for word in text.split(",")]
-    unknown = [word for word in words if word not in RUNGS]
+    named = [word.strip() for word in text.split(",")]
+    unknown = [word for word in named if word not in RUNGS]
     if unknown:
         raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
-    return [rung for rung in RUNGS if rung in words]
+    return [rung for rung in RUNGS if rung in named]
 
 
 class Acceptance:
@@ -87,7 +88,7 @@ class Acceptance:
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
-        say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
+        say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
         self.interrupted = code == EXIT_INTERRUPTED
@@ -101,7 +102,7 @@ class Acceptance:
 
     def examine(self, hosts: Sequence[str]) -> Looked:
         """The objections of the check to each host, and what could not be looked at."""
-        say(f"-- health: {len(hosts)} hosts --")
+        say(words("-- health: {n} hosts --", n=len(hosts)))
         return self._looked(hosts, is_before=True)
 
     def gate(self, hosts: Sequence[str]) -> Looked:
@@ -209,7 +210,9 @@ def accept(
         for name in names:
             climb.step(name, expected[name])
     except EndedError:
-        complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
+        complain(
+            words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
+        )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record)
@@ -325,15 +328,16 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
+        (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
     for rung in record.rungs:
         for said in rung.not_run:
-            say(f"{rung.rung}: not run: {said}")
+            say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())
-    say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
+    ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
+    say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
-        say(f"After the repair of {host}: {command}")
-    say(f"See {folder / PAGE_FILE} and {ACCEPT_FILE} beside it")
+        say(words("After the repair of {host}: {command}", host=host, command=command))
+    say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

@@ -17,6 +17,7 @@ from run_benchmarks.commands.options import (
     of_a_run,
 )
 from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 
@@ -227,7 +228,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     if (known := noted_job(folder)) is not None and known.case:
         planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
     if jobs := leave_queue(planned):
-        say(f"Slurm's job {', '.join(jobs)}, which waited for nodes, is cancelled")
+        say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=", ".join(jobs)))
         if not cleaning.may_have_begun(folder):
             return EXIT_PASS
     with (
@@ -236,7 +237,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     ):
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
-        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+        say(words("{host}: removed {what}", host=host, what=", ".join(removed) or words("nothing")))
     for error in result.failed.values():
         complain(str(error))
     return EXIT_FAIL if result.failed else EXIT_PASS
