@@ -6,6 +6,7 @@
 # make nightly  make test with many more samples, the tests that take long, coverage, and mutants that tests have to notice
 # make matrix   install, make run and a run on hosts in stock Debian 12 and 13, as a user without rights
 # make bench    the measurements of tests/performance, written into docs/data/performance.csv
+# make accelerator  the rows of docs/reference/measurements.md that fit this machine's accelerator, the worthiest first
 # make docs     the site of docs/ in .cache/site, without the network once its tools are there
 # make lint     style, types and import contracts only
 # make clean    test hosts, caches and the virtual environment away; results stay
@@ -15,7 +16,7 @@
 # PIP_ARGS=...    arguments for pip install and download, for example --index-url of a mirror
 # TORCH_ARGS=...  arguments of pip for another build of torch, which is then not locked (requirements/*.lock lock all else)
 # PACKAGE=...     make test runs the tests of one package alone: network, simulation/network, run_benchmarks, ...
-# ARGS=...        arguments for run.py (make run) or names of measurements (make bench)
+# ARGS=...        arguments for run.py (make run), names of measurements (make bench), --minutes N (make accelerator)
 
 VENV ?= .venv
 PYTHON ?=
@@ -29,7 +30,7 @@ DEV_FILES := $(RUN_FILES) $(wildcard requirements/dev.* requirements/chakra.* re
 
 export PIP_ARGS TORCH_ARGS
 
-.PHONY: help run test quick coverage nightly matrix bench docs lint clean
+.PHONY: help run test quick coverage nightly matrix bench accelerator docs lint clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -65,6 +66,9 @@ bench:
 	tests/cluster/setup.sh
 	$(MAKE) --no-print-directory $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.performance $(ARGS)
+
+accelerator: $(VENV)/.installed-run
+	$(VENV)/bin/python -m tests.performance.accelerator $(ARGS)
 
 docs: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m tests.docs.site

@@ -7,8 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 CONFIDENCE = 0.95
+OUTLYING = 5.0
+MAD = 1.4826
+FEWEST_PEERS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +62,29 @@ def median_of(values: Sequence[float]) -> Median:
     return Median(
         value=median(ordered), low=ordered[place - 1], high=ordered[n - place], confidence=max(0.0, coverage), n=n
     )
+
+
+def behind(
+    values: Sequence[float | None], limit: float, better: Literal["higher", "lower"] = "higher"
+) -> dict[int, float]:
+    """By place, percent worse than the median of those that are outliers among four or more; None is no value.
+
+    An outlier is worse by more than `limit` percent and OUTLYING times the scatter: MAD times the median absolute
+    deviation, a normal law's standard deviation (Rousseeuw and Croux, JASA 88, 1993).
+    """
+    present = [value for value in values if value is not None]
+    if len(present) < FEWEST_PEERS:
+        return {}
+    middle, sign = median(present), 1 if better == "higher" else -1
+    least = max(limit / 100 * middle, OUTLYING * scatter(present))
+    short = {place: sign * (middle - value) for place, value in enumerate(values) if value is not None}
+    return {place: 100 * by / middle for place, by in short.items() if by > least}
+
+
+def scatter(values: Sequence[float]) -> float:
+    """A robust standard deviation of one or more values, in their unit; see `behind`."""
+    middle = median(values)
+    return MAD * median(abs(value - middle) for value in values)
 
 
 def student_quantile(probability: float, degrees: int) -> float:

@@ -4,30 +4,37 @@ import ast
 import traceback
 from pathlib import Path
 
-from protocol.problems import ABSENT, ConfigError, Problem, closest
+from common.errors import ABSENT, InputProblems, Problem, closest
 
 OVERRIDE = "override"
 SERVES = "serves"
+COMMON = "common"
 
 
 def read_config_file(path: Path) -> dict[str, object]:
     """Names and values that the plain-Python config file `path` assigns at module level (underscored ones left out).
 
     Raises:
-        ConfigError: the file is missing, does not parse or fails when executed; the message names the line.
+        InputProblems: the file is missing, does not parse or fails when executed; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([_unreadable(path, error)]) from error
+        raise InputProblems([_unreadable(path, error)]) from error
     namespace: dict[str, object] = {"__name__": "case_config", "__file__": str(path)}
     try:
         tree = ast.parse(text, filename=str(path))
         exec(compile(tree, str(path), "exec"), namespace)
     except (Exception, SystemExit) as error:
         allowed = f"{failed_at(path, error)}; allowed: plain Python assignments"
-        raise ConfigError([Problem(str(path), "", ABSENT, allowed)]) from error
+        raise InputProblems([Problem(str(path), "", ABSENT, allowed)]) from error
     return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
+
+
+def common_folder(folder: Path) -> Path:
+    """The folder of the configs that all vendors have, beside <vendor>/<model>-<framework>/config."""
+    parents = folder.absolute().parents
+    return parents[min(2, len(parents) - 1)] / COMMON / folder.absolute().parent.name / folder.name
 
 
 def config_files(folder: Path) -> dict[str, Path]:
@@ -38,9 +45,11 @@ def config_files(folder: Path) -> dict[str, Path]:
 
 
 def config_file(folder: Path, name: str) -> Path:
-    """The file of the case config `name`; where no file serves it, the one that would have to be written."""
+    """The file of the case config `name`: the folder's own, else that of all vendors; where no file serves it, the one
+    that would have to be written.
+    """
     own = folder / f"{name}.py"
-    return own if own.is_file() else config_files(folder).get(name, own)
+    return own if own.is_file() else {**config_files(common_folder(folder)), **config_files(folder)}.get(name, own)
 
 
 def _served(file: Path) -> list[str]:
@@ -89,7 +98,7 @@ def _last_line(path: Path, error: BaseException) -> int | None:
 
 
 def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
-    siblings = list(config_files(path.parent)) if path.parent.is_dir() else []
+    siblings = sorted({*config_files(path.parent), *config_files(common_folder(path.parent))})
     near = closest(path.stem, siblings)
     hint = f"; did you mean {near!r}?" if near else ""
     there = f"; its folder has {', '.join(siblings)}" if siblings else ""

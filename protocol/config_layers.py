@@ -1,8 +1,9 @@
 """Reads the files of one case config: the benchmark's base.py, the files that it extends, and the file itself.
 
-`extends = "config_H100x1x8"` in a case config names another file of the same folder: its values apply where the
-extending file sets none. base.py, beside the benchmark's config.py, applies below all of them. A file serves further
-names with `serves = ["config_H200x1x8"]`; a file of such a name, written by a user, counts before it.
+`extends = "config_H100x1x8"` in a case config names another file of the same folder, or one of those that all vendors
+have: its values apply where the extending file sets none. base.py, beside the benchmark's config.py, applies below all
+of them. A file serves further names with `serves = ["config_H200x1x8"]`; a file of such a name, written by a user,
+counts before it.
 """
 
 import re
@@ -10,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.config_file import SERVES, read_config_file
-from protocol.problems import ConfigError, Problem, closest
+from common.errors import InputProblems, Problem, closest
+from protocol.config_file import SERVES, common_folder, read_config_file
 
 BASE_FILE = "base.py"
 EXTENDS = "extends"
@@ -56,7 +57,7 @@ def read_layers(path: Path, base: Path | None) -> Layers:
     while current is not None:
         try:
             values = read_config_file(current)
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
             break
         extended, served = values.pop(EXTENDS, _NOTHING), values.pop(SERVES, [])
@@ -72,11 +73,11 @@ def read_layers(path: Path, base: Path | None) -> Layers:
         if refusal is not None:
             problems.append(refusal)
             break
-        current = current.with_name(f"{extended}.py")
+        current = _extended(current, str(extended))
     if base is not None:
         try:
             chain.append(_root(base))
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
     return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
 
@@ -89,20 +90,27 @@ def _root(base: Path) -> Layer:
     values = read_config_file(base)
     if EXTENDS in values:
         message = f"{BASE_FILE} is below all config files and extends none"
-        raise ConfigError([Problem(str(base), EXTENDS, values[EXTENDS], message)])
+        raise InputProblems([Problem(str(base), EXTENDS, values[EXTENDS], message)])
     return Layer(path=base, values=values)
+
+
+def _extended(path: Path, name: str) -> Path:
+    """The file that `path` names: of its own folder, else of the folder that all vendors have."""
+    own, common = path.with_name(f"{name}.py"), common_folder(path.parent) / f"{name}.py"
+    return common if common.is_file() and (own == path or not own.is_file()) else own
 
 
 def _refusal(chain: list[Path], extended: object) -> Problem | None:
     """Why the last file of `chain` cannot extend `extended`; None if it can."""
     path = chain[-1]
-    others = sorted(file.stem for file in path.parent.glob("*.py") if file != path)
+    files = [*path.parent.glob("*.py"), *common_folder(path.parent).glob("*.py")]
+    others = sorted({file.stem for file in files if file != path})
     allowed = f"the name of another config file of this folder, without '.py': {', '.join(others) or 'there is none'}"
     near = closest(extended.removesuffix(".py"), others) if isinstance(extended, str) else None
     hint = f"; did you mean {near!r}?" if near else ""
     if not isinstance(extended, str) or not _CONFIG_NAME.fullmatch(extended):
         message = f"is not the name of a config file{hint}"
-    elif path.with_name(f"{extended}.py") in chain:
+    elif _extended(path, extended) in chain:
         message = f"the chain is a cycle: {_shown([*chain, path.with_name(extended)])}"
     elif extended not in others:
         message = f"no file {extended}.py in {path.parent}{hint}"

@@ -28,6 +28,8 @@ BEFORE_HOSTS = 480.0
 OPTION = "--check-budgets"
 CPU = "CPU seconds"
 MOST_CPU = 20
+# Engines and hosts end with the last test of a worker, whose own they are not.
+SHARED = "what tests share"
 
 
 class Budgets:
@@ -38,6 +40,7 @@ class Budgets:
         self._taken: defaultdict[str, float] = defaultdict(float)
         self._cpu: defaultdict[str, float] = defaultdict(float)
         self._used = 0.0
+        self._is_last = False
 
     def of(self, file: str) -> float:
         """The budget of a file: its own, or the default."""
@@ -62,12 +65,19 @@ class Budgets:
         items.sort(key=lambda item: place[_file(item.nodeid)])
         self._used = sum(os.times()[:4])
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
+        """Note which test is the last of this process."""
+        self._is_last = nextitem is None
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Note the CPU seconds of this process, and of its children that have ended, since the report before."""
         report = yield
         used = sum(os.times()[:4])
-        report.user_properties.append((CPU, used - self._used))
+        report.user_properties.append(
+            (SHARED if self._is_last and report.when == "teardown" else CPU, used - self._used)
+        )
         self._used = used
         return report
 
@@ -75,8 +85,9 @@ class Budgets:
         """Count the seconds, and those of CPU, of setup, call and teardown."""
         self._taken[_file(report.nodeid)] += report.duration
         # Properties of a test gather from its setup on.
-        own = [float(str(value)) for name, value in report.user_properties if name == CPU]
-        self._cpu[_file(report.nodeid)] += own[-1] if own else 0.0
+        own = [(name, float(str(value))) for name, value in report.user_properties if name in {CPU, SHARED}]
+        for name, seconds in own[-1:]:
+            self._cpu[SHARED if name == SHARED else _file(report.nodeid)] += seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name what took too long."""

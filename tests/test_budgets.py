@@ -57,8 +57,29 @@ def test_the_files_that_spend_most_cpu_are_named(tmp_path: Path) -> None:
             [*argv, OPTION, "-n", workers], capture_output=True, text=True, check=False, cwd=tmp_path
         )
         said = [line for line in ended.stdout.splitlines() if line.startswith("CPU: ")]
-        assert len(said) == 2 and said[0].startswith("CPU: test_busy.py: "), ended.stdout
-        assert 1 <= float(said[0].split()[2]) <= 30 and said[1].startswith("CPU: test_idle.py: ")
+        assert len(said) == 3 and said[0].startswith("CPU: test_busy.py: "), ended.stdout
+        assert 1 <= float(said[0].split()[2]) <= 30 and any(line.startswith("CPU: test_idle.py: ") for line in said)
+
+
+def test_what_ends_with_the_last_test_is_not_its_own(tmp_path: Path) -> None:
+    """A shared process that ends when the session does, such as the engine of the hosts."""
+    busy = "import time; end = time.process_time() + 1.5\nwhile time.process_time() < end: pass\n"
+    fixture = """
+@pytest.fixture(scope="session")
+def shared():
+    import subprocess
+    busy = subprocess.Popen([sys.executable, "busy.py"])
+    yield
+    busy.wait()
+"""
+    (tmp_path / "conftest.py").write_text(CONFTEST + fixture)
+    (tmp_path / "busy.py").write_text(busy)
+    (tmp_path / "test_it.py").write_text("def test_it(shared): pass\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    ended = subprocess.run([*argv, OPTION], capture_output=True, text=True, check=False, cwd=tmp_path)
+    said = [line for line in ended.stdout.splitlines() if line.startswith("CPU: ")]
+    assert said[0].startswith("CPU: what tests share: "), ended.stdout
+    assert float(said[1].split()[2]) < 1
 
 
 class _Item:

@@ -55,7 +55,8 @@ class AcceleratorHealth:
     counts: errors, each ever rising: `ecc_uncorrected`, `nvlink_errors`, `pcie_replays`, and `xid_<code>` for each
     code of the driver's error events since the probe was opened. states: `rows_pending` and `rows_failed` (1: a memory
     row waits for its remapping, or it failed), `nvlinks_up` and `nvlinks_down`, `pcie_width` and `pcie_width_max` in
-    lanes, `mig` (1: the device is divided), `slowdown_c` (degrees Celsius from which its clocks are lowered).
+    lanes, `mig` (1: the device is divided), `slowdown_c` (degrees Celsius from which its clocks are lowered), `alarm`
+    (1: the vendor's tool calls the device's health other than OK).
     """
 
     index: int
@@ -83,7 +84,7 @@ class ProcessLister(Protocol):
 
 
 class AcceleratorProbe(Protocol):
-    """Reads all accelerators of one host through one handle. No call may start a process."""
+    """Reads all accelerators of one host through one handle. No call may wait for a process."""
 
     def describe(self) -> dict[str, Any]:
         """{"driver": str, "devices": [{"index", "name", "uuid", "memory_bytes", ...}]}, and what else there is."""
@@ -126,6 +127,7 @@ class Vendor:
     visible_devices_env: variable that limits a process to some devices ("" if there is none).
     backend: torch.distributed backend, e.g. "nccl" or "gloo".
     container_options: what a container needs to reach the devices, in `docker run` syntax; the controller parses it.
+    apptainer_options: the same for `apptainer exec`, word by word.
     environment: defaults for every task; a case's own variables win.
     images: image parameters by framework name, e.g. "pytorch".
     device_type: what torch calls the devices; "cpu": there are none. Else vendors/<name>/device.py, which needs torch,
@@ -149,6 +151,7 @@ class Vendor:
     environment: Mapping[str, str]
     images: Mapping[str, ImageParameters]
     open_probe: Callable[[], AcceleratorProbe]
+    apptainer_options: tuple[str, ...] = ()
     device_type: str = "cpu"
     socket_variables: tuple[str, ...] = ()
     pci_devices: Callable[[Path], Mapping[str, str]] | None = None

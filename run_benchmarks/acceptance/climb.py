@@ -6,13 +6,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, SINGLE, Cases, choice_of, stages_of
-from run_benchmarks.acceptance.suspects import Suspects, agreed, proven, suspects_of, usual_of
+from run_benchmarks.acceptance.rungs import (
+    FEWEST,
+    HEALTH,
+    SINGLE,
+    WHOLE,
+    Cases,
+    DataPath,
+    choice_of,
+    soak_of,
+    soak_times,
+    stages_of,
+)
+from run_benchmarks.acceptance.suspects import Suspects, agreed, not_run_in, proven, suspects_of, usual_of
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
+
+
+Looked = tuple[Suspects, list[str]]
+"""What is wrong with hosts, and what could not be looked at."""
 
 
 class EndedError(Exception):
@@ -24,7 +40,8 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check, by host what is wrong with it. usual: figures of an earlier acceptance; measured: those of this one.
+    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. usual:
+    figures of an earlier acceptance; measured: those of this one.
     """
 
     vendor: str
@@ -32,10 +49,13 @@ class Climb:
     hosts: list[str]
     budget_s: float
     run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
-    examine: Callable[[Sequence[str]], Suspects]
+    examine: Callable[[Sequence[str]], Looked]
+    gate: Callable[[Sequence[str]], Looked]
+    data: Sequence[DataPath] = ()
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
+    _soak: int = 0
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -44,10 +64,12 @@ class Climb:
         gone = {host for rung in self.rungs for host in rung.out}
         return [host for host in self.hosts if host not in gone]
 
-    def step(self, rung: str) -> RungRecord:
-        """Do one rung, and keep its record."""
+    def step(self, rung: str, estimate: Estimate | None = None) -> RungRecord:
+        """Do one rung, and keep its record beside the estimate of its time."""
         hosts, began = self.left, time.monotonic()
         record = RungRecord(rung=rung, verdict="not run", hosts=hosts)
+        if estimate is not None:
+            record.estimated_seconds, record.estimated_from = round(estimate.seconds, 1), estimate.source
         self.rungs.append(record)
         seconds = self.budget_s - (began - self._began)
         if len(hosts) < FEWEST[rung]:
@@ -55,7 +77,7 @@ class Climb:
         elif seconds < 1:
             record.reason = f"the budget of {self.budget_s:g} s is spent"
         elif rung == HEALTH:
-            record.out = self.examine(hosts)
+            record.out, record.not_run = self.examine(hosts)
             record.verdict = "fail" if record.out else "pass"
         else:
             self._measure(record, began)
@@ -64,8 +86,10 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        for stage in range(len(stages_of(record.rung, self.vendor, record.hosts, self.nproc))):
+        stage = 0
+        while stage < len(self._cases(record.rung, record.hosts)):
             hosts = [host for host in record.hosts if host not in record.out]
+            stage_began = time.monotonic()
             if len(hosts) < FEWEST[record.rung]:
                 break
             loaded, found = self._occasion(record, stage, hosts)
@@ -77,7 +101,18 @@ class Climb:
                 self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
             if record.rung == SINGLE:
                 self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
+            if self._soak:
+                record.soak_seconds = round(time.monotonic() - stage_began, 1)
+            elif record.rung == WHOLE and not record.out and not record.reason:
+                room = self.budget_s - (time.monotonic() - self._began)
+                self._soak = soak_times(room, time.monotonic() - stage_began)
+            stage += 1
         record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
+        """The stages of a rung on hosts; a soak is one once there is room for it."""
+        found = stages_of(rung, self.vendor, hosts, self.nproc, self.data)
+        return [*found, soak_of(found[-1], self._soak)] if rung == WHOLE and self._soak else found
 
     def _without(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, found: Suspects
@@ -85,7 +120,7 @@ class Climb:
         """Run again without the suspects: only if that passes was the failure theirs, and not the workload's."""
         said = (f"{case.name}: {case.reason}" for case in loaded.record.cases if case.reason)
         reason = "; ".join(said)[:500] or "it failed"
-        rest = [host for host in hosts if host not in found]
+        rest = [host for host in hosts if host not in found and host not in record.out]
         if not found or len(rest) < FEWEST[record.rung]:
             record.reason = reason
             return
@@ -116,13 +151,19 @@ class Climb:
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
-        cases = stages_of(record.rung, self.vendor, hosts, self.nproc)[stage]
+        cases = self._cases(record.rung, hosts)[stage]
         seconds = max(1, int(self.budget_s - (time.monotonic() - self._began)))
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, seconds)
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
-        return loaded, suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
+        sick, unseen = self.gate(hosts)
+        for host, said in sick.items():
+            record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
+        known = {said for rung in self.rungs for said in rung.not_run}
+        record.not_run += [said for said in dict.fromkeys([*not_run_in(loaded), *unseen]) if said not in known]
+        found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
+        return loaded, {host: said for host, said in found.items() if host not in sick}
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

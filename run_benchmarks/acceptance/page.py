@@ -7,7 +7,8 @@ from pathlib import Path
 
 from common.charts.page import document, safe
 from common.whole_files import write_text
-from run_benchmarks.acceptance.records import AcceptRecord
+from run_benchmarks.acceptance.estimate import about
+from run_benchmarks.acceptance.records import AcceptRecord, RungRecord
 
 PAGE_FILE = "accept.html"
 
@@ -39,11 +40,11 @@ def _body(record: AcceptRecord) -> Iterator[str]:
         yield _table(("host", "what was seen", "rung"), unsteady)
     yield "<h2>Rungs</h2>"
     rungs = [
-        (each.rung, each.verdict, str(len(each.hosts)), ", ".join(each.out), f"{each.seconds:.0f} s",
-         ", ".join(each.runs), each.reason)
+        (each.rung, each.verdict, str(len(each.hosts)), ", ".join(each.out), *times(each),
+         ", ".join(each.runs), "; ".join([each.reason, *(f"not run: {said}" for said in each.not_run)]).strip("; "))
         for each in record.rungs
     ]  # fmt: skip
-    yield _table(("rung", "verdict", "hosts", "out", "time", "runs", "why"), rungs)
+    yield _table(("rung", "verdict", "hosts", "out", "time", "estimated", "runs", "why"), rungs)
     if record.usual:
         yield "<h2>Accepted devices</h2>"
         usual = [
@@ -57,6 +58,13 @@ def _body(record: AcceptRecord) -> Iterator[str]:
         ]
         yield _table(("test", "median", "scatter", "devices"), usual)
     yield f"<details><summary>Hosts</summary>{_table(('host', 'state'), list(record.hosts.items()))}</details>"
+
+
+def times(rung: RungRecord) -> tuple[str, str]:
+    """How long a rung took, and what was estimated, with the source."""
+    soak = f", {about(rung.soak_seconds)} of it a soak" if rung.soak_seconds else ""
+    expected = "" if rung.estimated_seconds is None else f"{about(rung.estimated_seconds)} ({rung.estimated_from})"
+    return f"{about(rung.seconds)}{soak}", expected
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
 class RungRecord(BaseModel):
     """One rung. runs: names of the runs that it made. out: hosts that it takes out, with the evidence of both
-    occasions; unsteady: suspects that the second occasion did not name. seconds: how long it took.
+    occasions; unsteady: suspects that the second occasion did not name. not_run: tests that could not be made, and why.
+    seconds: how long it took, of which soak_seconds is the soak; estimated_seconds: without one, by estimated_from, an
+    earlier acceptance or an "estimate".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -25,7 +27,11 @@ class RungRecord(BaseModel):
     runs: list[str] = []
     out: dict[str, list[str]] = {}
     unsteady: dict[str, list[str]] = {}
+    not_run: list[str] = []
     seconds: float = 0.0
+    soak_seconds: float = 0.0
+    estimated_seconds: float | None = None
+    estimated_from: str = ""
 
 
 class Usual(BaseModel):

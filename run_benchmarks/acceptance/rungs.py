@@ -12,8 +12,15 @@ FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
 """Hosts that a rung needs."""
 ALL_PAIRS = 16
 """Hosts up to which every pair is measured; beyond, the adaptive search needs fewer rounds."""
+PAIR_REPEATS = 5
+"""Of each pair: by three, the analysis misses a bad host among few in one of ten modelled runs; by five, in none."""
+LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
+"""A soak is at least so many trainings long, takes so many seconds at most, and this share of the time that is left."""
 LEAST_SAMPLES = 4096
+DATA_TESTS = ("data_read", "data_write")
 Cases = Mapping[str, dict[str, Any]]
+DataPath = tuple[str, str]
+"""A folder on the hosts, and where a container sees it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +43,11 @@ class Choice:
 
 _CPU = Choice(
     device_config="config_CPUx1x2",
-    device_overrides={"tests": ["matmul_fp32", "memory", "host_to_device", "training"], "iterations": 40},
+    device_overrides={
+        "tests": ["matmul_fp32", "memory", "host_to_device", "training", "disk_write", "disk_read"],
+        "iterations": 40,
+        "disk_bytes": 32 << 20,
+    },
     training=("llama", "config_CPUx1x2"),
     training_overrides={"max_steps": 60, "target_loss": None},
     pair_overrides={"sizes": "8, 1M"},
@@ -54,7 +65,12 @@ _DEVICES = Choice(
             "memory_capacity",
             "host_to_device",
             "device_to_host",
+            "peers",
             "training",
+            "host_matmul",
+            "host_memory",
+            "disk_write",
+            "disk_read",
         ],
         "min_percent": {},
         "max_percent_below_best": None,
@@ -73,10 +89,11 @@ def choice_of(vendor: str) -> Choice:
     return _CPU if vendor == "cpu" else _DEVICES
 
 
-def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[Cases]:
+def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int, data: Sequence[DataPath] = ()) -> list[Cases]:
     """The cases of a rung on these hosts, by name, as test_conf.py defines them: one run for each stage.
 
-    The network first by pairs or by search, then with all hosts together, so that every link is loaded at once.
+    `data`: folders with the data of the user's own cases, which all hosts read at once. The network first by pairs or
+    by search, then with all hosts together, so that every link is loaded at once.
     """
     chosen, nnodes = choice_of(vendor), len(hosts)
 
@@ -85,12 +102,19 @@ def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[
         return {**common, "nproc": nproc, "hosts": list(hosts), "overrides": dict(overrides)}
 
     if rung == SINGLE:
-        return [{"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}]
+        found = {"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}
+        tests = {**chosen.device_overrides, "tests": list(DATA_TESTS)}
+        for number, (on_host, inside) in enumerate(data, start=1):
+            folders = {"data_dir_host": on_host, "data_dir_container": inside}
+            found[f"ACCEPT_DATA_{number}"] = case("base", chosen.device_config, tests) | folders
+        return [found]
     if rung == NETWORK:
-        config = "config_pairs" if nnodes <= ALL_PAIRS else "config_adaptive"
+        every_pair = nnodes <= ALL_PAIRS
+        config = "config_pairs" if every_pair else "config_adaptive"
+        pairs = {**chosen.pair_overrides, **({"repeats": PAIR_REPEATS} if every_pair else {})}
         together = {"pattern": "all", "sizes": chosen.sizes, "repeats": 1, "iterations": 10}
         return [
-            {"ACCEPT_PAIRS": case("network", config, chosen.pair_overrides)},
+            {"ACCEPT_PAIRS": case("network", config, pairs)},
             {
                 f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
                 for name in ("all_reduce", "all_to_all")
@@ -99,6 +123,23 @@ def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int) -> list[
     model, config = chosen.training
     samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)
     return [{"ACCEPT_TRAINING": case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
+
+
+def soak_times(room_s: float, took_s: float) -> int:
+    """How many times as many steps as a training that took `took_s` seconds a soak has in `room_s` seconds; 0: it has
+    no room.
+    """
+    times = int(min(SOAK_SHARE * room_s, MOST_SOAK_S) / max(took_s, 1.0))
+    return times if times >= LEAST_SOAK else 0
+
+
+def soak_of(training: Cases, times: int) -> Cases:
+    """The same training with so many times its steps."""
+    found = {}
+    for case in training.values():
+        steps = times * int(case["overrides"]["max_steps"])
+        found["ACCEPT_SOAK"] = {**case, "overrides": {**case["overrides"], "max_steps": steps}}
+    return found
 
 
 def conf_text(own: str, cases: Cases, seconds: int) -> str:

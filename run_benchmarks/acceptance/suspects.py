@@ -1,26 +1,35 @@
 """Finds the suspects of a rung's run: hosts to drain by its findings, hosts that failed, devices behind their peers.
 
-Devices are compared with the median of all devices of the run in the same test. One is a suspect if it is behind by
-more than `limit` percent and by more than OUTLYING times what its peers scatter (1.4826 times their median absolute
-deviation, a normal law's standard deviation: Rousseeuw and Croux, JASA 88, 1993). Where its datasheet is known, it is a
-suspect below FLOORS, too, which every sound device exceeds.
+Devices are compared with the median of all devices of the run in the same test (`common.statistics.behind`). Where its
+datasheet is known, one is a suspect below FLOORS, too, which every sound device exceeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
+from typing import Literal, TypeGuard
 
+from common.statistics import OUTLYING, behind, scatter
 from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
 
-OUTLYING = 5.0
-MAD = 1.4826
-FEWEST_PEERS = 4
 FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
 """Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
+DISK_LIMIT = 30.0
+"""Percent that a disk may be behind: the same model differs more than devices do, as it fills and ages."""
+OF_HOST = {
+    "host_matmul": "look for other programs, power limits and a CPU that is held at a low clock",
+    "host_memory": "look for a missing memory module and other programs",
+    "disk_write": "look at the disk of the results' folder: SMART, controller, free space, mount options",
+    "disk_read": "look at the disk of the results' folder: SMART, controller, mount options",
+    "data_write": "look at the disk or mount of the data: SMART, network, mount options",
+    "data_read": "look at the disk or mount of the data: SMART, network, read-ahead",
+}
+"""Tests whose figure is the host's and no device's, each with what to do about a slow one."""
 PROOFS = {"different_results", "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 Suspects = dict[str, list[str]]
@@ -62,16 +71,42 @@ def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, Usual]:
     """The results of the devices of a run by test, those of the hosts `without` left out."""
     found: dict[str, Usual] = {}
     for record in (record for records in run.rounds.values() for record in records):
-        good = [rank for node in record.nodes if node.host not in without for rank in node.ranks]
-        for step in record.steps:
-            values = step.get("values_of_ranks")
-            if isinstance(values, list) and good and max(good) < len(values) and all(map(_is_figure, values)):
-                own = [float(values[rank]) for rank in good]
-                middle = median(own)
-                scatter = MAD * median(abs(value - middle) for value in own)
-                unit = str(step.get("unit"))
-                found[str(step.get("test"))] = Usual(unit=unit, median=middle, scatter=scatter, devices=len(own))
+        good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
+        for figure in _figures(record):
+            own = [value for rank, value in enumerate(figure.values) if rank in good and value is not None]
+            if own:
+                found[figure.test] = Usual(unit=figure.unit, median=median(own), scatter=scatter(own), devices=len(own))
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Figure:
+    """A test's results by rank, None where one has none. is_judged: the benchmark compared the peers by itself."""
+
+    test: str
+    unit: str
+    better: Literal["higher", "lower"]
+    values: list[float | None]
+    promised: float | None
+    is_judged: bool
+
+
+def _figures(record: RoundRecord) -> Iterator[_Figure]:
+    """Of each step, or of its `figures`; a host may have sent anything."""
+    for step in record.steps:
+        parts = step.get("figures")
+        for part in parts if isinstance(parts, list) else [step]:
+            values = part.get("values_of_ranks") if isinstance(part, dict) else None
+            if isinstance(values, list) and all(value is None or _is_figure(value) for value in values):
+                promised = part.get("datasheet")
+                yield _Figure(
+                    test=str(part.get("test")),
+                    unit=str(part.get("unit")),
+                    better="lower" if part.get("better") == "lower" else "higher",
+                    values=values,
+                    promised=float(promised) if _is_figure(promised) else None,
+                    is_judged=part is not step,
+                )
 
 
 def slow_devices(
@@ -81,40 +116,78 @@ def slow_devices(
     below FLOORS.
     """
     hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
+    for figure in _figures(record):
+        most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
+        found = {
+            rank: f"{percent:.0f} % below its peers' median"
+            for rank, percent in ({} if figure.is_judged else behind(figure.values, most, figure.better)).items()
+        }
+        found |= _unusual(figure, most, usual.get(figure.test))
+        for rank, value in enumerate(figure.values if figure.test in FLOORS and figure.promised else ()):
+            if value is not None and (percent := 100 * value / (figure.promised or 1)) < FLOORS[figure.test]:
+                found[rank] = f"{percent:.0f} % of its datasheet, {FLOORS[figure.test]:g} % is the least"
+        values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
+        slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
+        for rank, value in values.items():
+            said = f"{figure.test} {value:.4g} {figure.unit}, {found[rank]}"
+            if figure.is_judged:
+                yield hosts[rank], said
+            elif figure.test not in OF_HOST:
+                yield hosts[rank], f"device {_local(record, rank)}: {said}"
+            elif slowest[hosts[rank]] == rank:
+                yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
     for step in record.steps:
-        values = step.get("values_of_ranks")
-        if not isinstance(values, list) or not all(_is_figure(value) for value in values):
-            continue
-        test, unit, promised = str(step.get("test")), step.get("unit"), step.get("datasheet")
-        found = {rank: f"{behind:.0f} % below its peers' median" for rank, behind in _behind(values, limit).items()}
-        if (then := usual.get(test)) is not None and then.unit == unit:
-            least = then.median - max(limit / 100 * then.median, OUTLYING * then.scatter)
-            below = {rank: 100 * (1 - value / then.median) for rank, value in enumerate(values) if value < least}
-            found |= {rank: f"{percent:.0f} % below {then.devices} accepted ones" for rank, percent in below.items()}
-        if test in FLOORS and _is_figure(promised):
-            for rank, value in enumerate(values):
-                if (percent := 100 * value / float(str(promised))) < FLOORS[test]:
-                    found[rank] = f"{percent:.0f} % of its datasheet, {FLOORS[test]:g} % is the least"
-        for rank, why in found.items():
-            if rank in hosts:
-                yield hosts[rank], f"device {_local(record, rank)}: {test} {values[rank]:.4g} {unit}, {why}"
+        yield from _slow_pairs(record, step, limit)
 
 
-def _is_figure(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
+def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -> Iterator[tuple[str, str]]:
+    """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough.
+
+    Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
+    """
+    rows = step.get("peers_of_ranks")
+    if not isinstance(rows, list):
+        return
+    pairs: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    for node in record.nodes:
+        for place, rank in enumerate(node.ranks):
+            row = rows[rank] if rank < len(rows) else None
+            for peer, value in enumerate(row) if isinstance(row, list) else ():
+                if _is_figure(value):
+                    pairs.setdefault((place, peer), []).append((node.host, float(value)))
+    for (place, peer), measured in pairs.items():
+        for index, percent in behind([value for _, value in measured], limit).items():
+            host, value = measured[index]
+            why = f"{percent:.0f} % below the same pair of its peers"
+            yield host, f"device {place} to {peer}: {value:.4g} {step.get('unit')}, {why}: look at their link"
 
 
-def _behind(values: list[float], limit: float) -> dict[int, float]:
-    """By rank, percent below the median of those that are outliers."""
-    if len(values) < FEWEST_PEERS:
+def not_run_in(run: LoadedRun) -> list[str]:
+    """The tests of a run that no host made, with the reason, and the tools that a host lacks, each once."""
+    records = [record for records in run.rounds.values() for record in records]
+    steps = (step for record in records for step in record.steps)
+    said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
+    said += [each.evidence[:300] for record in records for each in record.findings if each.kind == "not_run"]
+    return list(dict.fromkeys(said))
+
+
+def _unusual(figure: _Figure, limit: float, then: Usual | None) -> dict[int, str]:
+    """By rank, how much worse than what was recorded of accepted devices."""
+    if then is None or then.unit != figure.unit:
         return {}
-    middle = median(values)
-    scatter = MAD * median(abs(value - middle) for value in values)
+    sign = 1 if figure.better == "higher" else -1
+    least = max(limit / 100 * then.median, OUTLYING * then.scatter)
+    short = {rank: sign * (then.median - value) for rank, value in enumerate(figure.values) if value is not None}
+    word = "below" if figure.better == "higher" else "above"
     return {
-        rank: 100 * (1 - value / middle)
-        for rank, value in enumerate(values)
-        if middle - value > max(limit / 100 * middle, OUTLYING * scatter)
+        rank: f"{100 * by / then.median:.0f} % {word} {then.devices} accepted ones"
+        for rank, by in short.items()
+        if by > least
     }
+
+
+def _is_figure(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18
 
 
 def _local(record: RoundRecord, rank: int) -> int:

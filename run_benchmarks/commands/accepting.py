@@ -11,17 +11,21 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from common.reading import read_bounded
-from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError
-from run_benchmarks.acceptance.page import PAGE_FILE, write_page
+from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
+from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
+from run_benchmarks.acceptance.page import PAGE_FILE, times, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, conf_text, stages_of
-from run_benchmarks.acceptance.suspects import Suspects
+from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, DataPath, conf_text, stages_of
 from run_benchmarks.commands import draining, starting
+from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems, Problem
+from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
+from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
@@ -40,11 +44,11 @@ def budget_seconds(text: str) -> float:
     """Seconds of `90s`, `30m` or `2h`.
 
     Raises:
-        ConfigError: the text has another form.
+        InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise ConfigError([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
+        raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -52,13 +56,13 @@ def chosen_rungs(text: str) -> list[str]:
     """The rungs of a comma list, in their own order.
 
     Raises:
-        ConfigError: one is unknown.
+        InputProblems: one is unknown.
     """
-    words = [word.strip() for word in text.split(",")]
-    unknown = [word for word in words if word not in RUNGS]
+    named = [word.strip() for word in text.split(",")]
+    unknown = [word for word in named if word not in RUNGS]
     if unknown:
-        raise ConfigError([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
-    return [rung for rung in RUNGS if rung in words]
+        raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
+    return [rung for rung in RUNGS if rung in named]
 
 
 class Acceptance:
@@ -72,7 +76,7 @@ class Acceptance:
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
-        say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
+        say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
         self.interrupted = code == EXIT_INTERRUPTED
@@ -84,18 +88,29 @@ class Acceptance:
             complain(str(error))
             return None
 
-    def examine(self, hosts: Sequence[str]) -> Suspects:
-        """The objections of the check to each host."""
-        say(f"-- health: {len(hosts)} hosts --")
+    def examine(self, hosts: Sequence[str]) -> Looked:
+        """The objections of the check to each host, and what could not be looked at."""
+        say(words("-- health: {n} hosts --", n=len(hosts)))
+        return self._looked(hosts, is_before=True)
+
+    def gate(self, hosts: Sequence[str]) -> Looked:
+        """The same of the health alone, after a run: load and time of day do not count then."""
+        return self._looked(hosts, is_before=False)
+
+    def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
         selection = HostSelection(hosts=",".join(hosts))
         own = self._asked.test_conf or DEFAULT_TEST
-        settings = checked_settings(self._cluster, own, self._changes, selection)
-        planned = prepare(settings, new_run_id())
+        planned = prepare(checked_settings(self._cluster, own, self._changes, selection), new_run_id())
         with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
-            resolved, plan = prepared.resolved, prepared.plan
-            reports = check_hosts(reached, prepared.settings, plan, resolved.vendor, prepared.runtime())
+            plan, vendor = prepared.plan, prepared.resolved.vendor
+            if is_before:
+                reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
+            else:
+                reports = {name: HostReport(host=name) for name in reached}
+                for name, error in for_each(reached, lambda host: host.connect()).failed.items():
+                    reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
-        return {host: [report.reason] for host, report in reports.items() if report.failed}
+        return {host: report.objections for host, report in reports.items() if report.failed}, not_seen(reports)
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
@@ -108,18 +123,18 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor.
 
     Raises:
-        ConfigError: it is none, or one of another vendor or number of devices.
+        InputProblems: it is none, or one of another vendor or number of devices.
     """
     try:
         found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValidationError) as error:
         problem = Problem("--against", "", str(path), "the accept.json of an acceptance")
-        raise ConfigError([problem]) from error
+        raise InputProblems([problem]) from error
     if (found.vendor, found.nproc) != (vendor, nproc):
         allowed = (
             f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
         )
-        raise ConfigError([Problem("--against", "", str(path), allowed)])
+        raise InputProblems([Problem("--against", "", str(path), allowed)])
     return found
 
 
@@ -127,7 +142,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
-        ConfigError: the settings are wrong; nothing was run then.
+        InputProblems: the settings are wrong; nothing was run then.
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
@@ -136,24 +151,31 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     prepare(settings, new_run_id())
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
+    hosts = list(settings.cluster.HOSTS)
+    expected = estimates(names, settings.test.VENDOR, len(hosts), nproc, earlier_ones(root))
+    say(in_words(expected, len(hosts), seconds))
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
     acceptance = Acceptance(asked, settings, folder)
     climb = Climb(
         vendor=settings.test.VENDOR,
         nproc=nproc,
-        hosts=list(settings.cluster.HOSTS),
+        hosts=hosts,
         budget_s=seconds,
         run=acceptance.run,
         examine=acceptance.examine,
+        gate=acceptance.gate,
+        data=data_paths(settings),
         usual=earlier,
     )
     began = time.time()
     try:
         for name in names:
-            climb.step(name)
+            climb.step(name, expected[name])
     except EndedError:
-        complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
+        complain(
+            words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
+        )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record)
@@ -163,26 +185,38 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
 
 
+def data_paths(settings: Settings) -> list[DataPath]:
+    """The folders of data that the user's own cases have, on the hosts and in a container, each once."""
+    cases = settings.cases.values()
+    return sorted(
+        {
+            (case.data_dir_host, case.data_dir_container)
+            for case in cases
+            if case.data_dir_host is not None and case.data_dir_container is not None
+        }
+    )
+
+
 def _refuse_cases(asked: Request) -> None:
     given = [("--case", word) for word in asked.changes.cases]
     if asked.changes.repeat is not None:
         given.append(("--repeat", str(asked.changes.repeat)))
     if given:
         allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
-        raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
+        raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
     Raises:
-        ConfigError: the vendor lacks a config, or --nproc suits none.
+        InputProblems: the vendor lacks a config, or --nproc suits none.
     """
-    hosts = list(settings.cluster.HOSTS)
+    hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder))
         for name in names:
-            stages = stages_of(name, settings.test.VENDOR, hosts, nproc) if name != HEALTH else ()
+            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data) if name != HEALTH else ()
             for cases in stages if len(hosts) >= FEWEST[name] else ():
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
@@ -225,12 +259,16 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), f"{rung.seconds:.0f} s", rung.reason)
+        (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
     ]
-    print_table("", ("rung", "verdict", "hosts", "out", "time", "why"), table)
+    print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
+    for rung in record.rungs:
+        for said in rung.not_run:
+            say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())
-    say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
+    ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
+    say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
-        say(f"After the repair of {host}: {command}")
-    say(f"See {folder / PAGE_FILE} and {ACCEPT_FILE} beside it")
+        say(words("After the repair of {host}: {command}", host=host, command=command))
+    say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

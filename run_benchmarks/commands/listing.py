@@ -7,11 +7,11 @@ from pathlib import Path
 
 import vendors
 from common.command_line import VerbParser
-from protocol.config_file import config_files
+from common.errors import Problem
+from protocol.config_file import common_folder, config_files
 from protocol.config_layers import base_file
-from protocol.problems import Problem
 from run_benchmarks.console.console import print_table, say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
@@ -34,16 +34,16 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: there is no such topic or model, or it has no table of settings.
+        InputProblems: there is no such topic or model, or it has no table of settings.
     """
     what, markdown = arguments.what, arguments.markdown
     models = sorted({model for model, _ in catalog.available()})
     if what is not None and what not in (*TOPICS, *models):
-        raise ConfigError(
+        raise InputProblems(
             [Problem("list", "", what, f"expected a topic or a model; {nearest(what, [*TOPICS, *models])}")]
         )
     if markdown and what not in (None, "settings", *models):
-        raise ConfigError([Problem("list", "--markdown", what, f"for settings or a model: {', '.join(models)}")])
+        raise InputProblems([Problem("list", "--markdown", what, f"for settings or a model: {', '.join(models)}")])
     if what in models:
         _model(what, markdown=markdown)
     elif markdown:
@@ -60,7 +60,8 @@ def _vendors() -> None:
         vendor = vendors.load(name)
         images = ", ".join(f"{framework}: {image.base_image}" for framework, image in vendor.images.items())
         has_devices = bool(vendor.monitor_name)
-        seen = (vendor.seen or "never; a run of `base` on one will tell") if has_devices else "needs none"
+        never = f"never; this tells: python -m monitors --vendor {name} --log_dir DIR --max_seconds 5"
+        seen = (vendor.seen or never) if has_devices else "needs none"
         rows.append((name, vendor.backend, vendor.container_options or "none", images, seen))
     columns = ("VENDOR", "backend", "container options", "images are built on", "run on a device")
     print_table("vendors", columns, rows)
@@ -76,12 +77,14 @@ def _models() -> None:
 
 def _configs() -> None:
     rows = []
-    for vendor in vendors.available():
-        for model, framework in catalog.available():
-            folder = vendors.case_dir(vendor, model, framework) / "config"
-            rows += [
-                (vendor, model, framework, name, _first_comment(path)) for name, path in config_files(folder).items()
-            ]
+    benchmarks = catalog.available()
+    folders = {
+        (vendor, *each): vendors.case_dir(vendor, *each) for vendor in vendors.available() for each in benchmarks
+    }
+    common = {("all", *each): common_folder(folder / "config").parent for (_, *each), folder in folders.items()}
+    for (vendor, model, framework), folder in (common | folders).items():
+        files = config_files(folder / "config")
+        rows += [(vendor, model, framework, name, _first_comment(path)) for name, path in files.items()]
     print_table("case configs", ("vendor", "model", "framework", "config", "what"), rows)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from protocol.masking import mask_argv, mask_environment
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.slurm.script import batch_script, step_argv
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan, Task
-from run_benchmarks.session.allocation import request_of
+from run_benchmarks.session.allocation import request_of, surroundings_of
 from run_benchmarks.session.preparation import PreparedRun
 
 JOB, CPUS = "SLURM_JOB_ID", "SLURM_CPUS_ON_NODE"
@@ -19,23 +19,27 @@ MAX_NAME = 63  # of a JobSet, as part of host names
 
 
 def slurm_script(prepared: PreparedRun) -> str:
-    """The batch script of a run, and in comments the step of each node and round that run.py sends to its job.
+    """The batch script of a run, or one of each case, and in comments the step of each node and round that run.py
+    sends to its job.
 
     Raises:
-        ConfigError: the run does not use Slurm.
+        InputProblems: the run does not use Slurm.
     """
     if not prepared.settings.cluster.needs_allocation:
         allowed = "a cluster_conf.py with LAUNCHER = 'slurm'"
-        raise ConfigError([Problem("command line", "--slurm", prepared.settings.cluster.LAUNCHER, allowed)])
-    return batch_script(request_of(prepared)) + "".join(f"# {line}\n" for line in _steps(prepared))
+        raise InputProblems([Problem("command line", "--slurm", prepared.settings.cluster.LAUNCHER, allowed)])
+    parts = [prepared.part(case.name) for case in prepared.plan.cases] if prepared.has_jobs_of_cases else [prepared]
+    return "\n".join(batch_script(request_of(part)) + "".join(f"# {line}\n" for line in _steps(part)) for part in parts)
 
 
 def _steps(prepared: PreparedRun) -> Iterator[str]:
+    inside = surroundings_of(prepared)
     for case in prepared.plan.cases:
         for planned in case.rounds:
             for node in planned.nodes:
-                step = step_argv(JOB, node.host, (), options=(f"--job-name={node.workload.name}",))
-                text = shlex.join(step).replace(f"--jobid={JOB}", f"--jobid=${JOB}")
+                options = (*inside.options, f"--job-name={node.workload.name}")
+                step = step_argv(JOB, node.host, inside.prefix, options=options)
+                text = " ".join(shlex.join(step).split("\n")).replace(f"--jobid={JOB}", f"--jobid=${JOB}")
                 yield f"{case.name}, round {planned.index}, {node.host}:"
                 yield f"  {text.replace('--cpus-per-task=1', f'--cpus-per-task=${CPUS}')} ..., in which run"
                 for task in (node.monitor, node.workload):
@@ -46,7 +50,7 @@ def job_sets(prepared: PreparedRun) -> dict[str, Any]:
     """The plan as a List of JobSets (jobset.x-k8s.io/v1alpha2), one for each round, without secrets.
 
     Raises:
-        ConfigError: its tasks have no image.
+        InputProblems: its tasks have no image.
     """
     plan = prepared.plan
     manifests = [_job_set(prepared, case, planned) for case in plan.cases for planned in case.rounds]
@@ -69,7 +73,7 @@ def _job_set(prepared: PreparedRun, case: CasePlan, planned: RoundPlan) -> dict[
 def _node_job(prepared: PreparedRun, case: CasePlan, planned: RoundPlan, node: NodePlan) -> dict[str, Any]:
     if node.image is None:
         allowed = "'docker': a pod needs an image"
-        raise ConfigError([Problem("command line", "--kubernetes", f"RUNTIME {prepared.plan.runtime!r}", allowed)])
+        raise InputProblems([Problem("command line", "--kubernetes", f"RUNTIME {prepared.plan.runtime!r}", allowed)])
     vendor = prepared.resolved.vendor
     devices = {f"{vendor.name}.com/gpu": str(case.nproc)} if vendor.device_files and case.backend != "gloo" else {}
     workload = _container("workload", node, node.workload, planned.port_from)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from run_benchmarks.commands.detaching import CONSOLE_FILE, go_to_the_background
@@ -23,13 +25,14 @@ from run_benchmarks.console.console import (
     start_logging,
     stop_logging,
 )
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.history.recording import record as record_run
 from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
-from run_benchmarks.results.records import RunRecord
+from run_benchmarks.results.records import RunRecord, Verdict
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.allocation import allocated, is_inside, submit_controller
@@ -42,7 +45,15 @@ from run_benchmarks.settings.host_selection import selected
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.interruption import Interruption
-from run_benchmarks.state.journal import BaselineTarget, Journal, JournalError, JournalState, RunStarted
+from run_benchmarks.state.journal import (
+    BaselineTarget,
+    Journal,
+    JournalError,
+    JournalState,
+    RunEnded,
+    RunStarted,
+    noted_job,
+)
 from run_benchmarks.state.run_lock import controlling, is_controlled
 from run_benchmarks.state.vouching import is_own
 
@@ -53,7 +64,7 @@ def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = No
     """Run everything; returns the exit code.
 
     Raises:
-        ConfigError: the settings are wrong; nothing has been written then.
+        InputProblems: the settings are wrong; nothing has been written then.
     """
     return started(settings, detach=detach, learn=learn)[0]
 
@@ -64,7 +75,7 @@ def started(
     """As `start`; returns the run's folder, too, None if none could be made.
 
     Raises:
-        ConfigError: see `start`.
+        InputProblems: see `start`.
     """
     os.umask(UMASK)
     if _refused(learn):
@@ -131,7 +142,7 @@ def collect(settings: Settings, folder: Path) -> int:
     past = Journal(folder).read()
     prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
     if not is_owing(past):
-        say(f"{folder.name}: nothing is to be collected")
+        say(words("{run}: nothing is to be collected", run=folder.name))
         return EXIT_PASS
     if _refused(learn, folder.name):
         return EXIT_USAGE
@@ -170,7 +181,7 @@ def diagnose(settings: Settings) -> int:
     """Run the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code.
 
     Raises:
-        ConfigError: no case is suitable.
+        InputProblems: no case is suitable.
     """
     os.umask(UMASK)
     prepared = prepare(settings, new_run_id())
@@ -205,7 +216,10 @@ def diagnose(settings: Settings) -> int:
 def _climb(ladder: Ladder) -> int:
     try:
         for rung in ladder.climb():
-            said = [f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", *(f"        {p}" for p in rung.problems)]
+            said = [
+                f"{words('FAILED' if rung.problems else 'ok'):<6}  {rung.name}",
+                *(f"        {p}" for p in rung.problems),
+            ]
             say("\n".join(said))
             if rung.problems:
                 return EXIT_FAIL
@@ -218,14 +232,26 @@ def _submit(prepared: PreparedRun, folder: Path, learn: BaselineTarget | None) -
     """Let the run's job run run.py, which goes on with the run as inside any allocation."""
     settings = prepared.settings
     files = ["--cluster-conf", str(settings.cluster_file.resolve()), "--test-conf", str(settings.test_file.resolve())]
-    command = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), "resume", str(folder), *files]
+    command = [
+        sys.executable,
+        str(ROOT / "run_benchmarks" / "run.py"),
+        "resume",
+        str(folder),
+        *files,
+        "--lang",
+        words.language,
+    ]
     session = Session(prepared, folder, Interruption(""), sys.argv, learn)
+    session.note_start(pid=0)
     try:
-        submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_submitted)
+        submit_controller(prepared, command, folder / CONSOLE_FILE, session.note_job)
     except AllocationError as error:
         complain(str(error))
         return EXIT_CHECK
-    print(f"{folder.name} is begun by a job of Slurm, which prints to {folder / CONSOLE_FILE}. Show it, end it:")
+    file = folder / CONSOLE_FILE
+    print(
+        words("{run} is begun by a job of Slurm, which prints to {file}. Show it, end it:", run=folder.name, file=file)
+    )
     for word in ("status", "clean"):
         print(f"  {own_command(word, run_word(folder))}")
     return EXIT_PASS
@@ -242,7 +268,7 @@ def _control(
     if detach and prepared.settings.cluster.SLURM_DETACH and not is_inside():
         return _submit(prepared, folder, learn)
     if detach and not go_to_the_background(folder):
-        print(f"{folder.name} runs in the background. Follow it, show its state, end it:")
+        print(words("{run} runs in the background. Follow it, show its state, end it:", run=folder.name))
         for word in ("attach", "status", "stop"):
             print(f"  {own_command(word, run_word(folder))}")
         return EXIT_PASS
@@ -254,7 +280,7 @@ def _control(
         with (
             controlling(folder) as lock,
             Interruption(cleanup, lock.note_stopping) as interruption,
-            allocated(prepared, interruption) as reachable,
+            _reached(prepared, folder, interruption, learn) as reachable,
         ):
             session = kind(reachable, folder, interruption, sys.argv, learn)
             record = session.run()
@@ -278,6 +304,34 @@ def _control(
         stop_logging()
 
 
+@contextmanager
+def _reached(
+    prepared: PreparedRun, folder: Path, interruption: Interruption, learn: BaselineTarget | None
+) -> Iterator[PreparedRun]:
+    """The run on its hosts, whose job is in the journal from its submission on; where each case gets its own, as it is.
+
+    Raises:
+        AllocationError, InterruptedRunError: see `allocated`; the journal tells of the end of a run that never began.
+    """
+    if not prepared.settings.cluster.needs_allocation or (prepared.has_jobs_of_cases and not is_inside()):
+        yield prepared
+        return
+    waiting, journal = Session(prepared, folder, interruption, sys.argv, learn), Journal(folder)
+    if not journal.path.exists():
+        waiting.note_start()
+    has_begun = False
+    try:
+        with allocated(prepared, interruption, noted_job(folder), waiting.note_job) as reachable:
+            has_begun = True
+            yield reachable
+    except (AllocationError, InterruptedRunError) as error:
+        if not has_begun and not journal.read().attempts:
+            is_ended = isinstance(error, InterruptedRunError)
+            verdict, code = (Verdict.ABORTED, EXIT_INTERRUPTED) if is_ended else (Verdict.SKIPPED, EXIT_CHECK)
+            journal.append(RunEnded(verdict=verdict, exit_code=code))
+        raise
+
+
 def _keep(folder: Path, settings: Settings) -> None:
     """Put the run into the history; a problem with it is told and changes nothing."""
     url = url_of(settings.test.HISTORY, folder.parent)
@@ -296,9 +350,11 @@ def unwritable(error: OSError, folder: Path, action: str) -> str:
 def show_run(record: RunRecord, result_dir: Path) -> None:
     """Print a run's tables, its cases, the hosts to take out of service, and where its results are."""
     show_outcomes(record, result_dir)
-    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    cases = [(case, words.reason(verdict), *rest) for case, verdict, *rest in case_rows(record)]
+    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), cases)
     if record.drain:
-        print_table("Take out of service:", ("host", "because"), drain_rows(record))
+        rows = [(host, words.reason(why)) for host, why in drain_rows(record)]
+        print_table("Take out of service:", ("host", "because"), rows)
     for reason in record.left_out.values():
         LOG.warning("Left out of this run: %s", reason)
     LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)

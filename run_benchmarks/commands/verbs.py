@@ -17,7 +17,8 @@ from run_benchmarks.commands.options import (
     of_a_run,
 )
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 
 RUN_ID_SLOT = "run<timestamp>"
@@ -45,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
         learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
     elif overwrite:
         allowed = "needs --save-baseline, whose file it replaces"
-        raise ConfigError([Problem("--overwrite-baseline", "", True, allowed)])
+        raise InputProblems([Problem("--overwrite-baseline", "", True, allowed)])
     return starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
 
 
@@ -121,6 +122,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
     from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
     from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
+    from run_benchmarks.commands.tiers_view import TIER_COLUMNS, tier_rows
     from run_benchmarks.session.preparation import prepare
 
     prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
@@ -137,6 +139,8 @@ def _plan(arguments: argparse.Namespace) -> int:
         print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
         if rows := layout_rows(each):
             print_table(f"{each['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
+        if tiers := tier_rows(each):
+            print_table(f"{each['name']}: tiers by {each['config']['topology']}", TIER_COLUMNS, tiers)
     return EXIT_PASS
 
 
@@ -203,11 +207,12 @@ def _accept(arguments: argparse.Namespace) -> int:
 def _clean(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import cleaning
     from run_benchmarks.commands.run_reference import existing_run, settings_of
+    from run_benchmarks.hosts.slurm.node_names import expanded
     from run_benchmarks.session.allocation import allocated, leave_queue
     from run_benchmarks.session.preparation import connected, prepare
     from run_benchmarks.session.run_folder import OWNER_FILE, owner_of, result_root
     from run_benchmarks.settings.host_selection import selected
-    from run_benchmarks.state.journal import recorded_hosts
+    from run_benchmarks.state.journal import noted_job, recorded_hosts
 
     asked, run_id = asked_for(arguments), arguments.run_id
     folder = existing_run(run_id, asked.test_conf, DEFAULT_TEST)
@@ -219,14 +224,19 @@ def _clean(arguments: argparse.Namespace) -> int:
     owner = owner_of(folder.parent) if (folder.parent / OWNER_FILE).is_file() else ""
     planned = prepare(selected(settings, recorded_hosts(folder)), folder.name).named(folder.name, owner)
     cleaning.check_run(folder, planned.plan)
-    if (job := leave_queue(planned)) is not None:
-        say(f"Slurm's job {job}, which waited for nodes, is cancelled")
+    if (known := noted_job(folder)) is not None and known.case:
+        planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
+    if jobs := leave_queue(planned):
+        say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=", ".join(jobs)))
         if not cleaning.may_have_begun(folder):
             return EXIT_PASS
-    with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as hosts:
+    with (
+        allocated(planned, known=known) as prepared,
+        connected(prepared.settings.cluster, prepared.allocation) as hosts,
+    ):
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
-        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+        say(words("{host}: removed {what}", host=host, what=", ".join(removed) or words("nothing")))
     for error in result.failed.values():
         complain(str(error))
     return EXIT_FAIL if result.failed else EXIT_PASS
@@ -244,7 +254,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.run_reference import find_run
 
     if arguments.signers is not None and not arguments.signers.is_file():
-        raise ConfigError([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
+        raise InputProblems([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
     folder = Path(arguments.run_id)
     if not folder.is_dir():
         folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)

@@ -8,6 +8,8 @@ from typing import Literal
 from run_benchmarks.inspection.facts import HostFacts
 
 Severity = Literal["failure", "warning", "not seen"]
+Found = tuple[str, str, str, str, Severity]
+"""Subject, found, expected, action, severity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +65,18 @@ class HostReport:
         return any(finding.severity == "failure" and finding.case is None for finding in self.findings)
 
     @property
+    def objections(self) -> list[str]:
+        """Its failures, each with what to do."""
+        return [f"{each.subject}: {each.found}: {each.action}" for each in self._failures]
+
+    @property
     def reason(self) -> str:
         """Its failures in one line."""
-        failures = [each for each in self.findings if each.severity == "failure" and each.case is None]
-        return "; ".join(f"{each.subject}: {each.found}" for each in failures)
+        return "; ".join(f"{each.subject}: {each.found}" for each in self._failures)
+
+    @property
+    def _failures(self) -> list[Finding]:
+        return [each for each in self.findings if each.severity == "failure" and each.case is None]
 
     def bar(self, case: str, subject: str, found: str, expected: str, action: str, *, is_planned: bool) -> None:
         """Exclude the host from one case: a failure of that case if it was to run there, a warning for a spare."""

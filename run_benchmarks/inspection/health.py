@@ -10,10 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
-from run_benchmarks.inspection.findings import HostReport, Severity
+from run_benchmarks.inspection.findings import Found, HostReport, Severity
+from run_benchmarks.inspection.health_of_devices import device_state
 from run_benchmarks.inspection.health_script import SCRIPT
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.device_findings import APPLICATION
@@ -24,11 +26,12 @@ LEAST_FILES = 4096
 FEWEST = 3
 """Hosts among which most can agree against one."""
 SHOWN, MOST_CHARACTERS = 3, 160
+MOST_PEERS = 8
+"""Hosts that one host sends its largest frame to."""
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})")
 LASTING = re.compile(r"read-only|fallen off the bus| UE |ncorrect", re.IGNORECASE)
 """Of what the kernel logs: what does not go away by itself."""
-Found = tuple[str, str, str, str, Severity]
-"""Subject, found, expected, action, severity."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +50,16 @@ class HostHealth:
 
 
 def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan) -> None:
-    """Look at all hosts that can be reached, and add what is wrong with each to its report.
+    """Look at all hosts whose report has no finding yet or that told their facts, and add what is wrong with each.
 
-    Each host sends the largest frame to the host after it.
+    Each host sends the largest frame to the others, of many to MOST_PEERS of them.
     """
     folders = ("/", "/tmp", "/var", str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent))
-    names = [name for name in hosts if reports[name].facts is not None]
-    addresses = [hosts[name].address for name in names]
-    after = dict(zip(names, [*addresses[1:], *addresses[:1]], strict=True)) if len(names) > 1 else {}
-    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, folders, after.get(host.name)))
+    names = [name for name in hosts if reports[name].facts is not None or not reports[name].findings]
+    peers = peers_of([hosts[name].address for name in names])
+    result = for_each(
+        {name: hosts[name] for name in names}, lambda host: _look(host, folders, peers[names.index(host.name)])
+    )
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "warning")
@@ -63,13 +67,23 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
         reports[name].add(*found)
 
 
-def _look(host: Host, folders: Sequence[str], peer: str | None) -> HostHealth:
+def peers_of(addresses: Sequence[str]) -> list[list[str]]:
+    """To whom each host sends: all others of a few; of many the 1st, 2nd, 4th, 8th ... after it, whose frames cross
+    switches of every tier.
+    """
+    count = len(addresses)
+    far = [1 << power for power in range(MOST_PEERS) if 1 << power < count]
+    steps = range(1, count) if count <= MOST_PEERS + 1 else far
+    return [[addresses[(place + step) % count] for step in steps] for place in range(count)]
+
+
+def _look(host: Host, folders: Sequence[str], peers: Sequence[str]) -> HostHealth:
     """See the script.
 
     Raises:
         HostError: it fails.
     """
-    argv = ["sh", "-c", SCRIPT, "sh", "", *folders, "--", *([peer] if peer else [])]
+    argv = ["sh", "-c", SCRIPT, "sh", "", *folders, "--", *peers]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 
 
@@ -86,7 +100,13 @@ def parsed(text: str) -> HostHealth:
 def judged(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
     """The findings of all hosts, each with its host."""
     for name, health in healths.items():
-        for found in (*_kernel_log(health), *_of_host(health), *_storage(health), *_frames(health)):
+        for found in (
+            *_kernel_log(health),
+            *_of_host(health),
+            *device_state(health.of),
+            *_storage(health),
+            *_frames(health),
+        ):
             yield name, found
         for what, why in health.of("cannot", 2):
             yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
@@ -155,9 +175,10 @@ def _storage(health: HostHealth) -> Iterator[Found]:
 
 
 def _frames(health: HostHealth) -> Iterator[Found]:
-    for peer, network, mtu, answer in health.of("frame", 4):
+    for peer, network, mtu, answer, most in health.of("frame", 5):
         if answer == "lost":
-            found = f"frames of {mtu} bytes on {network} do not reach {peer}; small ones do"
+            smaller = f"those of {most} do" if most.isdecimal() else "small ones do"
+            found = f"frames of {mtu} bytes on {network} do not reach {peer}; {smaller}"
             yield "MTU", found, "the largest frame passes", "equal the MTU of both hosts and the switches", "failure"
 
 
@@ -182,6 +203,7 @@ def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str,
                 (f"RDMA {port}", f"{what} {own or 'none'}", expected, action, _severity(is_failure and own != "")),
             )
     yield from _narrow(healths)
+    yield from _slow_slots(healths)
 
 
 def _severity(is_failure: bool) -> Severity:
@@ -224,8 +246,23 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
             yield name, (f"PCIe {device}", f"x{now} of x{most}", expected, action, _severity(is_odd))
 
 
-def _usual(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    found: dict[str, Counter[int]] = defaultdict(Counter)
+def _slow_slots(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    """NICs and disks whose PCIe link is slower than it can be, where most of their kind are faster."""
+    devices = [
+        (name, *words)
+        for name, health in healths.items()
+        for (line,) in health.of("pcie_speed", 1)
+        if len(words := line.split()) == 4
+    ]
+    usual = _usual((kind, now) for _, _, kind, now, _ in devices)
+    for name, device, kind, now, most in devices:
+        if now != most and now != usual[kind]:
+            found, expected = f"{now} of {most} GT/s", f"{usual[kind]} GT/s, as most of its kind"
+            yield name, (f"PCIe {device}", found, expected, "reseat it; check slot and riser", "failure")
+
+
+def _usual(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    found: dict[str, Counter[T]] = defaultdict(Counter)
     for kind, now in pairs:
         found[kind][now] += 1
     return {kind: counted.most_common(1)[0][0] for kind, counted in found.items()}

@@ -1,6 +1,7 @@
 """The POSIX shell script that prints the health of a host, a line `key<TAB>value` each; `health.py` judges them.
 
-Sources: Linux, Documentation/ABI (sysfs-bus-pci, sysfs-class-infiniband, sysfs-kernel-iommu_groups), proc(5), ping(8).
+Sources: Linux, Documentation/ABI (sysfs-bus-pci, sysfs-class-infiniband, sysfs-kernel-iommu_groups), proc(5), ping(8);
+NVIDIA, nvidia-smi (1), and "GPUDirect RDMA" (dma_buf needs the open kernel modules).
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ else say cannot "kernel log	no permission (kernel.dmesg_restrict), or no dmesg a
 for device in "$root"/sys/bus/pci/devices/*; do
   class=$(value "$device/class") || continue
   case $class in 0x03*|0x12*|0x02*|0x0108*) ;; *) continue ;; esac
+  case $class in 0x03*|0x12*) ;; *) # accelerators lower their link's speed while they are idle
+    now=$(value "$device/current_link_speed"); most=$(value "$device/max_link_speed")
+    kind=$(value "$device/vendor"):$(value "$device/device")
+    now=${now%% *}; most=${most%% *}
+    if [ -n "$now" ] && [ -n "$most" ]; then say pcie_speed "${device##*/} $kind $now $most"; fi ;;
+  esac
   now=$(value "$device/current_link_width"); most=$(value "$device/max_link_width")
   if [ "${now:-0}" != 0 ] && [ "${most:-0}" != 0 ] && [ "$now" != 255 ]; then
     kind=$(value "$device/vendor"):$(value "$device/device")
@@ -45,6 +52,25 @@ for device in "$root"/sys/class/infiniband/*; do
     say rdma "${device##*/}/${port##*/}	${state#*: }	${rate%% *}	${keys#,}"
   done
 done
+if [ -d "$root/sys/module/nvidia" ] && [ -n "$(ls "$root/sys/class/infiniband" 2>/dev/null)" ]; then
+  if [ -d "$root/sys/module/nvidia_peermem" ]; then say rdma_memory nvidia_peermem
+  elif ! grep -qw ib_umem_dmabuf_get "$root/proc/kallsyms" 2>/dev/null; then say rdma_memory kernel
+  elif ! grep -q 'Open Kernel Module' "$root/proc/driver/nvidia/version" 2>/dev/null; then say rdma_memory driver
+  else say rdma_memory dma_buf; fi
+fi
+if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
+  asked=index,persistence_mode,power.limit,power.default_limit,clocks.applications.graphics
+  asked=$asked,clocks.default_applications.graphics,clocks_throttle_reasons.hw_slowdown
+  asked=$asked,ecc.errors.uncorrected.volatile.total
+  if state=$(timeout 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader,nounits 2>/dev/null); then
+    printf '%s\n' "$state" | sed 's/^/gpu	/'
+  else say cannot "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
+  asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure
+  timeout 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader 2>/dev/null | sed 's/^/rows	/'
+  timeout 20 nvidia-smi nvlink -s 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
+    if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
+    END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
+fi
 translated=0
 for kind in "$root"/sys/kernel/iommu_groups/*/type; do
   case $(value "$kind") in DMA*) translated=$((translated + 1)) ;; esac
@@ -79,6 +105,13 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
+reaches() { # a frame with so many bytes after its headers, twice if the first is lost
+  for try in 1 2; do
+    if timeout 4 ping -n -q -c 1 -W 1 -M do -s "$1" "$address" >/dev/null 2>&1; then return 0; fi
+  done
+  return 1
+}
+searched=
 for peer in "$@"; do
   if ! command -v ping >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then
     say cannot "largest frame	no ping or no ip command"; break
@@ -88,11 +121,20 @@ for peer in "$@"; do
   mtu=$(value "$root/sys/class/net/$network/mtu") || continue
   case $address in *:*) head=48 ;; *) head=28 ;; esac
   if [ "$network" = lo ]; then continue; fi
-  if ! timeout 6 ping -n -q -c 2 -W 1 "$address" >/dev/null 2>&1; then
-    say cannot "largest frame	$peer answers no ping"
-  elif timeout 6 ping -n -q -c 2 -W 1 -M do -s $((mtu - head)) "$address" >/dev/null 2>&1; then
-    say frame "$peer	$network	$mtu	passes"
-  else say frame "$peer	$network	$mtu	lost"; fi
+  if ! reaches 56; then say cannot "largest frame	$peer answers no ping"
+  elif reaches $((mtu - head)); then say frame "$peer	$network	$mtu	passes	$mtu"
+  else
+    most=unknown
+    if [ -z "$searched" ]; then
+      low=$((56 + head)); high=$mtu; searched=yes
+      while [ $((high - low)) -gt 1 ]; do
+        middle=$(((low + high) / 2))
+        if reaches $((middle - head)); then low=$middle; else high=$middle; fi
+      done
+      most=$low
+    fi
+    say frame "$peer	$network	$mtu	lost	$most"
+  fi
 done
 say end ok
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from run_benchmarks.plan.side_by_side import demand_of, waves
 from run_benchmarks.settings.launcher_names import LAUNCHERS
 from run_benchmarks.settings.settings import Settings
@@ -57,7 +59,7 @@ def _of_parallel_cases(settings: Settings) -> list[str]:
 
 def _of_other_launchers(settings: Settings) -> list[str]:
     launcher, touched = settings.cluster.LAUNCHER, settings.cluster.model_fields_set
-    others = tuple(entry.prefix for name, entry in LAUNCHERS.items() if name != launcher)
+    others = tuple(chain.from_iterable(entry.prefixes for name, entry in LAUNCHERS.items() if name != launcher))
     keys = [key for key in sorted(touched) if key.startswith(others) and key not in REMOTE_ONLY]
     return [f"{key} has no effect with LAUNCHER {launcher!r}" for key in keys]
 

@@ -59,6 +59,8 @@ def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
     yield from _events(device)
     yield from _links(device)
     yield from _heat(device)
+    if _state(device, "alarm"):
+        yield "device_errors", "warning", "the vendor's tool calls its health other than OK", "ask it for the alarm"
 
 
 def _memory(device: Mapping[str, Any]) -> Iterator[_Found]:

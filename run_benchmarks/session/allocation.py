@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from run_benchmarks.console.console import LOG
-from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, find, obtain, submit
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, left_over, obtain, own_jobs, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
-from run_benchmarks.hosts.slurm.node_names import folded
+from run_benchmarks.hosts.slurm.node_names import expanded, folded
 from run_benchmarks.hosts.slurm.nodes import states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
 from run_benchmarks.results.records import JobRecord
@@ -30,16 +30,25 @@ def request_of(prepared: PreparedRun) -> Request:
     return Request(
         name=f"clusterdyno-{prepared.plan.key}",
         nodes=len(cluster.HOSTS),
-        hosts=() if cluster.are_unnamed else cluster.HOSTS,
+        hosts=cluster.named_hosts,
         options=cluster.sbatch_options,
     )
 
 
 @contextmanager
-def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -> Iterator[PreparedRun]:
+def allocated(
+    prepared: PreparedRun,
+    interruption: Interruption | None = None,
+    known: JobRecord | None = None,
+    note: Callable[[JobRecord], None] = lambda _: None,
+) -> Iterator[PreparedRun]:
     """The run on hosts that can be reached: as it is, or on the nodes of an allocation, which is given back at the end.
 
     Inside an allocation (salloc, sbatch) that one is used and stays. The end of an allocation ends the run.
+
+    Args:
+        known: the job that an earlier controller noted last; it is used where it still has nodes or waits for them.
+        note: receives a new job as soon as it is submitted, and any once its nodes are known.
 
     Raises:
         AllocationError: there are no nodes.
@@ -48,8 +57,10 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
     if not prepared.settings.cluster.needs_allocation:
         yield prepared
         return
-    allocation = _around_us() or _of_our_own(prepared, interruption)
-    allocation.surroundings = _surroundings(prepared)
+    allocation = _around_us() or _kept(known) or _of_our_own(prepared, interruption, known, note)
+    if prepared.has_jobs_of_cases and is_inside():
+        LOG.warning("ALLOCATION has no effect inside Slurm's job %s, which is used as it is", allocation.number)
+    allocation.surroundings = surroundings_of(prepared)
     try:
         job = allocation.job()
         hosts = _hosts(prepared, allocation, job)
@@ -60,7 +71,10 @@ def allocated(prepared: PreparedRun, interruption: Interruption | None = None) -
                 margin = min(END_SECONDS, END_SHARE * job.seconds_left)
                 interruption.end_within(job.seconds_left - margin, reason)
         LOG.info("Nodes of Slurm's job %s: %s", allocation.number, folded(hosts))
-        yield prepared.allocated(hosts, allocation)
+        reachable = prepared.allocated(hosts, allocation)
+        assert reachable.job is not None
+        note(reachable.job)
+        yield reachable
     finally:
         if trouble := allocation.give_back():
             LOG.warning("Slurm's job %s is not cancelled: %s", allocation.number, trouble)
@@ -78,24 +92,24 @@ def submit_controller(
     submit(request, lambda number: note(JobRecord(id=number, hosts="")))
 
 
-def leave_queue(prepared: PreparedRun) -> str | None:
-    """Cancel the run's job if it still waits for its nodes; returns its id, None if none waits.
+def leave_queue(prepared: PreparedRun) -> list[str]:
+    """Cancel the run's jobs that still wait for their nodes; returns their ids.
 
     Raises:
         AllocationError: Slurm does not answer.
     """
     if not prepared.settings.cluster.needs_allocation:
-        return None
+        return []
+    name = request_of(prepared).name
     try:
-        number = find(request_of(prepared).name)
-        job = None if number is None else job_of(number)
+        jobs = [job_of(number) for number, found in own_jobs().items() if found == name]
     except SlurmError as error:
         raise AllocationError(f"Slurm's queue cannot be looked at: {error.detail}") from error
-    if job is None or not job.is_waiting:
-        return None
-    if trouble := Allocation(number=job.id, is_ours=True).give_back():
-        raise AllocationError(f"Slurm's job {job.id} is not cancelled: {trouble}")
-    return job.id
+    waiting = [job.id for job in jobs if job is not None and job.is_waiting]
+    for number in waiting:
+        if trouble := Allocation(number=number, is_ours=True).give_back():
+            raise AllocationError(f"Slurm's job {number} is not cancelled: {trouble}")
+    return waiting
 
 
 def is_inside() -> bool:
@@ -103,7 +117,7 @@ def is_inside() -> bool:
     return _around_us() is not None
 
 
-def _surroundings(prepared: PreparedRun) -> Surroundings:
+def surroundings_of(prepared: PreparedRun) -> Surroundings:
     """The surroundings of steps: a container sees our folders, and the data of the cases."""
     plan, cluster = prepared.plan, prepared.settings.cluster
     ours = (str(PurePosixPath(path).parents[1]) for path in (plan.code_dir_host, plan.log_root_host))
@@ -113,6 +127,7 @@ def _surroundings(prepared: PreparedRun) -> Surroundings:
         setup=cluster.SLURM_SETUP,
         pyxis_image=cluster.SLURM_CONTAINER,
         apptainer_image=cluster.SLURM_APPTAINER,
+        apptainer_options=prepared.resolved.vendor.apptainer_options,
     )
 
 
@@ -121,12 +136,39 @@ def _around_us() -> Allocation | None:
     return None if number is None else Allocation(number=number, is_ours=False)
 
 
-def _of_our_own(prepared: PreparedRun, interruption: Interruption | None) -> Allocation:
+def _kept(known: JobRecord | None) -> Allocation | None:
+    """The allocation around an earlier controller, if it still has the nodes; it is not ours to cancel."""
+    if known is None or known.is_ours:
+        return None
+    try:
+        job = job_of(known.id) if known.id in own_jobs() else None
+    except SlurmError:
+        return None  # asking for another one says why
+    if job is None or not set(expanded(known.hosts)) <= set(job.hosts):
+        return None
+    return Allocation(number=known.id, is_ours=False)
+
+
+def _of_our_own(
+    prepared: PreparedRun,
+    interruption: Interruption | None,
+    known: JobRecord | None,
+    note: Callable[[JobRecord], None],
+) -> Allocation:
     check: Callable[[], None] = (lambda: None) if interruption is None else interruption.check
     cluster = prepared.settings.cluster
-    if not cluster.are_unnamed:
-        _refuse_out_of_service(cluster.HOSTS)
-    return obtain(request_of(prepared), limit=cluster.SLURM_QUEUE_LIMIT, check=check, tell=LOG.info)
+    request, case = request_of(prepared), prepared.plan.cases[0].name if prepared.is_part else ""
+    number = left_over(request.name, None if known is None else known.id)
+    if number is None and request.hosts:
+        _refuse_out_of_service(request.hosts)
+    return obtain(
+        request,
+        number,
+        note=lambda new: note(JobRecord(id=new, hosts="", case=case)),
+        limit=cluster.SLURM_QUEUE_LIMIT,
+        check=check,
+        tell=LOG.info,
+    )
 
 
 def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
@@ -152,9 +194,10 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
         AllocationError: the allocation lacks some.
     """
     cluster = prepared.settings.cluster
-    there = job.hosts if job is not None else ()
-    wanted = there[: len(cluster.HOSTS)] if cluster.are_unnamed else cluster.HOSTS
-    missing = [name for name in wanted if name not in there]
+    there, named = job.hosts if job is not None else (), cluster.named_hosts
+    missing = [name for name in named if name not in there]
+    others = [name for name in there if name not in named]
+    wanted = (*named, *others[: len(cluster.HOSTS) - len(named)])
     if missing or len(wanted) < len(cluster.HOSTS):
         lacking = folded(missing) if missing else f"{len(cluster.HOSTS) - len(wanted)} of {len(cluster.HOSTS)} hosts"
         raise AllocationError(f"Slurm's job {allocation.number} has {folded(there) or 'no nodes'}, without {lacking}")

@@ -14,7 +14,7 @@ from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
 from run_benchmarks.results.seal import SEAL_FILE
-from run_benchmarks.session.preparation import connected
+from run_benchmarks.session.part import Part
 from run_benchmarks.session.recorded import put
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.journal import JournalState
@@ -27,32 +27,10 @@ def is_owing(past: JournalState) -> bool:
     return bool(past.open or past.owed)
 
 
-class Collection(Session):
-    """Collects what is owed of a run whose controller has ended; use once."""
+class _Collecting(Part):
+    """Collects from the hosts that answer what is owed of the cases of `prepared`."""
 
-    def run(self) -> RunRecord:
-        """Collect from the hosts that answer; run.json and the report are of the new records then."""
-        self._begin()
-        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)
-        with connected(self._prepared.settings.cluster, self._prepared.allocation) as hosts:
-            try:
-                self._bring(hosts)
-            except InterruptedRunError as error:
-                LOG.warning("%s", error)
-            finally:
-                self._remove_collected(hosts)
-        record = self._recorder.record()
-        try:
-            before = load_record(self._result_dir / "run.json", RunRecord)
-            record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
-        except (OSError, ValidationError) as error:
-            LOG.warning("run.json cannot be read and is made anew: %s", error)
-        self._finish(record)
-        if self._past.run_ended is not None:
-            self._close(record)
-        return record
-
-    def _bring(self, hosts: Mapping[str, Host]) -> None:
+    def _work(self, hosts: Mapping[str, Host]) -> None:
         prepared, past = self._prepared, self._past
         names = {host for owed in past.owed.values() for host in owed.hosts}
         names |= {host for each in past.open.values() for host in each.started.hosts}
@@ -75,3 +53,39 @@ class Collection(Session):
 
     def _limit_time(self) -> None:
         """The run's time limit bounds its measurements, not what is fetched later."""
+
+
+class Collection(Session):
+    """Collects what is owed of a run whose controller has ended; use once."""
+
+    part_kind = _Collecting
+
+    def run(self) -> RunRecord:
+        """Collect from the hosts that answer; run.json and the report are of the new records then.
+
+        Raises:
+            ClusterDynoError: nothing could be collected.
+        """
+        self._begin()
+        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)
+        if self._prepared.has_jobs_of_cases:
+            self._run_by_case()
+        else:
+            try:
+                self._run_part(self._prepared, self._interruption)
+            except InterruptedRunError as error:
+                LOG.warning("%s", error)
+        record = self._recorder.record()
+        try:
+            before = load_record(self._result_dir / "run.json", RunRecord)
+            record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
+        except (OSError, ValidationError) as error:
+            LOG.warning("run.json cannot be read and is made anew: %s", error)
+        self._finish(record)
+        if self._past.run_ended is not None:
+            self._close(record)
+        return record
+
+    def _cases_left(self) -> list[str]:
+        owing = {owed.started.case for owed in self._past.owed.values()} | self._past.open.keys()
+        return [case.name for case in self._plan.cases if case.name in owing]

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import unique
 from protocol.case_file import CaseFile
-from protocol.problems import unique
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.slurm.allocation import Allocation
@@ -36,13 +36,17 @@ from run_benchmarks.settings.settings import Settings, SettingsError, load_setti
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """Everything known before a host is touched. `allocation`: that which has the hosts, if they need one."""
+    """Everything known before a host is touched.
+
+    `allocation`: that which has the hosts, if they need one. `is_part`: whether it is one case of a run of several.
+    """
 
     settings: Settings
     resolved: Resolved
     code: CodeBundle
     plan: Plan
     allocation: Allocation | None = None
+    is_part: bool = False
 
     def plan_for(self, hosts: tuple[str, ...]) -> Plan:
         """The plan of the same run on some of its hosts, without cases that need more hosts or other ones."""
@@ -71,6 +75,21 @@ class PreparedRun:
         settings = with_hosts(self.settings, plan.hosts)
         return plan_round(plan, settings, self.resolved, resolved, hosts, index=index, attempt=attempt)
 
+    def part(self, case: str, needed: tuple[str, ...] = ()) -> PreparedRun:
+        """One case of the run alone, on the hosts that it takes first; among them are those that are `needed`."""
+        planned = next(each for each in self.plan.cases if each.name == case)
+        others = [name for name in planned.hosts if name not in needed]
+        settings = with_hosts(self.settings, (*needed, *others[: max(0, planned.nnodes - len(needed))]))
+        resolved = dataclasses.replace(self.resolved, cases=tuple(c for c in self.resolved.cases if c.name == case))
+        plan = self.plan
+        made = make_plan(settings, resolved, run_id=plan.run_id, code_digest=plan.code_digest, owner=plan.owner)
+        return dataclasses.replace(self, settings=settings, resolved=resolved, plan=made, is_part=True)
+
+    @property
+    def has_jobs_of_cases(self) -> bool:
+        """Whether each of its cases gets hosts from an allocation of its own."""
+        return self.settings.cluster.ALLOCATION == "case" and self.allocation is None and not self.is_part
+
     def named(self, run_id: str, owner: str) -> PreparedRun:
         """The same run under another name."""
         plan = make_plan(self.settings, self.resolved, run_id=run_id, code_digest=self.code.digest, owner=owner)
@@ -87,7 +106,10 @@ class PreparedRun:
         """The job that has its hosts; None without one."""
         if (held := self.allocation) is None:
             return None
-        return JobRecord(id=held.number, hosts=folded(self.plan.hosts), queue_seconds=held.queue_seconds)
+        hosts = folded(self.plan.hosts)
+        case = self.plan.cases[0].name if self.is_part else ""
+        queued = held.queue_seconds
+        return JobRecord(id=held.number, hosts=hosts, queue_seconds=queued, is_ours=held.is_ours, case=case)
 
     def runtime(self, warn: Callable[[str], None] = LOG.warning) -> Runtime:
         """The runtime of its plan; `warn` receives what a host does not permit a task."""
@@ -105,16 +127,16 @@ def prepare(settings: Settings, run_id: str, recorded: Mapping[str, CaseFile] | 
     If every case names its hosts, the other HOSTS take no part in the run.
 
     Raises:
-        ConfigError: the settings name something that does not exist or does not fit.
+        InputProblems: the settings name something that does not exist or does not fit.
     """
     narrowed, notes = _used_hosts(settings)
     problems, unused = _access_problems(narrowed)
     try:
         resolved = resolve(settings, local_python=sys.executable, recorded=recorded)
-    except ConfigError as error:
-        raise ConfigError(unique([*error.problems, *problems])) from error
+    except InputProblems as error:
+        raise InputProblems(unique([*error.problems, *problems])) from error
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     settings = narrowed
     deploy = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
     resolved = dataclasses.replace(resolved, deploy=deploy, warnings=(*resolved.warnings, *notes, *unused))
@@ -129,7 +151,7 @@ def checked_settings(
     """The settings of both files with what the command line changes and selects.
 
     Raises:
-        ConfigError: all mistakes in one pass: in the files, on the command line, and, if any was found there,
+        InputProblems: all mistakes in one pass: in the files, on the command line, and, if any was found there,
             in the names that `prepare` would look up.
     """
     problems: list[Problem] = []
@@ -141,10 +163,10 @@ def checked_settings(
     if selection is not None and "HOSTS" not in settings.unknown:
         try:
             settings = select_hosts(settings, selection)
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
     if problems:
-        raise ConfigError(unique([*problems, *_mistakes(settings)]))
+        raise InputProblems(unique([*problems, *_mistakes(settings)]))
     return settings
 
 
@@ -153,7 +175,7 @@ def _mistakes(settings: Settings) -> list[Problem]:
     problems = [] if "HOSTS" in settings.unknown else _access_problems(_used_hosts(settings)[0])[0]
     try:
         resolve(settings, local_python=sys.executable)
-    except ConfigError as error:
+    except InputProblems as error:
         problems += error.problems
     return problems
 
@@ -184,7 +206,7 @@ def make_hosts(cluster: ClusterConf, allocation: Allocation | None = None) -> di
     """One Host per name; nothing is connected yet.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     from run_benchmarks.hosts.factory import hosts_of  # paramiko and docker take long to import
 

@@ -128,7 +128,7 @@ class RoundScheduler:
         Raises:
             ClusterDynoError: one could not be finished.
         """
-        records = together(self.past.open, self._take_over)
+        records = together(self._of_this(self.past.open), self._take_over)
         self.past = self._journal.read()
         return records
 
@@ -146,9 +146,14 @@ class RoundScheduler:
 
     def still_runs(self) -> str:
         """Why an open round cannot be collected yet; "" if all can be, or if there is none."""
-        opened = [each.started for each in self.past.open.values() if each.collecting is None]
+        opened = [each.started for each in self._of_this(self.past.open).values() if each.collecting is None]
         found = (OwedRound(*self._parts_of(each), note=self._journal.append).still_runs() for each in opened)
         return "; ".join(filter(None, found))
+
+    def _of_this(self, opened: Mapping[str, OpenRound]) -> dict[str, OpenRound]:
+        """Those of the cases that run here: others have hosts of their own."""
+        names = {case.name for case in self._prepared.plan.cases}
+        return {name: each for name, each in opened.items() if name in names}
 
     def _parts_of(self, started: RoundStarted, beside: tuple[str, ...] = ()) -> tuple[RunContext, CasePlan, RoundPlan]:
         plan = self._prepared.plan_for(tuple(started.hosts))
@@ -157,10 +162,11 @@ class RoundScheduler:
     def collect_owed(self) -> Iterator[RoundRecord]:
         """Collect what earlier collections could not, from the hosts that answer; the attempts' new records."""
         self.past = self._journal.read()
-        owing = {host for owed in self.past.owed.values() for host in owed.hosts}
+        names = {case.name for case in self._prepared.plan.cases}
+        owing = {host for owed in self.past.owed.values() if owed.started.case in names for host in owed.hosts}
         asked = for_each({host: self._hosts[host] for host in sorted(owing)}, answers).succeeded
         there = [host for host, answered in asked.items() if answered]
-        for owed in list(self.past.owed.values()):
+        for owed in [each for each in self.past.owed.values() if each.started.case in names]:
             round_ = OwedRound(*self._parts_of(owed.started), note=self._journal.append)
             record = round_.collect_owed(owed, there)
             if record is not None:

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -140,6 +140,9 @@ class ClusterConf(BaseModel):
     SSH_CONFIG: str | None = Field(
         None, description='OpenSSH client configuration; none: ~/.ssh/config and the system\'s, "": ignore both'
     )
+    ALLOCATION: Literal["run", "case"] = Field(
+        "run", description="whether Slurm gives the nodes of all cases at once, or those of each case when it begins"
+    )
     SLURM_PARTITION: SlurmWord | None = Field(None, description="the partition to ask for nodes; none: the default one")
     SLURM_ACCOUNT: SlurmWord | None = Field(None, description="who is charged; none: the user's default account")
     SLURM_QOS: SlurmWord | None = Field(None, description="quality of service; none: the default one")
@@ -243,6 +246,11 @@ class ClusterConf(BaseModel):
         return self.HOSTS[0] == UNNAMED.format(1)
 
     @property
+    def named_hosts(self) -> tuple[str, ...]:
+        """The HOSTS whose names are known."""
+        return tuple(name for name in self.HOSTS if not name.startswith(UNNAMED[0]))
+
+    @property
     def sbatch_options(self) -> tuple[str, ...]:
         """The options of sbatch that settings ask for; those of SLURM_OPTIONS last, so that they win."""
         words = {
@@ -272,6 +280,13 @@ class ClusterConf(BaseModel):
         if image is not None and info.data.get("SLURM_CONTAINER") is not None:
             raise ValueError("either SLURM_CONTAINER or this")
         return image
+
+    @field_validator("SLURM_DETACH")
+    @classmethod
+    def _one_job(cls, detach: bool, info: ValidationInfo) -> bool:
+        if detach and info.data.get("ALLOCATION") == "case":
+            raise ValueError("False with ALLOCATION 'case': the job that would run run.py has the nodes of all cases")
+        return detach
 
     @field_validator("SSH_CONFIG")
     @classmethod

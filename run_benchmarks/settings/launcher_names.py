@@ -18,11 +18,11 @@ class LauncherEntry:
     """One launcher.
 
     Attributes:
-        prefix: of the settings that it alone reads.
+        prefixes: of the settings that it alone reads.
         read_hosts: makes names of the value of HOSTS; None if items are names with a user, port and key.
     """
 
-    prefix: str
+    prefixes: tuple[str, ...]
     read_hosts: Callable[[object], tuple[str, ...]] | None
 
 
@@ -43,8 +43,8 @@ def hosts_of_slurm(value: object) -> tuple[str, ...]:
 
 
 LAUNCHERS: dict[str, LauncherEntry] = {
-    "ssh": LauncherEntry(prefix="SSH_", read_hosts=None),
-    "slurm": LauncherEntry(prefix="SLURM_", read_hosts=hosts_of_slurm),
+    "ssh": LauncherEntry(prefixes=("SSH_",), read_hosts=None),
+    "slurm": LauncherEntry(prefixes=("SLURM_", "ALLOCATION"), read_hosts=hosts_of_slurm),
 }
 
 

@@ -34,6 +34,7 @@ class Interruption:
         self.reason = ""
         self.time_limit_reason = ""
         self._deadline = math.inf
+        self._parts: list[Interruption] = []
 
     def __enter__(self) -> Interruption:
         for number in SIGNALS:
@@ -53,8 +54,7 @@ class Interruption:
                 f"{name} again: leaving at once. To remove what may still run on the hosts:\n  {self._cleanup_command}"
             )
             os._exit(EXIT_INTERRUPTED)
-        self.reason = f"interrupted by {name}"
-        self.signalled.set()
+        self.end(f"interrupted by {name}")
         self._on_stop(self.reason)
         complain(f"{name}: stopping cleanly, keeping what there is; once more to leave at once")
 
@@ -67,6 +67,17 @@ class Interruption:
         if not self.signalled.is_set():
             self.reason = reason
             self.signalled.set()
+            for part in self._parts:
+                part.end(reason)
+
+    def part(self) -> Interruption:
+        """That of a part of the run, which ends with the run and may end earlier."""
+        part = Interruption(self._cleanup_command)
+        part._deadline, part.time_limit_reason = self._deadline, self.time_limit_reason
+        self._parts.append(part)
+        if self.signalled.is_set():
+            part.end(self.reason)
+        return part
 
     def limit_time(self, limit: float, used: float) -> None:
         """Let the run end `limit` seconds after its start, of which `used` seconds have passed."""

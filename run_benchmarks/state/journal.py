@@ -67,14 +67,15 @@ class BaselineInUse(BaseModel):
 
 
 class RunStarted(_Event):
-    """A controller started or resumed the run. `rounds`: number of rounds by case.
+    """A controller started or resumed the run. `rounds`: number of rounds by case. `waves`: the cases as planned, one
+    wave after the other, those of a wave side by side; empty in older journals.
 
     `hosts` are those of HOSTS that take part: a resume uses the same, whatever --hosts and --exclude name.
     `plan_digest` shows whether config files changed since the run started; the plan itself holds environment values and
     is not stored. `runtime` and `log_root_host` are the plan's: what `clean` looks for, and where. `changes` are those
     of the command line (--set, --case, --repeat), which a resume repeats; null in older journals.
     `save_baseline`: where the run's end, or that of its resume, saves a baseline; null without --save-baseline.
-    `job`: of Slurm, that has the hosts of this start; one without hosts will begin it. Null without one.
+    `pid` is 0 where a job of Slurm will begin the run.
     `baseline`: what the run is compared with, also after a resume; null without BASELINE.
     `hmac_sha256`: the authentication code of all this by the head node's own key (run_benchmarks.state.vouching).
     """
@@ -86,14 +87,21 @@ class RunStarted(_Event):
     cluster_conf: str
     test_conf: str
     rounds: dict[str, int]
+    waves: list[list[str]] = []
     hosts: list[str] | None = None
     runtime: str | None = None
     log_root_host: str | None = None
     changes: Changes | None = None
-    job: JobRecord | None = None
     save_baseline: BaselineTarget | None = None
     baseline: BaselineInUse | None = None
     hmac_sha256: str | None = None
+
+
+class JobNoted(_Event):
+    """A job of Slurm has the hosts of the run from now on, or is submitted and has none yet."""
+
+    event: Literal["job_noted"] = "job_noted"
+    job: JobRecord
 
 
 class RoundStarted(_Event):
@@ -168,7 +176,7 @@ class RunEnded(_Event):
     exit_code: int
 
 
-Event = RunStarted | RoundStarted | RoundCollecting | RoundEnded | RunEnded
+Event = RunStarted | JobNoted | RoundStarted | RoundCollecting | RoundEnded | RunEnded
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
@@ -198,8 +206,8 @@ class JournalState:
     never ended. `owed` is by case, round and attempt.
 
     `failures` counts a round's attempts that failed or timed out, `losses` those of them that the infrastructure broke,
-    which `failures` leaves out. `jobs` by id: those of all starts. `started` is the last start (a resume is one, too),
-    `begun_ms` the epoch ms of the first.
+    which `failures` leaves out. `jobs` by id, the one that was noted last at the end. `started` is the last start (a
+    resume is one, too), `begun_ms` the epoch ms of the first, or of the time when it got nodes.
     """
 
     started: RunStarted
@@ -215,9 +223,14 @@ class JournalState:
     jobs: dict[str, JobRecord] = field(default_factory=dict)
 
     @property
-    def is_submitted(self) -> bool:
-        """Whether a job that had no nodes then will begin the run; nothing of it has run yet."""
-        return self.started.job is not None and not self.started.job.hosts and not self.attempts
+    def job(self) -> JobRecord | None:
+        """The job that was noted last; None without one."""
+        return next(reversed(self.jobs.values()), None)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether the run waits for the nodes of its job, and nothing of it has run yet."""
+        return self.job is not None and not self.job.hosts and not self.attempts
 
     def counter(self, event: RoundEnded) -> Counter[tuple[str, int]]:
         """The count to which the end of an attempt belongs."""
@@ -270,11 +283,9 @@ class Journal:
             except ValidationError:
                 continue
             if isinstance(event, RunStarted):
-                if state is None or state.is_submitted:
+                if state is None:
                     state = JournalState(started=event, begun_ms=event.time_ms)
                 state.started, state.run_ended = event, None
-                if event.job is not None:
-                    state.jobs.setdefault(event.job.id, event.job)
             elif state is not None:
                 _apply(state, event)
         if state is None:
@@ -290,8 +301,26 @@ def recorded_hosts(folder: Path) -> list[str] | None:
         return None
 
 
+def noted_job(folder: Path) -> JobRecord | None:
+    """The job that the run in `folder` noted last; None if no journal has one."""
+    try:
+        return Journal(folder).read().job
+    except JournalError:
+        return None
+
+
+def _note(state: JournalState, event: JobNoted) -> None:
+    """Apply a note on a job: the last counts, but whose it is tells the first, since it may run its own controller."""
+    if state.is_queued and event.job.hosts:  # what it waited is no part of the run's time
+        state.begun_ms = event.time_ms
+    before = state.jobs.pop(event.job.id, event.job)
+    state.jobs[event.job.id] = event.job.model_copy(update={"is_ours": before.is_ours})
+
+
 def _apply(state: JournalState, event: Event) -> None:
-    if isinstance(event, RoundStarted):
+    if isinstance(event, JobNoted):
+        _note(state, event)
+    elif isinstance(event, RoundStarted):
         state.open[event.case] = OpenRound(started=event)
         state.attempts[event.case, event.round] = event.attempt
     elif isinstance(event, RoundCollecting):

@@ -88,12 +88,22 @@ def _check_options(arguments: argparse.Namespace) -> None:
         mistakes.add("-w, --op", None, "exactly one of the two says what is sent")
     if arguments.output is not None:
         mistakes.add("--output", arguments.output, "two files are written: -r PREFIX names them")
-    if arguments.send_lat < 0 or arguments.send_lat > 1e6:
+    _check_numbers(arguments, mistakes)
+    _check_engine(arguments, mistakes)
+    _check_together(arguments, mistakes)
+    mistakes.check()
+
+
+def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
+    if not 0 <= arguments.send_lat <= 1e6:
         mistakes.add("--send-lat", arguments.send_lat, "allowed is 0 to 1000000 us")
     for flag, value in (("--seed", arguments.seed), ("--seeds", arguments.seeds), ("--vpp", arguments.vpp)):
         if value is not None and not 0 < value < 1 << 31:
             mistakes.add(flag, value, "allowed is a whole number from 1")
-    _check_engine(arguments, mistakes)
+
+
+def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
+    """Options that would have no effect beside others."""
     if arguments.fast_forward and arguments.outage:
         mistakes.add("--fast-forward", None, "skips what --outage would meet: one of the two")
     if arguments.seed and arguments.seeds:
@@ -103,7 +113,6 @@ def _check_options(arguments: argparse.Namespace) -> None:
     for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
         if value is not None and arguments.workload:
             mistakes.add(flag, value, "is for --op; a workload says it itself")
-    mistakes.check()
 
 
 def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:

@@ -13,6 +13,7 @@ declare -A package=(
     [iptables]=iptables
     [nsenter]=util-linux
     [debootstrap]=debootstrap
+    [ping]=iputils-ping # the largest frame that passes: tests/cluster/test_check.py
     [ps]=procps
     [fish]=fish # login shells of other kinds
     [tcsh]=tcsh

@@ -30,6 +30,29 @@ def test_sound_hosts_pass(controller: Controller, testbed: TestBed) -> None:
     assert all(host.address in answer.output for host in testbed.hosts) and "failed" not in answer.output
 
 
+def test_a_cable_that_loses_large_frames_is_named_with_the_largest_that_passes(
+    controller: Controller, testbed: TestBed
+) -> None:
+    """Larger frames are dropped without a word, as by a switch whose port has another MTU."""
+    narrow = testbed.hosts[1]
+    port = narrow._network.veth(2)
+    netns = narrow._network.netns(2)
+    subprocess.run(
+        ["ip", "-netns", netns, "route", "add", narrow.head_address, "dev", "eth0", "mtu", "1280"], check=True
+    )
+    subprocess.run(["ip", "link", "set", port, "mtu", "1400"], check=True)
+    try:
+        answer = controller.call("check")
+    finally:
+        subprocess.run(["ip", "link", "set", port, "mtu", "1500"], check=True)
+        subprocess.run(["ip", "-netns", netns, "route", "del", narrow.head_address], check=True)
+    assert answer.exit_code == 3, answer.output
+    lines = [line for line in answer.output.splitlines() if "│ MTU " in line]
+    assert {line.split()[0] for line in lines} == {host.address for host in testbed.hosts}, answer.output
+    assert f"reach {narrow.address}; those of 1400 do" in answer.output, answer.output
+    assert "MTU" not in controller.call("check").output
+
+
 def test_a_dead_host_is_named_and_nothing_starts(controller: Controller, testbed: TestBed) -> None:
     dead = _dead_address(testbed)
     controller.configure_cluster(HOSTS=[testbed.hosts[0].address, dead])

@@ -196,6 +196,20 @@ def test_nvidia_keeps_what_the_base_has_and_builds_on_request() -> None:
     assert "APEX_CUDA_EXT=1" in built[3]
 
 
+def test_ascend_has_a_pair_of_torch_and_its_plug_in_in_both_stages_unless_the_base_brings_them(wheels: Path) -> None:
+    def ascend(**changes: object) -> ImageSpec:
+        arguments: dict[str, object] = {"base_image": None, "pip_source": None, "wheelhouse": None, "requirements": ()}
+        return image_spec(vendors.load("ascend"), "pytorch", **(arguments | changes))  # type: ignore[arg-type]
+
+    spec = ascend()
+    pairs = [command for command in commands(spec) if "torch-npu==2.12.0" in command]
+    assert len(pairs) == 2 and pairs[0] == pairs[1] and "torch==2.12.0" in pairs[0]
+    assert commands(spec).index(pairs[0]) == 0, "before the workload's packages, which would bring another torch"
+    assert not any("torch-npu" in part for command in commands(ascend(options={"torch": ""})) for part in command)
+    with pytest.raises(ImageSpecError, match="name a BASE_IMAGE that has them"):
+        ascend(wheelhouse=wheels)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -1,6 +1,6 @@
 """Every measurement of `make bench` runs to its end at a tiny size: its figures mean nothing there, its code does.
 
-Those on hosts take two minutes and run in nightly.
+Those on hosts, and those that train or launch ranks, take minutes and run in nightly.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from tests.performance.table import describe_machine, tabulated
 FOUND = measurements()
 # Measured on hosts: these take the session's instead of making their own.
 ON_HOSTS = {name for name, measure in FOUND.items() if hasattr(sys.modules[measure.__module__], "measure_on")}
+# More than four CPU seconds each, even at a tiny size.
+LONG = {"training", "composed", "network", "execution", "execution_start", "launch"}
 
 
-def names(*, on_hosts: bool) -> list[str]:
-    return [name for name in FOUND if (name in ON_HOSTS) is on_hosts]
+def names(*, on_hosts: bool) -> list[object]:
+    """The measurements as parameters of a test."""
+    found = [name for name in FOUND if (name in ON_HOSTS) is on_hosts]
+    return [pytest.param(name, marks=pytest.mark.nightly if name in LONG else ()) for name in found]
+
+
+def test_each_long_measurement_is_there() -> None:
+    assert set(FOUND) >= LONG
 
 
 def check(name: str, rows: list[Row]) -> None:

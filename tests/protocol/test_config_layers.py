@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import InputProblems
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.config_file import config_file, config_files
 from protocol.config_layers import MOST_FILES
-from protocol.problems import ConfigError
 
 SETTINGS = """
 from pydantic import Field, model_validator
@@ -42,7 +42,7 @@ class Folder:
         return trace_case_config(self.config_class, self.path / f"{name}.py", overrides or {})
 
     def mistakes(self, name: str, overrides: dict[str, object] | None = None) -> list[str]:
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(InputProblems) as caught:
             self.load(name, overrides)
         return [str(problem).replace(f"{self.path}/", "") for problem in caught.value.problems]
 
@@ -97,6 +97,27 @@ def test_a_file_serves_other_names_and_a_file_of_such_a_name_counts_before_it(fo
     }  # fmt: skip
     assert config_file(folder.path, "two") == names["two"] and config_file(folder.path, "no").stem == "no"
     assert trace_case_config(folder.config_class, names["two"], {}).config.model_dump()["steps"] == 7
+
+
+def test_all_vendors_have_the_common_configs_and_one_of_the_vendor_counts_before_it(
+    folder: Folder, tmp_path: Path
+) -> None:
+    common, own = (tmp_path / "vendors" / name / "model-torch/config" for name in ("common", "abacus"))
+    for configs in (common, own):
+        configs.mkdir(parents=True)
+    (common / "short.py").write_text("serves = ['brief']\nsteps = 3\nlimit = 4\n")
+    (common / "deep.py").write_text("extends = 'short'\nmode = 'deep'\n")
+    assert (config_file(own, "short"), config_file(own, "brief")) == (common / "short.py", common / "short.py")
+    (own / "device.py").write_text("extends = 'deep'\nlimit = 9\n")
+    values = trace_case_config(folder.config_class, own / "device.py", {}).config.model_dump()
+    assert (values["steps"], values["limit"], values["mode"]) == (3, 9, "deep")
+    (own / "short.py").write_text("extends = 'short'\nsteps = 5\n")  # the common one of its own name
+    values = trace_case_config(folder.config_class, config_file(own, "short"), {}).config.model_dump()
+    assert (values["steps"], values["limit"]) == (5, 4)
+    (own / "device.py").write_text("extends = 'deap'\n")
+    with pytest.raises(InputProblems, match="did you mean 'deep'") as caught:
+        trace_case_config(folder.config_class, own / "device.py", {})
+    assert "deep, short" in str(caught.value)
 
 
 def test_without_a_case_config_there_are_defaults_and_overrides_alone(folder: Folder) -> None:

@@ -27,7 +27,9 @@ CASES: dict[str, dict[str, Any]] = {
         "max_steps": 4, "eval_interval_samples": 128, "eval_start_samples": 128, "attention": "eager",
         "target_mlm_accuracy": None, "log_freq": 1}},
     "BASE": {"model": "base", "config": "config_CPUx1x2", "overrides": {
-        "copy_bytes": 1 << 20, "iterations": 2, "matmul_size": 128}},
+        "copy_bytes": 1 << 20, "iterations": 2, "matmul_size": 128,
+        "tests": ["matmul_fp32", "memory", "memory_capacity", "host_to_device", "host_to_device_numa",
+                  "device_to_host", "peers", "host_matmul"]}},
     "AICB": {"model": "aicb", "config": "config_megatron", "overrides": {"epoch_num": 2, "num_layers": 2}},
 }  # fmt: skip
 
@@ -129,6 +131,17 @@ def test_a_training_on_the_device_reports_the_device_and_has_the_losses_of_gloo(
     assert losses(run, "LLAMA") == pytest.approx(losses(peer, "LLAMA"), rel=1e-6)
     checked = [value for name, value in events(run, "NETWORK") if name == "STEP_END"]
     assert checked and all(value["correct"] for value in checked)
+
+
+@pytest.mark.nightly
+def test_every_device_is_copied_to_from_every_other(project: Project) -> None:
+    run = project.run("abacus", "BASE")
+    steps = {value["test"]: value for name, value in events(run, "BASE") if name == "STEP_END"}
+    matrix = steps["peers"]["peers_of_ranks"]
+    assert [[peer is None for peer in row] for row in matrix] == [[True, False], [False, True]]
+    assert steps["peers"]["values_of_ranks"] == [matrix[0][1], matrix[1][0]] and steps["peers"]["correct"] == "pass"
+    assert value_of(run, "BASE", "FINISHED")["peers_farthest_GBps"] == min(matrix[0][1], matrix[1][0])
+    assert steps["host_matmul"]["correct"] == "pass" and not steps["host_matmul"]["odd_ranks"]
 
 
 @pytest.mark.nightly

@@ -24,6 +24,7 @@ EXEMPT = {
     "monitors/nccl_log.py": "the lines that NCCL and RCCL log",
     "monitors/__main__.py": "sys_info.json's key of those lines",
     "run_benchmarks/inspection/health.py": "the service that a host with NVSwitches needs",
+    "run_benchmarks/inspection/health_of_devices.py": "settings of the kernel and of one driver's tool, and what to do",
     "run_benchmarks/inspection/health_script.py": "modules of the kernel and lines of its log, of every vendor",
     "run_benchmarks/results/host_findings.py": "sys_info.json's key of those lines",
     "run_benchmarks/results/observations.py": "sys_info.json's key of those lines",
@@ -32,6 +33,7 @@ EXEMPT = {
     "training/benchmarks/bert/paddle/run_pretraining.py": "Paddle's own names of its GPUs",
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
     "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
+    "training/benchmarks/tools/table.py": "the tools of vendors, and where they lie",
 }
 
 

@@ -14,8 +14,10 @@ from protocol.config_file import config_files
 from training.benchmarks.bert.pytorch import config as bert_config
 from training.benchmarks.network.pytorch.config import Config
 from vendors import BrokenVendor, UnknownVendor
+from vendors.tools import devices_in, number_of
 
 ROOT = Path(vendors.__file__).parent
+SHIPPED = "amd, ascend, cambricon, cpu, dcu, iluvatar, kunlunxin, metax, mthreads, nvidia, tsingmicro"
 
 
 @pytest.fixture
@@ -36,8 +38,9 @@ def adapter(root: Path, name: str, text: str) -> Path:
 
 
 def test_shipped_vendors_load() -> None:
-    assert vendors.available() == ["amd", "cpu", "nvidia"]
-    amd, cpu, nvidia = map(vendors.load, vendors.available())
+    assert ", ".join(vendors.available()) == SHIPPED
+    amd, cpu, nvidia = map(vendors.load, ("amd", "cpu", "nvidia"))
+    assert [vendor.name for vendor in vendors.working()] == vendors.available()
     assert (cpu.backend, cpu.visible_devices_env, cpu.container_options, cpu.device_files) == ("gloo", "", "", ())
     assert (nvidia.backend, nvidia.visible_devices_env) == ("nccl", "CUDA_VISIBLE_DEVICES")
     assert (amd.backend, amd.visible_devices_env) == ("nccl", "HIP_VISIBLE_DEVICES")
@@ -51,9 +54,9 @@ def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:
 
 
 def test_unknown_vendor_names_what_there_is_and_the_nearest() -> None:
-    with pytest.raises(UnknownVendor, match=r"'nvdia': vendors/ has amd, cpu, nvidia; did you mean 'nvidia'\?"):
+    with pytest.raises(UnknownVendor, match=rf"'nvdia': vendors/ has {SHIPPED}; did you mean 'nvidia'\?"):
         vendors.load("nvdia")
-    with pytest.raises(UnknownVendor, match=r"has amd, cpu, nvidia$"):
+    with pytest.raises(UnknownVendor, match=rf"has {SHIPPED}$"):
         vendors.case_dir("zzz", "network", "pytorch")
 
 
@@ -66,7 +69,7 @@ def test_names_that_are_no_folder_are_unknown(name: str) -> None:
 def test_a_folder_is_a_vendor(more_vendors: Path) -> None:
     text = (ROOT / "cpu" / "adapter.py").read_text(encoding="utf-8").replace('name="cpu"', 'name="abacus"')
     adapter(more_vendors, "abacus", text)
-    assert vendors.available() == ["abacus", "amd", "cpu", "nvidia"]
+    assert ", ".join(vendors.available()) == f"abacus, {SHIPPED}"
     assert vendors.load("abacus").backend == "gloo"
     assert vendors.case_dir("abacus", "network", "pytorch") == more_vendors / "abacus" / "network-pytorch"
 
@@ -126,9 +129,18 @@ def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
     devices = importlib.import_module("vendors.abacus.device").open_devices()
     assert devices.against("flash_attn", None, (7, 5)) == "needs compute capability 8.0, found 7.5"
     assert devices.against("apex", None) == "there is no apex for devices of type cuda"
+    table = more_vendors / "abacus/table.py"
+    table.write_text(blocks[2])
+    printed = "| 0 Abacus 3000 | 0000:01:00.0 | 7% |\n| 40C 12W / 30W | 5MiB / 64MiB | fine |\n"
+    (device,) = devices_in(importlib.import_module("vendors.abacus.table").TOOL, printed)
+    assert (device["name"], number_of(device, "power_w"), number_of(device, "memory_used_mib")) == (
+        "Abacus 3000",
+        12,
+        5,
+    )
     config = more_vendors / "abacus/bert-pytorch/config/config_A1x2x8.py"
     config.parent.mkdir(parents=True)
     config.with_name("config_A1x1x8.py").write_text("# As published.\n")
-    config.write_text(blocks[2])
+    config.write_text(blocks[3])
     resolved = load_case_config(bert_config.Config, config, {})
     assert (resolved.train_batch_size, resolved.gradient_accumulation_steps) == (48, 2)

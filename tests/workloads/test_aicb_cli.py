@@ -299,7 +299,6 @@ def test_the_framework_is_the_default_of_all_that_writes(tmp_path: Path) -> None
     [
         ("--frame collective_test", "frame collective_test is not in the dialect framework; --dialect aicb has"),
         ("--frame DeepSeek", "frame DeepSeek is not in the dialect framework; --dialect aicb has"),
-        ("--context_parallel_size 2", "--dialect aicb --force, which splits nothing"),
         ("--moe_enable --num_experts 4 --moe_token_dispatcher flex", "--dialect aicb has an all_to_all of its own"),
         ("--aiob_enable", "`compute fill` times the rows of --computation_enable; --dialect aicb has it"),
     ],

@@ -30,7 +30,10 @@ CASES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     "MoE with tp needs it in both": (
         MOE | {"enable_sequence_parallel": False}, "needs --enable_sequence_parallel", "Megatron demands it",
     ),
-    "cp is ignored; refused": ({"context_parallel_size": 2}, "splits nothing over context ranks", "Transformer Engine"),
+    "cp is ignored; divides": ({"context_parallel_size": 2}, "splits nothing over context ranks", None),
+    "cp is ignored; needs chunks": (
+        {"context_parallel_size": 2, "seq_length": 126}, "splits nothing over context ranks", "must be a multiple of 4",
+    ),
     "layers % pp; uneven ends": (
         {"num_layers": 5, "num_layers_first_stage": 3}, "num_layers 5 must be a multiple of", None,
     ),

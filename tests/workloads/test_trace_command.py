@@ -49,10 +49,15 @@ def test_without_the_extra_the_command_names_the_line_that_installs_it(
 
 
 def test_all_mistakes_are_named_at_once_and_nothing_is_written(tmp_path: Path, capsys: Said) -> None:
-    words = "--world_size 8 --pp 3 --context_parallel_size 2 --num_experts 8 --moe_token_dispatcher flex"
+    words = "--world_size 8 --pp 3 --context_parallel_size 2 --seq_length 6 --num_experts 8 --moe_token_dispatcher flex"
     assert cli.main(["trace", *words.split(), "--routing", "odd", "--output", str(tmp_path / "x.csv")]) == 2
     said = capsys.readouterr().err
-    for part in (refusals.context_parallelism(2), refusals.dispatcher("flex"), "tp * pp = 3", "routing 'odd'"):
+    for part in (
+        "seq_length 6 must be a multiple of 4",
+        refusals.dispatcher("flex"),
+        "tp * pp * cp = 6",
+        "routing 'odd'",
+    ):
         assert part in said
     assert not list(tmp_path.iterdir())
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from workloads.job.parameters import FSDP_UNITS
+from workloads.job.parameters import CP_COMM_TYPES, FSDP_UNITS
 from workloads.trace.checks import problems
 from workloads.trace.job import TraceJob
 
@@ -19,6 +19,9 @@ VALUES: Factors = {
     "dp": (1, 2, 4, 8),
     "ep": (1, 2, 4),
     "expert_tp": (None, 1),
+    "cp": (2, 4),
+    "cp_comm": CP_COMM_TYPES,
+    "place": (0, 1, 2, 3),
     "world": (1, 2, 6, 8, 64, 4096),
     "replicate": (1, 2),
     "layers": (1, 3),
@@ -93,6 +96,11 @@ ORDERS = _factors(
     "tp pp dp sp distributed_optimizer overlap untied position norm bias swiglu qk_layernorm experts latent q_lora "
     "shared_expert first_dense dispatcher fp32_gradients",
     tp=(1, 2), pp=(1, 2), dp=(2, 4), overlap=("gradients", "parameters"),
+)  # fmt: skip
+CONTEXT = _factors(
+    "cp cp_comm place tp pp dp sp distributed_optimizer overlap recompute query_groups experts latent aux_loss stage "
+    "swiglu",
+    tp=(1, 2), pp=(1, 2), dp=(1, 2), overlap=("none", "gradients"), query_groups=(None, 4), stage=("first", "last"),
 )  # fmt: skip
 FSDP2 = _factors(
     "world replicate tp units layers micro_batches untied vocab query_groups recompute reshard fp32_gradients bias "
@@ -321,3 +329,32 @@ def _sharded(choice: Choice, frame: str, **more: Any) -> TraceJob:
         clip_grad=choice["clip"],
         **more,
     )
+
+
+def megatron_context(choice: Choice) -> TraceJob | None:
+    """The job with context parallelism of a choice, None where it cannot be divided so."""
+    cp, experts = choice["cp"], choice["experts"]
+    fixed = {"vpp": 1, "expert_tp": 1 if choice["tp"] > 1 else None, "dispatcher": "alltoall", "routing": "balanced",
+             "topk": 2, "stage": choice["stage"], "shared_expert": None, "first_dense": 0, "untied": True,
+             "expert_bias": False, "ep": 1}  # fmt: skip
+    job = megatron_experts({**choice, **fixed})
+    if job is None or (choice["sp"] and choice["tp"] == 1) or (experts and choice["tp"] > 1 and not choice["sp"]):
+        return None
+    if choice["aux_loss"] and not experts:
+        return None
+    world = job.world_size * cp
+    job = replace(
+        job,
+        world_size=world,
+        rank=job.pp_stage * (world // choice["pp"]) + choice["place"] % cp * choice["tp"],
+        context_parallel_size=cp,
+        cp_comm_type=choice["cp_comm"],
+        expert_model_parallel_size=2 if experts else 1,
+        enable_sequence_parallel=choice["sp"],
+        computation_enable=True,
+        vocab_size=1000,
+        hidden_size=128,
+        kv_channels=None if choice["latent"] else 16,
+    )
+    job = job if experts else replace(job, num_experts=0, expert_tensor_parallel_size=None)
+    return None if problems(job) else job

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.workloads.inference_jobs import INFERENCE, inference
 from tests.workloads.trace_jobs import (
+    CONTEXT,
     EXPERTS,
     FSDP2,
     MEGATRON,
@@ -27,6 +28,7 @@ from tests.workloads.trace_jobs import (
     Choice,
     fsdp2,
     megatron,
+    megatron_context,
     megatron_experts,
     megatron_orders,
     megatron_widths,
@@ -48,6 +50,7 @@ MATRICES = {
     "megatron_experts": (EXPERTS, megatron_experts, 40),
     "megatron_widths": (WIDTHS, megatron_widths, 0),
     "megatron_orders": (ORDERS, megatron_orders, 24),
+    "context": (CONTEXT, megatron_context, 24),
     "fsdp2": (FSDP2, fsdp2, 48),
     "deepspeed": (ZERO, zero, 40),
     "deepspeed_3": (ZERO3, zero3, 40),

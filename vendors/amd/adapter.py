@@ -17,6 +17,7 @@ VENDOR = Vendor(
     backend="nccl",  # as which torch for ROCm knows RCCL
     # ROCm's documentation, "Running ROCm Docker containers"; RDMA pins memory.
     container_options=("--device /dev/kfd --device /dev/dri --group-add video --cap-add IPC_LOCK --ulimit memlock=-1"),
+    apptainer_options=("--rocm",),
     environment={"NCCL_DEBUG": "WARN"},
     images={
         "pytorch": ImageParameters(

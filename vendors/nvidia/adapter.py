@@ -18,6 +18,7 @@ VENDOR = Vendor(
     # RDMA pins memory: NCCL over InfiniBand needs IPC_LOCK and no limit on locked memory.
     container_options="--gpus all --cap-add IPC_LOCK --ulimit memlock=-1",
     # What NVIDIA's container runtime mounts: `utility` brings libnvidia-ml, which a plain base image does not ask for.
+    apptainer_options=("--nv",),
     environment={"NVIDIA_DRIVER_CAPABILITIES": "compute,utility"},
     images={
         "pytorch": ImageParameters(

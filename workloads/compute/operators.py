@@ -58,6 +58,17 @@ def _attention(products: float, passes: int) -> Operator:
     )
 
 
+def _part(products: float, passes: int) -> Operator:
+    """Attention of some queries to some keys without a mask: a step of ring attention."""
+    return Operator(
+        ("batch", "queries", "keys", "heads", "groups", "qk", "v"),
+        lambda s: products * 2.0 * s["batch"] * s["heads"] * s["queries"] * s["keys"] * (s["qk"] + s["v"]),
+        lambda s: (
+            passes * float(s["batch"] * (s["queries"] * s["heads"] + s["keys"] * s["groups"]) * (s["qk"] + s["v"]))
+        ),
+    )
+
+
 def _decoding() -> Operator:
     """Attention of one token of each sequence with the keys and values of `context` tokens."""
     return Operator(
@@ -91,6 +102,8 @@ OPERATORS: Mapping[str, Operator] = {
     "experts_backward": _experts(2),
     "attention": _attention(1, 1),
     "attention_backward": _attention(2.5, 2),
+    "attention_part": _part(1, 1),
+    "attention_part_backward": _part(2.5, 2),
     "attention_decode": _decoding(),
     "norm": _moving(_TOKENS, 6, 2),
     "norm_backward": _moving(_TOKENS, 10, 3),

@@ -20,6 +20,8 @@ TRAINING, PREFILL, DECODE = WORKLOAD_PHASES = ("training", "prefill", "decode")
 """What a workload is a part of; prefill is the pass of a prompt, decode that of one token of each sequence."""
 LAYERS, TORCHTITAN = FSDP_UNITS = ("layers", "torchtitan")
 """What FSDP2 shards apart: each layer, with all else in the root; or also the embedding, and the norm with the head."""
+RING, ALL_TO_ALL = CP_COMM_TYPES = ("p2p", "a2a")
+"""How context-parallel ranks exchange what attention needs: keys and values in a ring, or heads for tokens."""
 ELEMENT_BYTES = 2
 """Bytes of a parameter, an activation or a 16-bit gradient."""
 GRADIENT_BYTES = 4
@@ -70,7 +72,7 @@ class WorkloadArgs:
     world_size: int = said(CLUSTER, 1, "GPUs in all")
     tensor_model_parallel_size: int = said(CLUSTER, 1, "tensor-parallel size (tp)", aliases=("--tp",))
     pipeline_model_parallel: int = said(CLUSTER, 1, "pipeline stages (pp)", aliases=("--pp",))
-    context_parallel_size: int = said(CLUSTER, 1, "context-parallel size")
+    context_parallel_size: int = said(CLUSTER, 1, "context-parallel size (cp)", aliases=("--cp",))
     expert_model_parallel_size: int = said(CLUSTER, 1, "expert-parallel size (ep)", aliases=("--ep",))
     pp_rank: int = said(
         CLUSTER,
@@ -171,6 +173,10 @@ class WorkloadArgs:
     activation_recompute: str = said(
         FRAMEWORKS, "none", "activations recomputed in the backward pass", choices=("none", "selective", "full")
     )
+    cp_comm_type: str = said(
+        FRAMEWORKS, RING, "context parallelism: keys and values in a ring (p2p), or heads for tokens (a2a)",
+        choices=CP_COMM_TYPES,
+    )  # fmt: skip
     overlap_param_gather: bool = said(FRAMEWORKS, False, "parameters gathered during the forward pass")
     overlap_p2p: bool = said(FRAMEWORKS, False, "interleaved schedule: sends and receives beside the computation")
     grad_reduce_in_fp32: bool = said(FRAMEWORKS, True, "gradients reduced in 32 bits")
@@ -226,8 +232,9 @@ class WorkloadArgs:
 
     @property
     def data_parallel_size(self) -> int:
-        """Number of ranks that hold the same shard: world_size // (tp * pp); no dialect divides over context ranks."""
-        return self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel)
+        """Number of ranks with samples of their own that hold the same shard: world_size // (tp * pp * cp)."""
+        shared = self.tensor_model_parallel_size * self.pipeline_model_parallel * self.context_parallel_size
+        return self.world_size // shared
 
     @property
     def num_microbatches(self) -> int:
@@ -304,6 +311,6 @@ FRAMEWORK_ONLY = frozenset({
     "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
     "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
     "routing", "multi_latent_attention", "reshard_after_forward", "fsdp_units", "clip_grad",
-    "replicate", "overlap_comm", "max_reuse_distance", "sub_group_size",
+    "replicate", "overlap_comm", "max_reuse_distance", "sub_group_size", "cp_comm_type",
 })  # fmt: skip
 """Parameters that AICB does not have."""

@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from workloads.job.parameters import TORCHTITAN
+from workloads.job.parameters import ALL_TO_ALL, TORCHTITAN, TRAINING, WorkloadArgs
+from workloads.job.rules import divisor_near, multiple_near
 
-CONTEXT_PARALLELISM = (
-    "Megatron-core refuses context parallelism without Transformer Engine, whose kernels hold the ring; it cannot be "
-    "traced without a GPU"
-)
 FLEX = "DeepEP sends from its own GPU kernels, not by collectives that can be seen"
 MOST = {"num_layers": 100_000, "num_experts": 100_000}
 """What each costs memory and time of its own, far beyond any model: 100,000 of them take 2 s and 300 MB by rules."""
@@ -36,9 +33,26 @@ def too_many(job: Sized) -> list[str]:
     ]
 
 
-def context_parallelism(ranks: int) -> str:
-    """The refusal of a context_parallel_size of so many ranks, above 1."""
-    return f"context_parallel_size is {ranks}: {CONTEXT_PARALLELISM}; nearest: 1"
+def context_parallelism(args: WorkloadArgs) -> Iterator[str]:
+    """Name what Transformer Engine cannot divide over context-parallel ranks."""
+    cp, tp = args.context_parallel_size, args.tensor_model_parallel_size
+    if cp == 1:
+        return
+    step = 2 * cp * (tp if args.enable_sequence_parallel else 1)
+    if args.seq_length % step:
+        yield (
+            f"seq_length {args.seq_length} must be a multiple of {step}: each of the {cp} context-parallel ranks has "
+            f"two chunks of a sequence; nearest: {multiple_near(args.seq_length, step)}"
+        )
+    groups = args.framework_heads if args.multi_latent_attention else args.num_query_groups or args.framework_heads
+    shared = max(1, min(groups, args.framework_heads) // tp)
+    if args.cp_comm_type == ALL_TO_ALL and shared % cp:
+        yield (
+            f"context_parallel_size {cp}: by a2a each rank gets as many of the {shared} groups of heads of a tensor "
+            f"rank; nearest: {divisor_near(shared, cp)}, or --cp_comm_type p2p"
+        )
+    if args.phase != TRAINING:
+        yield f"context_parallel_size {cp}: Megatron-core's static batching divides no prompts; nearest: 1"
 
 
 def dispatcher(name: str) -> str:

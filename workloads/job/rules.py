@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import prod
 
 from workloads.job.parameters import FRAMES, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
 
@@ -92,10 +93,13 @@ def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
 
 def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
     tp, pp, world = args.tensor_model_parallel_size, args.pipeline_model_parallel, args.world_size
-    if world % (tp * pp):
+    sizes, names = [tp, pp], ["tensor_model_parallel_size", "pipeline_model_parallel"]
+    if args.context_parallel_size > 1:
+        sizes, names = [*sizes, args.context_parallel_size], [*names, "context_parallel_size"]
+    if world % prod(sizes):
         yield RuleViolation(
-            f"world_size {world} must be a multiple of tensor_model_parallel_size * pipeline_model_parallel "
-            f"= {tp} * {pp} = {tp * pp}; nearest: {multiple_near(world, tp * pp)}",
+            f"world_size {world} must be a multiple of {' * '.join(names)} "
+            f"= {' * '.join(map(str, sizes))} = {prod(sizes)}; nearest: {multiple_near(world, prod(sizes))}",
             forceable=False,
         )
     batches = max(1, args.num_microbatches) if args.data_parallel_size else 1

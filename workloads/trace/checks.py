@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from workloads.job import refusals
-from workloads.job.parameters import FSDP_UNITS, TORCHTITAN, TRAINING, WORKLOAD_PHASES
+from workloads.job.parameters import CP_COMM_TYPES, FSDP_UNITS, TORCHTITAN, TRAINING, WORKLOAD_PHASES
 from workloads.job.routing import routing
 from workloads.trace.job import TraceJob
 
@@ -16,6 +16,7 @@ CHOICES = {
     "normalization": ("RMSNorm", "LayerNorm"),
     "dtype": ("bfloat16", "float16"),
     "fsdp_units": FSDP_UNITS,
+    "cp_comm_type": CP_COMM_TYPES,
 }
 POSITIVE = (
     "world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "virtual_pipeline", "micro_batch",
@@ -48,8 +49,6 @@ def problems(job: TraceJob) -> list[str]:
             found.append(f"{name} is {getattr(job, name)!r}, none of {', '.join(allowed)}")
     if not 0 <= job.rank < job.world_size:
         found.append(f"rank {job.rank} is none of the ranks 0 to {job.world_size - 1}")
-    if job.context_parallel_size > 1:
-        found.append(refusals.context_parallelism(job.context_parallel_size))
     found += _shapes(job)
     found += _megatron(job) if job.frame == "Megatron" else _sharded(job)
     return found
@@ -67,8 +66,10 @@ def _shapes(job: TraceJob) -> Iterator[str]:
 
 def _megatron(job: TraceJob) -> Iterator[str]:
     tp, pp, ep = job.tensor_model_parallel_size, job.pipeline_model_parallel, job.expert_model_parallel_size
-    if job.world_size % (tp * pp):
-        yield f"world_size {job.world_size} is no multiple of tp * pp = {tp * pp}"
+    cp = job.context_parallel_size
+    if job.world_size % (tp * pp * cp):
+        yield f"world_size {job.world_size} is no multiple of tp * pp{' * cp' * (cp > 1)} = {tp * pp * cp}"
+    yield from refusals.context_parallelism(job)
     if job.virtual_pipeline > 1 and pp == 1:
         yield f"virtual_pipeline {job.virtual_pipeline} needs more than one pipeline stage"
     if job.overlap_param_gather and not (job.use_distributed_optimizer and job.overlap_grad_reduce):
@@ -111,7 +112,7 @@ def _inference(job: TraceJob) -> Iterator[str]:
 def _sharded(job: TraceJob) -> Iterator[str]:
     if job.phase != TRAINING:
         yield f"phase is {job.phase}, but frame {job.frame} is traced in training alone; Megatron has the others"
-    alone = ["pipeline_model_parallel", "expert_model_parallel_size"]
+    alone = ["pipeline_model_parallel", "expert_model_parallel_size", "context_parallel_size"]
     if job.frame == "FSDP2":
         yield from _fsdp2(job)
     else:

@@ -32,6 +32,8 @@ KNOWN = {
     "DeepSpeed": {"torch": "2.13.0", "deepspeed": "0.19.8"},
 }
 """The packages that each frame needs, in the versions whose traps `shims` knows."""
+CONTEXT = {"transformer-engine": "2.20.2"}
+"""What context parallelism needs beside them."""
 INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
 ROOT = Path(__file__).resolve().parents[2]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
@@ -69,7 +71,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     options.note_idle(given, args, "framework", "csv")
     job = _job(given, args)
     jobs = _jobs(job, list(stages(job)))
-    unknown = missing_or_unknown(job.frame)
+    unknown = missing_or_unknown(job)
     tracing = traced_by_frameworks
     if unknown:
         print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
@@ -224,20 +226,20 @@ def ends(trace: Trace) -> list[int]:
     return found
 
 
-def missing_or_unknown(frame: str) -> str | None:
+def missing_or_unknown(job: TraceJob) -> str | None:
     """A sentence about versions that nobody has checked, None where all are known.
 
     Raises:
         AicbError: a package is missing; the message has the line that installs it.
     """
     unknown = []
-    for package, known in KNOWN[frame].items():
+    for package, known in (KNOWN[job.frame] | (CONTEXT if job.context_parallel_size > 1 else {})).items():
         try:
             version = metadata.version(package)
         except metadata.PackageNotFoundError:
             raise AicbError(
-                f"tracing {frame} needs {package} {known}, which this Python does not have; in an environment of its "
-                f"own:\n{INSTALL}"
+                f"tracing {job.frame} needs {package} {known}, which this Python does not have; in an environment of "
+                f"its own:\n{INSTALL}"
             ) from None
         if version.partition("+")[0] != known:
             unknown.append(f"{package} is {version}, the tracer is made for {known}")

@@ -60,7 +60,7 @@ class TraceJob(WorkloadArgs):
     def tokens_per_rank(self) -> int:
         """Tokens of a micro-batch that one rank routes to experts."""
         split = self.tensor_model_parallel_size if self.enable_sequence_parallel else 1
-        return self.micro_batch * self.tokens_per_sequence // split
+        return self.micro_batch * self.tokens_per_sequence // self.context_parallel_size // split
 
     @property
     def pp_stage(self) -> int:

@@ -15,7 +15,7 @@ from megatron.core.transformer.module import Float16Module
 from workloads.job.parameters import TRAINING
 from workloads.job.routing import routing
 from workloads.rows.ranks import Ranks
-from workloads.trace import groups, inference, shims
+from workloads.trace import context_parallel, groups, inference, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.megatron_model import model_chunk, transformer_config
 from workloads.trace.recorder import Recorder
@@ -25,12 +25,15 @@ from workloads.trace.stand_ins import OnMeta
 def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
     """Train `job.iterations` iterations of the job's rank under the recorder. Returns its groups."""
     shims.megatron()
+    if job.context_parallel_size > 1:
+        context_parallel.load(recorder)
     if job.own_groups or job.world_size > shims.MANY_RANKS:
         shims.only_own_groups(parallel_state, job.rank)
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=job.tensor_model_parallel_size,
         pipeline_model_parallel_size=job.pipeline_model_parallel,
         virtual_pipeline_model_parallel_size=job.virtual_pipeline if job.virtual_pipeline > 1 else None,
+        context_parallel_size=job.context_parallel_size,
         expert_model_parallel_size=job.expert_model_parallel_size,
         expert_tensor_parallel_size=job.expert_tensor_parallel_size,
         create_gloo_process_groups=False,
@@ -157,9 +160,9 @@ def _passes(job: TraceJob, chunks: list[Any], config: TransformerConfig) -> None
 
 def _forward(job: TraceJob) -> Any:
     """The forward step of GPT pretraining: tokens, their positions and labels, the loss over tokens."""
-    shape = job.micro_batch, job.seq_length
+    shape = job.micro_batch, job.seq_length // job.context_parallel_size
     tokens = torch.zeros(shape, dtype=torch.int64)
-    mask = torch.zeros((1, 1, job.seq_length, job.seq_length), dtype=torch.bool)
+    mask = torch.zeros((1, 1, shape[1], shape[1]), dtype=torch.bool)
 
     def loss(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
         total = output.float().sum()

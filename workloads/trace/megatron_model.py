@@ -36,6 +36,8 @@ def transformer_config(job: TraceJob) -> TransformerConfig:
         virtual_pipeline_model_parallel_size=job.virtual_pipeline if job.virtual_pipeline > 1 else None,
         num_layers_in_first_pipeline_stage=job.num_layers_first_stage,
         num_layers_in_last_pipeline_stage=job.num_layers_last_stage,
+        context_parallel_size=job.context_parallel_size,
+        cp_comm_type=job.cp_comm_type,
         expert_model_parallel_size=job.expert_model_parallel_size,
         expert_tensor_parallel_size=job.expert_tensor_parallel_size,
         sequence_parallel=job.enable_sequence_parallel,

@@ -11,6 +11,7 @@ from torch._C._distributed_c10d import FakeWork, _resolve_process_group
 from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workloads.compute.operators import stated
 from workloads.trace.kernels import KernelReader
 
 FUNCTIONAL = "_c10d_functional"
@@ -105,15 +106,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
             return
         found = self.kernels.kernel(name, args, back=self.phase == "backward" and not self.modules)
         if found is not None:
-            text, size, dtype = found
-            self._issued += 1
-            self.iterations[-1].append(
-                RecordedOp(
-                    kind="computation", group="", dtype=str(dtype).removeprefix("torch."), bytes=size,
-                    issue=self._issued - 1, module=self.modules[-1] if self.modules else self.behind,
-                    micro_batch=self.micro_batch, phase=self.phase, wait=self._issued, kernel=text,
-                )
-            )  # fmt: skip
+            self._note(*found)
+
+    def computed(self, op: str, sizes: tuple[int, ...], dtype: torch.dtype) -> None:
+        """Note a kernel that a stand-in ran, by the sizes of its operator's axes."""
+        if self.kernels is not None:
+            self._note(*stated(op, *sizes, element=dtype.itemsize), dtype)
+
+    def _note(self, text: str, size: int, dtype: torch.dtype) -> None:
+        self._issued += 1
+        self.iterations[-1].append(
+            RecordedOp(
+                kind="computation", group="", dtype=str(dtype).removeprefix("torch."), bytes=size,
+                issue=self._issued - 1, module=self.modules[-1] if self.modules else self.behind,
+                micro_batch=self.micro_batch, phase=self.phase, wait=self._issued, kernel=text,
+            )
+        )  # fmt: skip
 
     def _recorded(self, name: str, given: dict[str, Any]) -> RecordedOp:
         if "group_name" in given:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
 
 from workloads.job.routing import Routing
+from workloads.trace.context_parallel import ContextAttention, without_engine
 from workloads.trace.kernels import KernelReader
 from workloads.trace.recorder import Recorder
 from workloads.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
@@ -129,6 +130,7 @@ def _replace_everywhere(package: str, old: object, new: object) -> None:
 
 def before_imports() -> None:
     """Puts in place all that a framework's import needs."""
+    without_engine()
     no_compiler()
     without_cuda()
     tensors_as_on_a_gpu()
@@ -160,6 +162,8 @@ def _latent_attention() -> None:
     class AnyAttention:
         def __new__(cls, config: Any, *given: Any, **named: Any) -> torch.nn.Module:  # type: ignore[misc]
             kind = WideValueAttention if "v_channels" in named else DotProductAttention
+            if config.context_parallel_size > 1:
+                kind = ContextAttention
             module: torch.nn.Module = kind(config, *given, **named)
             return module
 

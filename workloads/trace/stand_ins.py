@@ -13,7 +13,9 @@ DEVICE = "meta"
 
 
 class OnMeta(TorchFunctionMode):
-    """New tensors have no data, also where a device is written out: megatron-core 0.16.1 makes device="cuda" ones."""
+    """New tensors have no data, also where a device is written out: megatron-core 0.16.1 makes device="cuda" ones, and
+    pins indices, of context parallelism, without which torch needs no GPU.
+    """
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -22,6 +24,7 @@ class OnMeta(TorchFunctionMode):
         device = named.get("device")
         if func in _device_constructors() and (device is None or torch.device(device).type == "cuda"):
             named["device"] = DEVICE
+        named.pop("pin_memory", None)
         return func(*args, **named)
 
 

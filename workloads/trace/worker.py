@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from workloads.trace import groups, shims
+from workloads.trace import context_parallel, groups, shims
 from workloads.trace.job import TraceJob
 from workloads.trace.kernels import KernelReader
 from workloads.trace.record import Trace
@@ -111,7 +111,8 @@ def traced(job: TraceJob) -> Trace:
     shims.watch_waits(recorder.waited)
     names: groups.Named = framework(job.frame).trace(job, recorder)
     iterations = tuple(tuple(groups.named(ops, names)) for ops in recorder.iterations)
-    versions = {package: importlib.metadata.version(package) for package in PACKAGES[job.frame]}
+    packages = [*PACKAGES[job.frame], *([context_parallel.PACKAGE] if job.context_parallel_size > 1 else [])]
+    versions = {package: importlib.metadata.version(package) for package in packages}
     return Trace(job, versions, iterations)
 
 

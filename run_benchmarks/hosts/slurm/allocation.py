@@ -21,6 +21,8 @@ QUERY_SECONDS = 5.0  # between two queries of the same controller
 FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
 POLL_SECONDS = 0.2
 PING_SECONDS = 5.0
+END_SECONDS = 60.0  # for COMPLETING, before the accounts or slurmctld say how a job ended
+ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")  # COMPLETING is over
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
 
@@ -49,6 +51,8 @@ class Allocation:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: float = float("-inf")
     _job: Job | None = None
+    _had_nodes: bool = False
+    _ending_since: float | None = None
     _is_given_back: bool = False
     _cpus: dict[str, int] = field(default_factory=dict)
 
@@ -70,7 +74,6 @@ class Allocation:
         time.sleep(max(0.0, min(QUERY_SECONDS, self._asked + QUERY_SECONDS - time.monotonic())))
 
     def _ask(self) -> None:
-        was_gone = self._job is None or self._job.has_no_nodes
         try:
             call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
@@ -78,14 +81,26 @@ class Allocation:
             return
         finally:
             self._asked = time.monotonic()
-        if found is not None:
-            self._job = found
-            if found.has_no_nodes and not was_gone and not self._is_given_back:
-                self.on_end(found)
+        if found is None:
+            return
+        self._job = found
+        self._had_nodes = self._had_nodes or not found.has_no_nodes
+        self._ending_since = (self._ending_since or self._asked) if found.state == jobs.ENDING else None
+        if found.has_no_nodes and self._had_nodes and not self._is_ending and not self._is_given_back:
+            self._had_nodes = False  # it is told once
+            self.on_end(found)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether it is over and Slurm does not say yet why; after END_SECONDS that counts as not to be known."""
+        return self._ending_since is not None and time.monotonic() - self._ending_since < END_SECONDS
 
     def over(self, host: str) -> str:
         """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
         job = self.job()
+        while job is not None and self._is_ending:
+            self.let_a_query_pass()
+            job = self.job()
         if job is None or not job.has_no_nodes:
             return ""
         if job.state not in jobs.FAILED_NODE:
@@ -122,41 +137,62 @@ class Allocation:
         return ""
 
 
-def find(name: str) -> str | None:
-    """The id of this user's job of that name that has not ended; None without one.
+def own_jobs() -> dict[str, str]:
+    """The names of this user's jobs that have not ended, by id, in the order of the queue.
 
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    argv = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--name={name}", "--format=%i"]
-    found = call(argv).split()
-    return found[-1] if found else None
+    argv = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--states={','.join(ALIVE)}", "--sort=i"]
+    lines = call([*argv, "--format=%i %j"]).splitlines()
+    return {number: name for number, _, name in (line.strip().partition(" ") for line in lines)}
+
+
+def left_over(name: str, known: str | None) -> str | None:
+    """`known` if it is one of this user's jobs of that name that have not ended, else None.
+
+    The others are cancelled: a controller that was killed as it submitted one could not note it.
+
+    Raises:
+        AllocationError: slurmctld does not answer, or cancels none.
+    """
+    try:
+        ours = [number for number, found in own_jobs().items() if found == name]
+        if unnoted := [number for number in ours if number != known]:
+            call(["scancel", *unnoted], seconds=CANCEL_SECONDS)
+    except SlurmError as error:
+        raise AllocationError(f"Slurm's queue cannot be looked at: {error.detail}") from error
+    return known if known in ours else None
 
 
 def obtain(
     request: Request,
+    number: str | None,
     *,
+    note: Callable[[str], None],
     limit: float,
     check: Callable[[], None],
     tell: Callable[[str], None],
 ) -> Allocation:
-    """The job of that name, submitted unless it exists, once its nodes are ours; cancelled if that fails.
+    """The job of that number, or a new one if it is None, once its nodes are ours; cancelled if that fails.
 
     Args:
+        note: receives the id of a new job as soon as there is one.
         limit: seconds to wait for the nodes.
         check: called often; its exception ends the waiting.
         tell: receives why the job waits, and each other reason after it.
 
     Raises:
         AllocationError: Slurm refuses the job, or it does not begin.
-        Exception: whatever `check` raises.
+        Exception: whatever `check` or `note` raises.
     """
     try:
-        number = find(request.name) or _submit(request)
+        allocation = Allocation(number=number or _submit(request), is_ours=True)
     except SlurmError as error:
         raise AllocationError(f"Slurm gives no nodes: {error.detail}") from error
-    allocation = Allocation(number=number, is_ours=True)
     try:
+        if number is None:
+            note(allocation.number)
         _wait(allocation, limit, check, tell)
     except BaseException:
         allocation.give_back()
@@ -192,9 +228,10 @@ def _submit(request: Request, *options: str) -> str:
     try:
         return call(["sbatch", "--parsable", *options], text=batch_script(request)).strip().split(";")[0]
     except SlurmError as error:
-        if error.is_away and (number := find(request.name)) is not None:
-            return number
-        raise
+        found = [number for number, name in own_jobs().items() if name == request.name] if error.is_away else []
+        if not found:
+            raise
+        return found[-1]
 
 
 def _wait(allocation: Allocation, limit: float, check: Callable[[], None], tell: Callable[[str], None]) -> None:

@@ -1,4 +1,7 @@
-"""Reads the state of jobs from squeue and sacct, as text in a format of our own."""
+"""Reads the state of jobs from squeue and sacct, as text in a format of our own.
+
+Their JSON holds nothing more that a verdict needs, and its fields change: `job_state` is a list from 23.11 on.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,26 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from run_benchmarks.hosts.slurm.client import SlurmError, call
-from run_benchmarks.hosts.slurm.node_names import expanded
+from run_benchmarks.hosts.slurm.node_names import expanded, folded
 
 # The reason stands last: it is a sentence that may hold any separator ("ReqNodeNotAvail, UnavailableNodes:n2").
 SQUEUE_FORMAT = "%i|%T|%N|%L|%V|%S|%r"
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList"
-WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-ACTIVE = frozenset({"RUNNING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT"})
+# Words of 24.05 among them: EXPEDITING, POWER_UP_NODE, LAUNCH_FAILED, RECONFIG_FAIL. Source: Slurm's page
+# job_state_codes. A job whose word is unknown is taken to be at work.
+WAITING = frozenset(
+    {
+        "PENDING",
+        "CONFIGURING",
+        "EXPEDITING",
+        "POWER_UP_NODE",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "RESV_DEL_HOLD",
+        "SPECIAL_EXIT",
+    }
+)
 ENDING = "COMPLETING"
 # How a job ends that this run did not end; the words follow its number.
 ENDS = {
@@ -25,11 +41,13 @@ ENDS = {
     "OUT_OF_MEMORY": "it needed more memory than it was given",
     "CANCELLED": "somebody cancelled it",
     "BOOT_FAIL": "a node of it did not boot",
+    "LAUNCH_FAILED": "a node of it could not launch it",
+    "RECONFIG_FAIL": "a node of it could not be configured for it",
     "REVOKED": "another cluster runs it",
     "FAILED": "it failed",
     "COMPLETED": "it ended",
 }
-FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL")
+FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL")
 # A job that is accepted and never begins, whatever it waits for. Reasons that pass are none of these: Resources,
 # Priority, nodes that are away, BeginTime, and limits on what a user's jobs have together (AssocMaxJobsLimit).
 # Source: Slurm's page job_reason_codes.
@@ -96,7 +114,7 @@ class Job:
     @property
     def is_over(self) -> bool:
         """Whether nothing can be started in it any more."""
-        return self.state not in WAITING | ACTIVE
+        return self.state in ENDS or self.state == ENDING
 
     @property
     def has_no_nodes(self) -> bool:
@@ -110,11 +128,12 @@ class Job:
 
     @property
     def end_in_words(self) -> str:
-        """How it ended, in words that name Slurm's."""
+        """How it ended, in words that name Slurm's and its nodes."""
         reason = f", {self.reason}" if self.reason else ""
         if self.is_waiting:
             return f"Slurm put job {self.id} back into the queue ({self.state}{reason})"
-        return f"Slurm's job {self.id} is over: {ENDS.get(self.state, 'it ends')} ({self.state}{reason})"
+        where = f" on {folded(self.hosts)}" if self.hosts else ""
+        return f"Slurm's job {self.id} is over: {ENDS.get(self.state, 'it ends')} ({self.state}{reason}){where}"
 
 
 def squeue_argv(ids: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from run_benchmarks.hosts.slurm.client import call
 from run_benchmarks.hosts.slurm.node_names import folded
 
-OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unknown")
+OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unknown", "inval")
 SILENT = "*"  # after the state of a node that does not answer
 
 

@@ -67,11 +67,16 @@ class Surroundings:
 
 
 def surroundings(
-    *, folders: Sequence[str], setup: str | None, pyxis_image: str | None, apptainer_image: str | None
+    *,
+    folders: Sequence[str],
+    setup: str | None,
+    pyxis_image: str | None,
+    apptainer_image: str | None,
+    apptainer_options: Sequence[str] = (),
 ) -> Surroundings:
     """A shell that runs `setup` first, and a container of an image that sees `folders` under their own paths.
 
-    pyxis makes the container once on each node, and steps enter it by its name.
+    pyxis makes the container once on each node, and steps enter it by its name; apptainer makes one for each step.
     """
     options: tuple[str, ...] = ()
     prefix: tuple[str, ...] = ()
@@ -82,7 +87,8 @@ def surroundings(
         named = ("--container-name=clusterdyno", "--container-workdir=/")
         options = (f"--container-image={pyxis_image}", f"--container-mounts={mounts}", *named)
     if apptainer_image is not None:
-        prefix = (*prefix, "apptainer", "exec", "--pwd=/", f"--bind={','.join(folders)}", apptainer_image)
+        seen = f"--bind={','.join(folders)}"
+        prefix = (*prefix, "apptainer", "exec", *apptainer_options, "--pwd=/", seen, apptainer_image)
     is_contained = pyxis_image is not None or apptainer_image is not None
     return Surroundings(options=options, prefix=prefix, folders=tuple(folders) if is_contained else ())
 

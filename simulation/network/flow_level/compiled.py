@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simulation.network.event_heap import CONFIG, cache_of, inlined, jit
 from simulation.network.flow_level.fluid_state import Fluid
 
-SOURCES = ("compiled", "fluid", "fluid_state")
+SOURCES = ("compiled", "fluid", "fluid_state", "../event_heap")
 CALLED = ("run", "issue")
 NAME = "simulation.network.flow_level.fluid"
 _REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock"}

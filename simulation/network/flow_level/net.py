@@ -1,6 +1,6 @@
 """Lays the hops of a job over the links of a network."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from common.errors import input_problem
@@ -70,7 +70,7 @@ def check_ways(net: HopNet, ways: Ways, place: str) -> None:
         InputProblems: there is one.
     """
     for source, target in {(hop.source, hop.target) for hop in net.hops}:
-        if not ways.next_ports(source, target) or not ways.next_ports(target, source):
+        if not ways.reaches(source, target):
             raise input_problem(place, None, f"GPU {source} does not reach GPU {target}: GPUs do not forward")
 
 
@@ -97,7 +97,7 @@ def laid_out(net: HopNet, ways: Ways, model: CostModel) -> list[Laid] | None:
             if way is not None:
                 its = Laid(way.forward, way.back, model.costs(way, hop.size))
             else:
-                its = _without_choice(ways, hop, model)
+                its = _without_choice(ways, hop, model, slack.common[hop.source, hop.target])
             known[key] = its
         laid.append(its)
     return laid
@@ -110,15 +110,12 @@ def _fixed(ways: Ways, source: int, target: int) -> Way | None:
     return None if forward is None or back is None else Way(tuple(forward), tuple(back))
 
 
-def _without_choice(ways: Ways, hop: Hop, model: CostModel) -> Laid:
-    """A hop on the links that all its ways have in common, with the delay of one of them."""
+def _without_choice(ways: Ways, hop: Hop, model: CostModel, common: Collection[int]) -> Laid:
+    """A hop on the ports that all its ways have in `common`, forward as back, with the delay of one of them."""
     way = way_of_flow(ways, hop.source, hop.target, 0)
     costs = model.costs(way, hop.size)
-    sides = []
-    for ports, ends in ((way.forward, (hop.source, hop.target)), (way.back, (hop.target, hop.source))):
-        shares = ways.shares(*ends)
-        sides.append([place for place, port in enumerate(ports) if shares[port] > WHOLE])
-    forth, back = sides
+    forth = [place for place, port in enumerate(way.forward) if port in common]
+    back = [place for place, port in enumerate(way.back) if port ^ 1 in common]
     return Laid(
         tuple(way.forward[place] for place in forth),
         tuple(way.back[place] for place in back),
@@ -135,10 +132,12 @@ class _Slack:
     """Adds up what the links that flows choose from may be asked for at most: by their senders, by their receivers.
 
     ACKs do not count: on the links to choose from they take the share (under 1 %) that they also take at the ends.
+    `common` are the ports that all ways of a pair have in common.
     """
 
     def __init__(self, ways: Ways) -> None:
         self.ways = ways
+        self.common: dict[tuple[int, int], list[int]] = {}
         self._ends: tuple[dict[int, int | set[int]], ...] = {}, {}  # of a port: one alone, or several
         self._sums: dict[tuple[int, int], int] = {}
 
@@ -146,7 +145,7 @@ class _Slack:
         """Whether every link that flows of a pair may choose carries all that may come to it, these flows included."""
         ways = self.ways
         shares = ways.shares(source, target)
-        fixed = [port for port, share in shares.items() if share > WHOLE]
+        fixed = self.common[source, target] = [port for port, share in shares.items() if share > WHOLE]
         ends = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
         return all(
             share > WHOLE

@@ -7,6 +7,7 @@ Only what has a neighbour that changed is looked at again, and the largest part 
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 
@@ -62,21 +63,36 @@ class _Colours:
         return changed
 
 
+class _Neighbours:
+    """Who has to do with whom: the hops on each link and at each rank, with their places there, and those of a hop."""
+
+    def __init__(self, net: Net) -> None:
+        self._net, self._ranks = net, len(net.rank_kind)
+        self.on_link: dict[int, list[tuple[int, int]]] = {}
+        self.at_rank: list[list[tuple[int, int]]] = [[] for _rank in net.rank_kind]
+        self.children: list[list[int]] = [[] for _hop in net.hop_kind]
+        for number in range(len(net.hop_kind)):
+            for place, port in enumerate(self.links_of(number)):
+                self.on_link.setdefault(port, []).append((number, place))
+            for place, node in enumerate((net.source[number], net.target[number])):
+                if node < self._ranks:
+                    self.at_rank[node].append((number, place))
+            for parent, _shift in net.parents[number]:
+                self.children[parent].append(number)
+
+    def links_of(self, hop: int) -> tuple[int, ...]:
+        """The links of a hop, forward and back."""
+        return *self._net.forward[hop], *self._net.back[hop]
+
+    def ranks_of(self, hop: int) -> list[int]:
+        """The ranks at the ends of a hop."""
+        return [node for node in (self._net.source[hop], self._net.target[hop]) if node < self._ranks]
+
+
 def refine(net: Net) -> Likeness:
     """The coarsest partition in which what is alike has alike neighbours."""
-    users: dict[int, list[tuple[int, int]]] = {}
-    at_rank: list[list[tuple[int, int]]] = [[] for _rank in net.rank_kind]
-    children: list[list[int]] = [[] for _hop in net.hop_kind]
-    ranks = len(net.rank_kind)
-    for number, (forward, back) in enumerate(zip(net.forward, net.back, strict=True)):
-        for place, port in enumerate((*forward, *back)):
-            users.setdefault(port, []).append((number, place))
-        for place, node in enumerate((net.source[number], net.target[number])):
-            if node < ranks:
-                at_rank[node].append((number, place))
-        for parent, _shift in net.parents[number]:
-            children[parent].append(number)
-    of_links = _Colours({port: net.link_kind(port) for port in users})
+    near = _Neighbours(net)
+    of_links = _Colours({port: net.link_kind(port) for port in near.on_link})
     of_ranks = _Colours(dict(enumerate(net.rank_kind)))
     kinds = zip(net.hop_kind, net.source, net.target, strict=True)
     kind_of = of_ranks.of.get  # ranks of other kinds tell their hops apart, at the latest in the first round
@@ -84,28 +100,24 @@ def refine(net: Net) -> Likeness:
     hop, link, rank = of_hops.of, of_links.of, of_ranks.of
 
     def hop_sign(each: int) -> Hashable:
-        ends = net.source[each], net.target[each]
         return (
             tuple(map(link.__getitem__, net.forward[each])),
             tuple(map(link.__getitem__, net.back[each])),
             tuple(sorted((hop[parent], shift) for parent, shift in net.parents[each])),
-            tuple(rank[node] if node < ranks else -1 for node in ends),
+            (rank.get(net.source[each]), rank.get(net.target[each])),
         )
 
     def counted(places: list[tuple[int, int]]) -> Hashable:
         return tuple(sorted((hop[each], place) for each, place in places))
 
-    hops: Iterable[int] = of_hops.of.keys()
-    links: Iterable[int] = of_links.of.keys()
-    nodes: Iterable[int] = of_ranks.of.keys()
-    while hops or links or nodes:
+    hops, links, ranks = set(hop), set(link), set(rank)
+    while hops or links or ranks:
         changed = of_hops.split(hops, hop_sign)
-        links = {*links, *(each for one in changed for each in (*net.forward[one], *net.back[one]))}
-        nodes = {*nodes, *(each for one in changed for each in (net.source[one], net.target[one]) if each < ranks)}
-        after = {child for one in changed for child in children[one]}
-        changed_links = of_links.split(links, lambda each: counted(users[each]))
-        changed_ranks = of_ranks.split(nodes, lambda each: counted(at_rank[each]))
-        after.update(one for each in changed_links for one, _place in users[each])
-        after.update(one for each in changed_ranks for one, _place in at_rank[each])
-        hops, links, nodes = after, set[int](), set[int]()
-    return Likeness([hop[each] for each in range(len(net.hop_kind))], link, [rank[each] for each in range(ranks)])
+        hops = set(chain.from_iterable(near.children[one] for one in changed))
+        links.update(chain.from_iterable(map(near.links_of, changed)))
+        ranks.update(chain.from_iterable(map(near.ranks_of, changed)))
+        users = [near.on_link[port] for port in of_links.split(links, lambda port: counted(near.on_link[port]))]
+        users += [near.at_rank[node] for node in of_ranks.split(ranks, lambda node: counted(near.at_rank[node]))]
+        hops.update(one for each in users for one, _place in each)
+        links, ranks = set(), set()
+    return Likeness(list(hop.values()), link, list(rank.values()))

@@ -5,6 +5,7 @@ next hops stand in descending order of node id.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.units import bandwidth_bps, time_seconds
@@ -56,7 +57,6 @@ class Ways:
         self._entries_of: dict[int, frozenset[int]] = {}
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
-        self._next: dict[tuple[int, int], Sequence[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
 
@@ -70,16 +70,9 @@ class Ways:
 
     def next_ports(self, node: int, target: int) -> Sequence[int]:
         """The ports by which a node forwards to a GPU or NVSwitch, of all shortest ways; none if there is no way."""
-        key = (node, target)
-        found = self._next.get(key)
-        if found is None:
-            found = self._next[key] = self._found(node, target)
-        return found
-
-    def _found(self, node: int, target: int) -> Sequence[int]:
         ports_to = self._ports_to(node)
         if target in ports_to:
-            return sorted(ports_to[target])
+            return ports_to[target]
         common = self.switches_of(node) & self.switches_of(target)
         if common:
             return self._ports_by(node, common)
@@ -87,6 +80,27 @@ class Ways:
         found = self._far.get(key)
         if found is None:
             found = self._far[key] = self._ports_by(node, self._nearer(*key))
+        return found
+
+    def reaches(self, source: int, target: int) -> bool:
+        """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
+        if target in self._ports_to(source):
+            return True
+        island_of = self._island_of
+        islands = {island_of[each] for each in self.switches_of(source)}
+        return any(island_of[each] in islands for each in self.switches_of(target))
+
+    @cached_property
+    def _island_of(self) -> dict[int, int]:
+        """For each switch the first of all that are linked with it over switches."""
+        found: dict[int, int] = {}
+        for node, role in enumerate(self.roles):
+            waiting = [] if role == GPU or node in found else [node]
+            while waiting:
+                each = waiting.pop()
+                if each not in found:
+                    found[each] = node
+                    waiting += self.switches_of(each)
         return found
 
     def _ports_by(self, node: int, following: frozenset[int]) -> list[int]:
@@ -109,7 +123,7 @@ class Ways:
         found = self._neighbours.get(node)
         if found is None:
             found = self._neighbours[node] = {}
-            for port in self._leaving[node]:
+            for port in self._leaving[node]:  # in ascending order
                 found.setdefault(self.peer[port], []).append(port)
         return found
 

@@ -1,4 +1,6 @@
-"""Steps in a container: pyxis is rehearsed by a plugin of Slurm's own interface that takes its options."""
+"""Steps in a container: pyxis is rehearsed by a plugin of Slurm's own interface that takes its options, apptainer by a
+program that does.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.cluster.slurm.cluster import SlurmCluster
 from tests.cluster.slurm.controller import SlurmController
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(300)]
-SOURCE = Path(__file__).with_name("container.c")
+SOURCE, APPTAINER = Path(__file__).with_name("container.c"), Path(__file__).with_name("apptainer.sh")
 IMAGE, MARK, LIBRARY = "/srv/image", "made for a test", "/srv/container.so"
 # A root like the host's, but with our folder and /tmp empty, and with an /etc/issue of its own.
 PREPARE = f"""
@@ -27,23 +29,32 @@ echo '{MARK}' >/srv/issue && mount --bind /srv/issue {IMAGE}/etc/issue
 
 
 @pytest.fixture
-def with_plugin(slurm_cluster: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]:
-    """The cluster with the plugin, and the prepared root on each node."""
+def with_root(slurm_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
+    """The cluster with the prepared root on each node."""
+    for host in slurm_cluster.hosts:
+        host.exec(["sh", "-ec", PREPARE])
+    yield slurm_cluster
+    slurm_cluster.cancel_all()
+    for host in slurm_cluster.hosts:
+        host.exec(["umount", "-R", "-l", IMAGE])
+
+
+@pytest.fixture
+def with_plugin(with_root: SlurmCluster, tmp_path: Path) -> Iterator[SlurmCluster]:
+    """The cluster with the plugin."""
     if shutil.which("gcc") is None or not Path("/usr/include/slurm/spank.h").exists():
         pytest.skip("needs gcc and libslurm-dev")
     library = tmp_path / "container.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-Wall", "-o", library, SOURCE], check=True)
-    conf = slurm_cluster.folder / "slurm" / "plugstack.conf"
-    for host in slurm_cluster.hosts:
-        host.exec(["sh", "-ec", PREPARE])
+    conf = with_root.folder / "slurm" / "plugstack.conf"
+    for host in with_root.hosts:
         shutil.copyfile(library, host.path(LIBRARY))
         host.path("/etc/slurm/plugstack.conf").write_text(f"required {LIBRARY}\n")
     conf.write_text(f"required {library}\n")
-    yield slurm_cluster
+    yield with_root
     conf.unlink()
-    for host in slurm_cluster.hosts:
+    for host in with_root.hosts:
         host.path("/etc/slurm/plugstack.conf").unlink()
-        host.exec(["umount", "-R", "-l", IMAGE])
 
 
 def test_a_run_s_steps_are_in_the_container_with_our_folders_alone(
@@ -64,4 +75,32 @@ def test_a_run_s_steps_are_in_the_container_with_our_folders_alone(
     controller.configure_cluster(HOSTS="node[1-2]", SLURM_CONTAINER="/srv/no-image")
     missing = controller.call("check")
     assert missing.exit_code == 3 and "no image /srv/no-image" in missing.output, missing.output
-    with_plugin.cancel_all()
+
+
+def test_a_run_s_steps_are_in_the_container_of_an_apptainer_that_a_module_would_bring(
+    with_root: SlurmCluster, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for host in with_root.hosts:
+        program = host.path("/srv/module/apptainer")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(APPTAINER, program)
+        program.chmod(0o755)
+        host.path("/srv/image.sif").write_text(IMAGE)
+    setup = "export PATH=/srv/module:$PATH SET=up"
+    controller = SlurmController(tmp_path, with_root, root, allocation=with_root.allocate(2))
+    controller.configure_cluster(HOSTS="node[1-2]", SLURM_SETUP=setup, SLURM_APPTAINER="/srv/image.sif")
+    answer = controller.call()
+    assert answer.exit_code == 0, answer.output
+    assert [node["missing"] for node in answer.round_record("one")["nodes"]] == [[], []]
+    monkeypatch.setenv("SLURM_CONF", with_root.environment["SLURM_CONF"])
+    folders, image = ["/root/.clusterdyno/ours"], "/srv/image.sif"
+    inside = surroundings(
+        folders=folders, setup=setup, pyxis_image=None, apptainer_image=image, apptainer_options=["--nv"]
+    )
+    host_inside = SlurmHost("node1", Allocation(number=controller.allocation, is_ours=False, surroundings=inside))
+    host_inside.connect()
+    said = host_inside.run(["sh", "-c", 'cat /etc/issue; ls /root/.clusterdyno; echo "$SET"; pwd'], deadline=30).stdout
+    assert said.splitlines() == [MARK, "ours", "up", "/"]
+    controller.configure_cluster(HOSTS="node[1-2]", SLURM_SETUP=setup, SLURM_APPTAINER="/srv/no.sif")
+    missing = controller.call("check")
+    assert missing.exit_code == 3 and "could not open image /srv/no.sif" in missing.output, missing.output

@@ -109,7 +109,8 @@ def test_clean_ends_the_job_of_a_killed_controller_and_leaves_another_user_s_of_
     assert controller.jobs() == [other]
 
 
-def test_a_killed_controller_s_round_is_taken_over_in_its_job(controller: SlurmController) -> None:
+def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal(controller: SlurmController) -> None:
+    """And not in a later job of that name, which no controller could note: it is cancelled."""
     controller.configure_test({"one": WAITING})
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
@@ -118,6 +119,8 @@ def test_a_killed_controller_s_round_is_taken_over_in_its_job(controller: SlurmC
     process.communicate(timeout=60)
     run = controller.newest_run()
     assert run is not None and len(jobs) == 1 and controller.jobs() == jobs
+    name = controller.cluster.call(["squeue", "--noheader", f"--jobs={jobs[0]}", "--format=%j"]).strip()
+    controller.cluster.call(["sbatch", f"--job-name={name}", "--nodes=2", "--exclusive", "--chdir=/", "--wrap=true"])
     resumed = controller.start("resume", run.name)
     wait_until("the takeover", lambda: controller.said("taken over (attempt 1)"))
     controller.let_go("one")
@@ -125,6 +128,30 @@ def test_a_killed_controller_s_round_is_taken_over_in_its_job(controller: SlurmC
     assert answer.exit_code == 0, answer.output
     assert "it is run again" not in answer.output
     assert answer.round_record("one")["attempt"] == 1
+    assert [job["id"] for job in answer.run_record()["jobs"]] == jobs and controller.jobs() == []
+
+
+def test_each_case_has_a_job_of_its_own_and_one_that_is_lost_ends_its_case_alone(controller: SlurmController) -> None:
+    controller.configure_test({"one": {**WAITING, "nnodes": 1}, "two": CASE})
+    controller.configure_cluster(ALLOCATION="case")
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    (first,) = controller.jobs()
+    assert controller.cluster.call(["squeue", "--noheader", f"--jobs={first}", "--format=%D"]).strip() == "1"
+    controller.cluster.call(["scancel", first])
+    answer = controller.finish(process)
+    assert answer.round_record("one")["verdict"] == "aborted", answer.output
+    assert answer.round_record("two")["verdict"] == "pass", answer.output
+    jobs = answer.run_record()["jobs"]
+    assert [(job["case"], job["hosts"]) for job in jobs] == [("one", "node1"), ("two", "node[1-2]")]
+    assert jobs[0]["id"] == first and answer.folder is not None
+    resumed = controller.start("resume", answer.folder.name)
+    wait_until("work of rank 0", lambda: controller.at_work("one", attempt=2))
+    assert controller.jobs() not in ([], [first])
+    controller.let_go("one", attempt=2)
+    again = controller.finish(resumed)
+    assert again.exit_code == 0 and again.round_record("one", attempt=2)["verdict"] == "pass", again.output
+    assert [job["case"] for job in again.run_record()["jobs"]] == ["one", "two", "one"]
     assert controller.jobs() == []
 
 

@@ -101,7 +101,8 @@ class SimulatedCluster:
             hosts=list(hosts),
             budget_s=1e6,
             run=self.run,
-            examine=lambda names: {},
+            examine=lambda names: ({}, []),
+            gate=lambda names: ({}, []),
             usual=usual or {},
         )
         for rung in RUNGS:
@@ -119,7 +120,7 @@ class SimulatedCluster:
             return [], self._search(hosts)
         if definition["overrides"].get("pattern") == "all" or definition["model"] != "network":
             return None
-        return [], self._pairs(hosts)
+        return [], self._pairs(hosts, definition["overrides"]["repeats"])
 
     def _devices(self, hosts: Sequence[str]) -> list[dict[str, Any]]:
         draw, steps = random.Random(self._seed), []
@@ -153,7 +154,7 @@ class SimulatedCluster:
         ranks = [HostRanks(node_rank=number, name=host, ranks=(number,)) for number, host in enumerate(hosts)]
         return told([finding_of(each, ranks, SIZES) for each in result.bad])
 
-    def _pairs(self, hosts: Sequence[str]) -> dict[str, Any]:
+    def _pairs(self, hosts: Sequence[str], repeats: int) -> dict[str, Any]:
         names = {host: f"node{number + 1}" for number, host in enumerate(hosts)}
 
         def by_name(values: Mapping[str, float]) -> dict[str, float]:
@@ -162,7 +163,8 @@ class SimulatedCluster:
         bad = self._bad
         fault = Fault(rate=by_name(bad.rate), delay_us=by_name(bad.delay_us), packets=by_name(bad.packets))
         self.rounds += len(list(rounds("pairs", hosts_of(len(hosts)))))
-        found = analyse(simulation.steps(len(hosts), QUIET, fault, self._seed), slow_percent=SLOW_PERCENT)
+        steps = simulation.steps(len(hosts), QUIET, fault, self._seed, repeats=repeats)
+        found = analyse(steps, slow_percent=SLOW_PERCENT)
         return told(found.findings if found else ())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from protocol.finding import FindingKind
 from run_benchmarks.acceptance.climb import Climb, EndedError
-from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text, stages_of
+from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text, soak_of, soak_times, stages_of
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RunRecord, Verdict
@@ -26,6 +26,7 @@ class Cluster:
         self.asked: list[tuple[str, list[str], list[str]]] = []
         self.fails: set[str] = set()
         self.guilty: str | None = None
+        self.falls_ill: dict[str, str] = {}
         self.kind: FindingKind = "constant"
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
@@ -46,12 +47,23 @@ class Cluster:
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds={})
 
+    def gate(self, hosts: Sequence[str]) -> tuple[Suspects, list[str]]:
+        """The health after a run: `falls_ill` has by run whom it finds."""
+        name = self.asked[-1][0]
+        return {host: ["XID: 79"] for host in hosts if self.falls_ill.get(name) == host}, []
+
     def _case(self, verdict: Verdict) -> CaseRecord:
         return case().model_copy(update={"verdict": verdict, "reason": "rank 0 failed" if verdict.is_failure else ""})
 
     def climb(self, hosts: list[str] | None = None, budget: float = 3600.0) -> Climb:
         made = Climb(
-            vendor="cpu", nproc=1, hosts=hosts or HOSTS, budget_s=budget, run=self.run, examine=lambda names: self.sick
+            vendor="cpu",
+            nproc=1,
+            hosts=hosts or HOSTS,
+            budget_s=budget,
+            run=self.run,
+            examine=lambda names: (self.sick, ["clock of n0: no tool"] if self.sick else []),
+            gate=self.gate,
         )
         for rung in RUNGS:
             made.step(rung)
@@ -62,7 +74,8 @@ def test_a_healthy_cluster_is_ready_and_nobody_is_tested_twice() -> None:
     cluster = Cluster({})
     found = cluster.climb()
     assert found.ready and set(found.states().values()) == {"accepted"}
-    assert [name for name, _, _ in cluster.asked] == ["single1", "network1", "network2", "whole1"]
+    assert [cases for _, cases, _ in cluster.asked[3:]] == [["ACCEPT_TRAINING"], ["ACCEPT_SOAK"]]
+    assert [name for name, _, _ in cluster.asked] == ["single1", "network1", "network2", "whole1", "whole2"]
     assert all(hosts == HOSTS for _, _, hosts in cluster.asked)
 
 
@@ -75,6 +88,31 @@ def test_a_host_that_a_rung_takes_out_takes_part_in_none_after_it() -> None:
     assert by_name["single1"] == ["n1", "n2", "n3", "n4", "n5"]
     assert by_name["single2"] == ["n1", "n2", "n3", "n4"], "the suspect again, beside three good hosts"
     assert by_name["whole1"] == ["n1", "n2", "n3", "n5"]
+
+
+def test_a_soak_fills_what_is_left_of_the_budget_and_tells_of_suspects_like_a_training() -> None:
+    assert [soak_times(room, 60) for room in (100, 200, 600, 1e6)] == [0, 0, 7, 30], "0.7 of the room, half an hour"
+    (training,) = stages_of("whole", "cpu", HOSTS, 1)
+    soak = soak_of(training, 7)["ACCEPT_SOAK"]
+    case = training["ACCEPT_TRAINING"]
+    assert soak == case | {"overrides": case["overrides"] | {"max_steps": 7 * case["overrides"]["max_steps"]}}
+    short = Cluster({}).climb(budget=4.0)
+    assert short.ready and len(short.rungs[3].runs) == 1 and short.rungs[3].soak_seconds == 0
+    slow = Cluster({"whole": [set(), {"n2"}, {"n2"}]}).climb()
+    assert list(slow.rungs[3].out) == ["n2"] and len(slow.rungs[3].runs) == 3 and not slow.ready
+
+
+def test_a_host_that_falls_ill_during_a_run_is_taken_out_by_the_gate_after_it() -> None:
+    cluster = Cluster({})
+    cluster.falls_ill = {"network1": "n2"}
+    found = cluster.climb()
+    assert found.rungs[2].out == {"n2": ["after run_network1: XID: 79"]}
+    assert [hosts for name, _, hosts in cluster.asked if name == "network2"] == [["n0", "n1", "n3", "n4", "n5"]]
+    assert found.states()["n2"] == "out" and not found.ready
+
+
+def test_what_could_not_be_looked_at_is_in_the_record() -> None:
+    assert Cluster({}, sick={"n0": ["disk: full"]}).climb().rungs[0].not_run == ["clock of n0: no tool"]
 
 
 def test_a_suspect_that_is_good_on_the_second_occasion_comes_and_goes() -> None:
@@ -138,7 +176,15 @@ def test_too_few_hosts_and_a_spent_budget_are_told() -> None:
 
 
 def test_an_interrupted_run_ends_the_acceptance() -> None:
-    climb = Climb(vendor="cpu", nproc=1, hosts=HOSTS, budget_s=60, run=lambda *_: None, examine=lambda names: {})
+    climb = Climb(
+        vendor="cpu",
+        nproc=1,
+        hosts=HOSTS,
+        budget_s=60,
+        run=lambda *_: None,
+        examine=lambda names: ({}, []),
+        gate=lambda names: ({}, []),
+    )
     with pytest.raises(EndedError):
         climb.step("single")
     assert climb.rungs[0].verdict == "not run" and not climb.ready

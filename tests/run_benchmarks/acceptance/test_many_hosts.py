@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from run_benchmarks.acceptance.rungs import FEWEST
-from tests.run_benchmarks.acceptance.simulated_cluster import DEVICES, SLOW_GPU, TESTS, Bad, SimulatedCluster, five_bad
+from tests.run_benchmarks.acceptance.simulated_cluster import (
+    DEVICES,
+    LATE_HOST,
+    LOSSY,
+    SLOW_GPU,
+    TESTS,
+    Bad,
+    SimulatedCluster,
+    five_bad,
+)
 from tests.tiers import samples
 
 MOST_ROUNDS = 40
@@ -34,6 +45,24 @@ def test_healthy_hosts_are_accepted() -> None:
         found = SimulatedCluster(Bad(), 1000 * seed).climb(names(512))
         assert found.ready and set(found.states().values()) == {"accepted"}, f"seed {seed}"
         assert all(rung.out == {} for rung in found.rungs) and len(found.rungs) == len(FEWEST)
+
+
+@pytest.mark.parametrize("way", ["slow NICs", "late", "lossy", "one slow, one late", "one slow, one lossy"])
+def test_two_bad_hosts_of_six_are_confirmed(way: str) -> None:
+    for seed in samples(8, 100):
+        hosts = names(6)
+        one, other = random.Random(seed).sample(hosts, 2)
+        slow, late, lossy = {one: 0.7}, {other: LATE_HOST}, {other: LOSSY}
+        bad = {
+            "slow NICs": Bad(rate={one: 0.7, other: 0.7}),
+            "late": Bad(delay_us={one: LATE_HOST, other: LATE_HOST}),
+            "lossy": Bad(packets={one: LOSSY, other: LOSSY}),
+            "one slow, one late": Bad(rate=slow, delay_us=late),
+            "one slow, one lossy": Bad(rate=slow, packets=lossy),
+        }[way]
+        states = SimulatedCluster(bad, 1000 * seed).climb(hosts).states()
+        assert {host for host, state in states.items() if state == "out"} == bad.truth, f"seed {seed}"
+        assert set(states.values()) == {"out", "accepted"}, f"seed {seed}"
 
 
 def test_a_quarter_of_sixteen_hosts_with_slow_nics_is_confirmed_beside_enough_good_ones() -> None:

@@ -77,6 +77,47 @@ def test_a_device_below_its_datasheet_is_named_where_all_its_peers_are_slow_too(
     assert list(slow_devices(record, LIMIT)) == []
 
 
+def of_test(test: str, values: list[float], **more: object) -> RoundRecord:
+    """A round of one test on hosts with DEVICES ranks each."""
+    made = measured(len(values) // DEVICES, 0.0, 1, {})
+    return made.model_copy(update={"steps": [{"test": test, "unit": "GB/s", "values_of_ranks": values, **more}]})
+
+
+@pytest.mark.parametrize("test", ["disk_write", "disk_read", "data_read", "data_write"])
+@pytest.mark.parametrize("seed", samples(5, 100))
+def test_a_slow_disk_is_named_once_with_what_to_look_at_and_no_other(test: str, seed: int) -> None:
+    draw = random.Random(seed)
+    values = [2 * (1 + 0.08 * draw.gauss(0, 1)) for _ in range(16 * DEVICES)]
+    assert list(slow_devices(of_test(test, values), LIMIT)) == [], "disks scatter more than devices"
+    values[8:16] = [value / 3 for value in values[8:16]]
+    ((host, said),) = slow_devices(of_test(test, values), LIMIT)
+    assert host == "n1" and said.startswith(f"{test} {min(values[8:16]):.4g} GB/s, ")
+    assert f"below its peers' median: look at the disk {'or mount ' if test[:4] == 'data' else ''}of the " in said
+
+
+@pytest.mark.parametrize("seed", samples(5, 100))
+def test_a_slow_pair_of_devices_is_found_beside_the_same_pair_of_other_hosts(seed: int) -> None:
+    """Devices of one half of a host reach each other four times as fast as those of the other half."""
+    draw = random.Random(seed)
+
+    def row(own: int) -> list[float | None]:
+        fast = [200.0 if own // 4 == peer // 4 else 50.0 for peer in range(DEVICES)]
+        return [None if peer == own else rate * (1 + 0.01 * draw.gauss(0, 1)) for peer, rate in enumerate(fast)]
+
+    rows = [row(rank % DEVICES) for rank in range(6 * DEVICES)]
+    values = [max(value for value in each if value is not None) for each in rows]
+    assert list(slow_devices(of_test("peers", values, peers_of_ranks=rows), LIMIT)) == []
+    rows[2 * DEVICES + 3][6] = 25.0
+    ((host, said),) = slow_devices(of_test("peers", values, peers_of_ranks=rows), LIMIT)
+    assert host == "n2" and said.startswith("device 3 to 6: 25 GB/s, ") and said.endswith("look at their link")
+    assert list(slow_devices(of_test("peers", values[:24], peers_of_ranks=rows[:24]), LIMIT)) == [], "of three hosts"
+
+
+@pytest.mark.parametrize("rows", ["x", [], [None] * 48, [["x"] * 8] * 48, [[1, float("nan")]] * 48, [[[]]] * 48])
+def test_a_matrix_that_a_host_makes_up_suspects_nobody(rows: object) -> None:
+    assert list(slow_devices(of_test("peers", [5.0] * 48, peers_of_ranks=rows), LIMIT)) == []
+
+
 def test_of_ranks_that_all_end_with_an_error_the_one_with_wrong_results_is_the_suspect() -> None:
     record = measured(4, 0.005, 1, {}).model_copy(
         update={

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from tests.run_benchmarks.conftest import Load
 from tests.run_benchmarks.plan.test_plan import DOCKER, HOME, PROCESS, TWO_HOSTS
@@ -52,6 +52,27 @@ def test_slurm_receives_this_script_and_these_steps(load: Load, tmp_path: Path) 
         subprocess.run(["shellcheck", "--shell=sh", tmp_path / "run.sh"], check=True, stdout=sys.stderr)
 
 
+def test_the_steps_of_the_plan_are_in_the_container(load: Load) -> None:
+    script = slurm_script(
+        prepare(load(TEST, f'{SLURM}SLURM_APPTAINER = "/a.sif"\nSLURM_SETUP = "module load x"\n'), RUN)
+    )
+    line = "apptainer exec --pwd=/ --bind=/data,/home/user/.clusterdyno,/home/user/.clusterdyno/result /a.sif"
+    assert script.count(line) == 2
+    assert all(line.startswith("#") for line in script.partition("exec sleep infinity\n")[2].splitlines())
+
+
+def test_slurm_receives_a_script_of_each_case_with_its_own_number_of_nodes(load: Load) -> None:
+    two = TEST.replace('{"network:pytorch:CPU:2:2:1": "/data"}', '["ONE", "TWO"]') + "".join(
+        f"{name} = {{'model': 'network', 'framework': 'pytorch', 'config': 'config_CPUx1x2', 'nnodes': {nnodes},"
+        f" 'nproc': 2}}\n"
+        for name, nnodes in (("ONE", 1), ("TWO", 3))
+    )
+    scripts = slurm_script(prepare(load(two, "LAUNCHER = 'slurm'\nHOSTS = 3\nALLOCATION = 'case'\n"), RUN))
+    one, other = scripts.split("\n\n")
+    assert "--nodes=1-1" in one and "--nodes=3-3" in other and "--nodelist" not in one.partition("exec")[0]
+    assert (one.count("srun"), other.count("srun")) == (1, 3)
+
+
 def test_kubernetes_receives_a_job_set_for_each_round(load: Load) -> None:
     prepared = prepare(load(DOCKER, TWO_HOSTS), RUN)
     manifests = job_sets(prepared)
@@ -62,7 +83,7 @@ def test_kubernetes_receives_a_job_set_for_each_round(load: Load) -> None:
 
 
 def test_a_plan_that_does_not_fit_a_scheduler_is_refused(load: Load) -> None:
-    with pytest.raises(ConfigError, match="LAUNCHER = 'slurm'"):
+    with pytest.raises(InputProblems, match="LAUNCHER = 'slurm'"):
         slurm_script(prepare(load(PROCESS, TWO_HOSTS), RUN))
-    with pytest.raises(ConfigError, match="a pod needs an image"):
+    with pytest.raises(InputProblems, match="a pod needs an image"):
         job_sets(prepare(load(PROCESS, TWO_HOSTS), RUN))

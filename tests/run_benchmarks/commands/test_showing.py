@@ -117,6 +117,22 @@ def test_the_time_left_is_that_of_runs_before_less_what_has_passed(tmp_path: Pat
     assert late == {"FIRST": "", "PAIRS": "1:40", "THIRD": "?", "all": "?"}, "nobody knows how long THIRD takes"
 
 
+def test_the_time_left_of_all_is_that_until_the_last_host_is_free(tmp_path: Path) -> None:
+    """By a clock that moves from one end of a case to the next: a wave begins once the one before it is over."""
+    rounds, typical = {"A": 3, "B": 1, "C": 2, "D": 4}, {"A": 10.0, "B": 50.0, "C": 25.0, "D": 7.0}
+    waves = [["A", "B"], ["D"], ["C"]]
+    journal = Journal(tmp_path)
+    journal.append(RunStarted(run_id="run1", pid=1, plan_digest="", cluster_conf="c", test_conf="t",
+                              rounds=rounds, waves=waves))  # fmt: skip
+    clock, waiting, running = 0.0, [*waves], dict[str, float]()
+    while waiting or running:
+        if not running:
+            running = {name: clock + rounds[name] * typical[name] for name in waiting.pop(0)}
+        clock = min(running.values())
+        running = {name: end for name, end in running.items() if end > clock}
+    assert rows(journal.read(), typical, 0.0)[-1][3] == f"{clock // 60:.0f}:{clock % 60:02.0f}" == "2:08"
+
+
 def test_attach_shows_all_cases_below_the_log_on_a_terminal_and_the_log_alone_in_a_pipe(tmp_path: Path) -> None:
     run = a_run("run20261101000000", [100.0, 101.0])
     rounds = [each.model_copy(update={"finished_ms": 100_000}) for each in run.rounds["PAIRS"]]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -96,15 +98,18 @@ def test_a_requeued_job_has_an_incarnation_for_each_start() -> None:
             "PENDING",
         ),
         ("52|FAILED|n3|0:00|2026-11-23T16:37:16|N/A|NonZeroExitCode", "52|FAILED|0:0|n3", "FAILED"),
+        ("52|COMPLETING|n3|0:00|2026-11-23T16:37:16|N/A|None", None, "COMPLETING"),  # slurmdbd is away
         (None, "48|CANCELLED by 7101|0:9|n3", "CANCELLED"),
         (None, "", None),
     ],
 )
 def test_an_end_is_slurmctld_s_and_else_that_of_the_accounts(
-    squeue: str | None, sacct: str, state: str | None, monkeypatch: pytest.MonkeyPatch
+    squeue: str | None, sacct: str | None, state: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(argv: list[str]) -> str:
         if argv[0] == "sacct":
+            if sacct is None:
+                raise client.SlurmError(argv, "Unable to connect to slurmdbd", is_away=False)
             return sacct
         if squeue is None:
             raise client.SlurmError(argv, "slurm_load_jobs error: Invalid job id specified", is_away=False)
@@ -125,6 +130,63 @@ def test_a_node_that_is_down_has_failed_and_a_drained_one_is_out_of_service() ->
         "n3 is down* (Not responding)",
         "n4 is drained (clusterdyno run X: 2|3 of 4)",
     ]
+
+
+# Slurm's page job_state_codes of 24.05, all names: whether such a job waits for nodes, has them, or has lost them.
+STATE_CODES = {
+    "waits": "PENDING CONFIGURING EXPEDITING POWER_UP_NODE REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD "
+    "SPECIAL_EXIT",
+    "works": "RUNNING SUSPENDED RESIZING SIGNALING STAGE_OUT STOPPED UPDATE_DB A_WORD_OF_TOMORROW",
+    "is over": "BOOT_FAIL CANCELLED COMPLETED COMPLETING DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY "
+    "PREEMPTED RECONFIG_FAIL REVOKED TIMEOUT",
+}
+
+
+@pytest.mark.parametrize(("kind", "words"), STATE_CODES.items())
+def test_each_state_of_later_versions_is_known(kind: str, words: str) -> None:
+    for word in words.split():
+        job = Job(id="1", state=word)
+        found = "waits" if job.is_waiting else "is over" if job.is_over else "works"
+        assert (found, job.has_no_nodes) == (kind, kind != "works"), word
+
+
+def held(monkeypatch: pytest.MonkeyPatch, *answers: Job, query_seconds: float = 0.0) -> allocation.Allocation:
+    """An allocation whose queries have these answers, the last one for ever."""
+    left = [*answers]
+    monkeypatch.setattr(allocation, "QUERY_SECONDS", query_seconds)
+    monkeypatch.setattr(allocation, "call", lambda argv, **_: "")
+    monkeypatch.setattr(jobs, "job_of", lambda _: left.pop(0) if len(left) > 1 else left[0])
+    return allocation.Allocation(number="26", is_ours=True)
+
+
+def test_a_job_that_completes_is_not_judged_before_slurm_says_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the recorded timelines: COMPLETING for seconds, then NODE_FAIL in squeue, or in the accounts."""
+    states = ("RUNNING", "COMPLETING", "COMPLETING", "NODE_FAIL")
+    found = held(monkeypatch, *(Job(id="26", state=state, hosts=("n2", "n3")) for state in states))
+    told: list[str] = []
+    found.on_end = lambda job: told.append(job.state)
+    monkeypatch.setattr(allocation, "states_of", lambda _: list(from_sinfo("n3|down*|Not responding\nn2|idle|none")))
+    assert found.over("n2") == ""
+    assert found.over("n2") == (
+        "Slurm's job 26 is over: a node of it failed (NODE_FAIL) on n[2-3]; n3 is down* (Not responding)"
+    )
+    assert told == ["NODE_FAIL"]
+    monkeypatch.setattr(allocation, "END_SECONDS", 0.0)
+    stuck = held(monkeypatch, *(Job(id="27", state=state) for state in states[:2]))
+    stuck.on_end = found.on_end
+    assert stuck.over("n2") == "" and "COMPLETING" in stuck.over("n2") and told[1:] == ["COMPLETING"]
+
+
+def test_all_threads_together_ask_once_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert allocation.QUERY_SECONDS >= 5
+    found, asked = (
+        held(monkeypatch, Job(id="26", state="RUNNING"), query_seconds=allocation.QUERY_SECONDS),
+        Counter[str](),
+    )
+    monkeypatch.setattr(allocation, "call", lambda argv, **_: asked.update([argv[0]]))
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(found.over, ["n1"] * 500))
+    assert asked == {"scontrol": 1}, "a ping before the one query"
 
 
 def test_processors_of_a_node_are_those_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.hosts.slurm.host import WRAPPER
-from run_benchmarks.hosts.slurm.script import Request, batch_script, step_argv
+from run_benchmarks.hosts.slurm.script import Request, batch_script, step_argv, surroundings
 from run_benchmarks.runtimes.slurm import BEGIN, KEEPER
 
 REQUEST = Request(
@@ -50,6 +51,35 @@ def test_a_step_names_its_job_its_node_its_processors_and_its_memory() -> None:
     words = step_argv("12", "gpu01", ["true"], cpus=8)
     assert {"--jobid=12", "--nodelist=gpu01", "--cpus-per-task=8", "--mem=0", "--overlap"} < set(words)
     assert (words[0], words[-1]) == ("srun", "true")
+
+
+STEP = (
+    "srun --jobid=12 --nodelist=gpu01 --nodes=1 --ntasks=1 --mem=0 --overlap --chdir=/ --export=ALL --mpi=none "
+    "--cpu-bind=none --quiet --cpus-per-task=8"
+)
+PYXIS = "--container-image=./a.sqsh --container-mounts=/ours:/ours,/data:/data --container-name=clusterdyno "
+SETUP = """bash -lc 'module load cuda\nexec "$@"' bash"""
+
+
+@pytest.mark.parametrize(
+    ("setup", "pyxis", "apptainer", "line"),
+    [
+        (None, None, None, "true"),
+        ("module load cuda", None, None, f"{SETUP} true"),
+        (None, "./a.sqsh", None, f"{PYXIS}--container-workdir=/ true"),
+        (None, None, "/a.sif", "apptainer exec --nv --pwd=/ --bind=/ours,/data /a.sif true"),
+        ("module load cuda", None, "/a.sif", f"{SETUP} apptainer exec --nv --pwd=/ --bind=/ours,/data /a.sif true"),
+    ],
+    ids=["none", "setup", "pyxis", "apptainer", "apptainer by a module"],
+)
+def test_the_line_of_a_step(setup: str | None, pyxis: str | None, apptainer: str | None, line: str) -> None:
+    """pyxis's and apptainer's options are those of their documentation."""
+    folders, options = ["/ours", "/data"], ["--nv"]
+    inside = surroundings(
+        folders=folders, setup=setup, pyxis_image=pyxis, apptainer_image=apptainer, apptainer_options=options
+    )
+    found = step_argv("12", "gpu01", [*inside.prefix, "true"], cpus=8, options=inside.options)
+    assert shlex.join(found) == f"{STEP} {line}"
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")

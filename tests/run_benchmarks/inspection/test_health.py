@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from run_benchmarks.commands.check_view import show_reports
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.inspection.health import HostHealth, judged, parsed
+from run_benchmarks.inspection.health import HostHealth, judged, parsed, peers_of
 from run_benchmarks.inspection.health_script import SCRIPT
 
 # Lines as the drivers write them: NVIDIA, "XID Errors"; Linux, drivers/edac, fs/ext4, block.
@@ -20,6 +20,19 @@ LOG = """\
 [ 1043.1] NVRM: Xid (PCI:0000:86:00): 31, pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault
 [ 1044.1] NVRM: Xid (PCI:0000:86:00): 31, pid=4711, name=python3, Ch 00000008, intr 00000000. MMU Fault
 [ 1050.0] I/O error, dev sr0, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 2
+"""
+
+
+# The size that ping was asked for, among its words.
+SIZE = "while [ $1 != -s ]; do shift; done; size=$2"
+# As `nvidia-smi nvlink -s` prints it.
+NVLINKS = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5f)
+\t Link 0: 26.562 GB/s
+\t Link 1: <inactive>
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6a)
+\t Link 0: 26.562 GB/s
+\t Link 1: 26.562 GB/s
 """
 
 
@@ -45,11 +58,17 @@ def host_files(
         "sys/kernel/iommu_groups/1/type": "identity\n", "proc/sys/kernel/osrelease": "6.8.0-generic\n",
         "proc/meminfo": "MemTotal:  1024 kB\nHugePages_Total:       8\n",
         "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+        "proc/kallsyms": "0000 T ib_umem_dmabuf_get\t[ib_uverbs]\n",
+        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06\n",
     }  # fmt: skip
 
 
 def looked(
-    root: Path, log: str | None = "", *folders: str, peer: str = "", programs: Mapping[str, str] | None = None
+    root: Path,
+    log: str | None = "",
+    *folders: str,
+    peers: Sequence[str] = (),
+    programs: Mapping[str, str] | None = None,
 ) -> HostHealth:
     """The script's answer in that tree; `log`: what dmesg prints, None if it may not be read.
 
@@ -57,14 +76,17 @@ def looked(
     """
     tools = root / "tools"
     tools.mkdir(exist_ok=True)
-    for name, text in (programs or {}).items():
+    healthy = {
+        "nvidia-smi": "case $* in *query-gpu*) echo '0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, 0' ;; esac"
+    }
+    for name, text in (healthy | dict(programs or {})).items():
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     for name in ("dmesg", "journalctl", "timedatectl", "chronyc"):
         text = "exit 1" if name != "dmesg" or log is None else f"cat <<'END'\n[    0.0] Linux version 6.8\n{log}END"
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--", *([peer] if peer else [])]
+    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--", *peers]
     env = {"PATH": f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
     return parsed(subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout)
 
@@ -135,7 +157,18 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("space\t/data\t1000\t40", "warning"),
         ("inodes\t/data\t1000\t0", "failure"),
         ("readonly\t/data", "failure"),
-        ("frame\tn1\teth0\t9000\tlost", "failure"),
+        ("frame\tn1\teth0\t9000\tlost\t1500", "failure"),
+        ("gpu\t0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Active, 0", "failure"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, 2", "warning"),
+        ("rows\t00000000:3B:00.0, Yes, No", "warning"),
+        ("rows\t00000000:3B:00.0, Yes, Yes", "failure"),
+        ("nvlinks\t3\t17\t1", "failure"),
+        ("rdma_memory\tnvidia_peermem", "warning"),
+        ("rdma_memory\tkernel", "warning"),
+        ("rdma_memory\tdriver", "warning"),
         ("synced\tno", "warning"),
         ("files\t1024", "warning"),
     ],
@@ -147,7 +180,22 @@ def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["space\t/\tx\ty", "space\t/", "pci\t1 2 3", "rdma\ta", "frame\t", "files\tunlimited", "space\t/\t0\t0", "\t"],
+    [
+        "gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]",
+        "gpu\t0, Enabled",
+        "rows\tx",
+        "nvlinks\t0\t0\t18",
+        "rdma_memory\tdma_buf",
+        "pcie_speed\tx",
+        "space\t/\tx\ty",
+        "space\t/",
+        "pci\t1 2 3",
+        "rdma\ta",
+        "frame\t",
+        "files\tunlimited",
+        "space\t/\t0\t0",
+        "\t",
+    ],
 )
 def test_what_a_host_makes_up_is_passed_over(line: str) -> None:
     assert said({"n0": parsed(f"{line}\nend\tok\n")}) == {}
@@ -169,18 +217,71 @@ def test_a_root_that_is_an_image_is_neither_full_nor_damaged_and_a_data_path_tha
 @pytest.mark.parametrize(
     ("ping", "expected"),
     [
-        ("exit 0", {"frame": ["10.9.0.2\teth9\t9000\tpasses"]}),
-        ("case \"$*\" in *'-s 8972'*) exit 1 ;; esac", {"frame": ["10.9.0.2\teth9\t9000\tlost"]}),
+        ("exit 0", {"frame": ["10.9.0.2\teth9\t9000\tpasses\t9000"]}),
+        (f"{SIZE}; [ $size -le 1472 ]", {"frame": ["10.9.0.2\teth9\t9000\tlost\t1500"]}),
+        (f"{SIZE}; [ $size -le 100 ]", {"frame": ["10.9.0.2\teth9\t9000\tlost\t128"]}),
         ("exit 1", {"cannot": ["largest frame\t10.9.0.2 answers no ping"]}),
     ],
-    ids=["passes", "small ones alone pass", "no answer"],
+    ids=["passes", "smaller ones pass", "only the smallest pass", "no answer"],
 )
 def test_the_largest_frame_is_sent_to_the_peer(ping: str, expected: dict[str, list[str]], tmp_path: Path) -> None:
     programs = {"ping": ping, "ip": "echo '10.9.0.2 dev eth9 src 10.9.0.1 uid 0'", "getent": "echo '10.9.0.2 STREAM'"}
     files = host_files() | {"sys/class/net/eth9/mtu": "9000\n"}
-    health = looked(tree(tmp_path, files), "", peer="10.9.0.2", programs=programs)
+    health = looked(tree(tmp_path, files), "", peers=["10.9.0.2"], programs=programs)
     found = {key: [line for line in health.lines.get(key, ()) if "10.9.0.2" in line] for key in ("frame", "cannot")}
     assert {key: lines for key, lines in found.items() if lines} == expected
+
+
+def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_nothing(tmp_path: Path) -> None:
+    state = "0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, 0\\n1, Enabled, 700.00, 700.00, 1980, 1980, Active, 0"
+    tool = f"""case "$*" in
+    *--query-gpu=index,persistence_mode,power.limit,*) printf '{state}\\n' ;;
+    *--query-remapped-rows=*) printf '00000000:3B:00.0, No, No\\n00000000:86:00.0, Yes, No\\n' ;;
+    'nvlink -s') cat <<'END'\n{NVLINKS}END\n;; esac"""
+    health = looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})
+    found = {(key[1], key[2]): severity for key, severity in said({"n0": health}).items() if "GPU" in key[1]}
+    assert found == {
+        ("GPU 0", "persistence mode is off"): "warning",
+        ("GPU 1", "the hardware holds its clocks down: heat, power brake or supply"): "failure",
+        ("GPU 00000000:86:00.0", "a row of its memory waits to be remapped"): "warning",
+        ("GPU 0", "1 of 2 NVLinks are inactive"): "failure",
+    }
+    without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
+    assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "not seen"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, "dma_buf"),
+        ({"sys/module/nvidia_peermem/version": "1"}, "nvidia_peermem"),
+        ({"proc/kallsyms": "0000 T ib_umem_get\t[ib_uverbs]\n"}, "kernel"),
+        ({"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.127.05\n"}, "driver"),
+    ],
+)
+def test_the_way_from_rdma_devices_to_gpu_memory_is_told(files: dict[str, str], expected: str, tmp_path: Path) -> None:
+    assert looked(tree(tmp_path, host_files() | files)).lines["rdma_memory"] == [expected]
+
+
+def test_a_nic_whose_slot_is_slower_than_those_of_most_hosts_is_a_failure(tmp_path: Path) -> None:
+    nic = "sys/bus/pci/devices/0000:86:00.0"
+
+    def files(speed: str) -> dict[str, str]:
+        found = {"class": "0x020700", "vendor": "0x15b3", "device": "0x1021", "max_link_speed": "32.0 GT/s PCIe"}
+        return host_files() | {
+            f"{nic}/{key}": f"{value}\n" for key, value in (found | {"current_link_speed": speed}).items()
+        }
+
+    healths = {f"n{n}": looked(tree(tmp_path / f"n{n}", files("32.0 GT/s PCIe"))) for n in range(3)}
+    healths["n3"] = looked(tree(tmp_path / "n3", files("16.0 GT/s PCIe")))
+    found = {key: severity for key, severity in said(healths).items() if key[1].startswith("PCIe")}
+    assert found == {("n3", "PCIe 0000:86:00.0", "16.0 of 32.0 GT/s"): "failure"}
+
+
+def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_distance() -> None:
+    few, many = peers_of(list("abcd")), peers_of([f"n{n}" for n in range(600)])
+    assert few[1] == ["c", "d", "a"] and peers_of(["a"]) == [[]]
+    assert many[599] == ["n0", "n1", "n3", "n7", "n15", "n31", "n63", "n127"]
 
 
 def test_what_several_hosts_could_not_look_at_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

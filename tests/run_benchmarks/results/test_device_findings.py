@@ -117,3 +117,10 @@ def test_a_round_that_failed_names_the_device_that_broke_in_it(watch: Watch) -> 
 )
 def test_what_a_host_makes_up_is_passed_over(monitor: Any) -> None:
     assert list(device_findings("n1", monitor)) == []
+
+
+def test_a_device_that_its_vendor_s_tool_does_not_call_well_is_named() -> None:
+    devices = [{"index": index, "states": {"alarm": alarm}} for index, alarm in enumerate((0, 1))]
+    assert told({"devices": devices}) == [
+        ("accelerator 1", "device_errors", "warning", "the vendor's tool calls its health other than OK")
+    ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import ConfigError, InterruptedRunError, RunTimeLimitError
+from run_benchmarks.errors import InputProblems, InterruptedRunError, RunTimeLimitError
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption
@@ -51,6 +51,19 @@ def test_a_resumed_run_has_only_the_rest_of_its_time(load: Load, tmp_path: Path)
         assert 500.0 < interruption.seconds_left(10_000.0) <= 600.0
 
 
+def test_a_part_ends_with_the_run_and_may_end_before_it() -> None:
+    with Interruption("clean") as whole:
+        whole.limit_time(100.0, used=0.0)
+        first, second = whole.part(), whole.part()
+        first.end("its job is over")
+        second.end_within(50.0, "the time of its job is over")
+        assert not whole.is_set() and not second.is_set() and first.reason == "its job is over"
+        assert second.seconds_left(1e9) <= 50.0 < whole.seconds_left(1e9)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (first.reason, second.reason) == ("its job is over", "interrupted by SIGTERM")
+        assert whole.part().is_set()
+
+
 def test_a_signal_goes_before_the_limit() -> None:
     with Interruption("clean") as interruption:
         interruption.limit_time(1.0, used=2.0)
@@ -61,7 +74,7 @@ def test_a_signal_goes_before_the_limit() -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", '"day"', "True", "float('inf')"])
 def test_a_limit_is_a_number_of_seconds(value: str, load: Load) -> None:
-    with pytest.raises(ConfigError, match="RUN_TIME_LIMIT"):
+    with pytest.raises(InputProblems, match="RUN_TIME_LIMIT"):
         load(TEST + f"RUN_TIME_LIMIT = {value}\n")
     assert load().test.RUN_TIME_LIMIT is None
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
+from run_benchmarks.session import part as parts
 from run_benchmarks.session import schedule as schedules
-from run_benchmarks.session import session as sessions
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler
@@ -76,9 +76,9 @@ def run(
         yield {name: LocalHost(name) for name in "abc"}
 
     monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
-    monkeypatch.setattr(sessions, "connected", connected)
-    monkeypatch.setattr(Session, "_push_code", lambda *_: None)
-    monkeypatch.setattr(sessions, "check_hosts", Check(failed, barred or {}))
+    monkeypatch.setattr(parts, "connected", connected)
+    monkeypatch.setattr(parts.Part, "_push_code", lambda *_: None)
+    monkeypatch.setattr(parts, "check_hosts", Check(failed, barred or {}))
     text = f"{TWO_CASES}{cases}\nFLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n"
     prepared = prepare(load(text, f"{CLUSTER}{cluster}\n"), new_run_id())
     (tmp_path / "result").mkdir()
@@ -122,7 +122,7 @@ def test_fewer_than_min_hosts_end_the_run(tmp_path: Path, load: Load, monkeypatc
 
 @pytest.mark.parametrize("least", ["0", "4", "True", "'all'"])
 def test_min_hosts_is_a_number_of_hosts(least: str, load: Load) -> None:
-    with pytest.raises(ConfigError, match="MIN_HOSTS"):
+    with pytest.raises(InputProblems, match="MIN_HOSTS"):
         load(TEST, f"{CLUSTER}MIN_HOSTS = {least}\n")
 
 

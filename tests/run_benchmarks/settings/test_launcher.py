@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.without_effect import without_effect
 from run_benchmarks.settings.host_access import way_in
 from run_benchmarks.settings.host_selection import selected
@@ -35,8 +35,9 @@ def test_hosts_of_another_form_are_refused(written: object) -> None:
 
 
 def test_settings_of_the_other_launcher_are_said_to_have_no_effect(load: Load) -> None:
-    other = load(PROCESS, "HOSTS = ['a']\nSLURM_PARTITION = 'main'\n")
-    assert "SLURM_PARTITION has no effect with LAUNCHER 'ssh'" in without_effect(other)
+    other = load(PROCESS, "HOSTS = ['a']\nSLURM_PARTITION = 'main'\nALLOCATION = 'case'\n")
+    for key in ("SLURM_PARTITION", "ALLOCATION"):
+        assert f"{key} has no effect with LAUNCHER 'ssh'" in without_effect(other)
     own = load(SLURM_TEST, f"{SLURM}SSH_USER = 'x'\n")
     assert "SSH_USER has no effect: Slurm's nodes are reached without ssh" in without_effect(own)
     assert way_in("gpu1", own.cluster).command == "srun --nodelist=gpu1 true"
@@ -53,10 +54,12 @@ def test_settings_of_the_other_launcher_are_said_to_have_no_effect(load: Load) -
         (SLURM_TEST, f"{SLURM}SLURM_OPTIONS = ['--no-bell', '--no-kill']\n", "wrap, wait, test-only, no-kill"),
         (SLURM_TEST, f"{SLURM}SLURM_OPTIONS = ['--array=0-3']\n", "none of nodes, nodelist, job-name, array"),
         (SLURM_TEST, f"{SLURM}SLURM_PARTITION = 'a b'\n", "a word without quotes"),
+        (SLURM_TEST, f"{SLURM}ALLOCATION = 'case'\nSLURM_DETACH = True\n", "False with ALLOCATION 'case'"),
+        (f"{SLURM_TEST}MAX_PARALLEL_CASES = 2\n", f"{SLURM}ALLOCATION = 'case'\n", "since ALLOCATION in cluster_conf"),
     ],
 )
 def test_a_mistake_names_what_is_allowed(test: str, cluster: str, said: str, load: Load) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load(test, cluster)
     assert said in " ".join(str(caught.value).split())
 

@@ -14,6 +14,7 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.records import JobRecord, Verdict
 from run_benchmarks.session.run_folder import new_run_folder, owner_of
 from run_benchmarks.state.journal import (
+    JobNoted,
     Journal,
     JournalError,
     JournalState,
@@ -121,13 +122,19 @@ def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypa
 def test_a_run_that_a_job_begins_starts_with_its_nodes(tmp_path: Path) -> None:
     """What it waits in the queue is no part of the time that RUN_TIME_LIMIT bounds."""
     journal, job = Journal(tmp_path), JobRecord(id="7", hosts="")
-    journal.append(STARTED.model_copy(update={"job": job, "time_ms": 1000}))
-    assert journal.read().is_submitted and journal.read().begun_ms == 1000
-    held = job.model_copy(update={"hosts": "n[1-2]", "queue_seconds": 60.0})
-    journal.append(STARTED.model_copy(update={"job": held, "time_ms": 61000}))
-    assert not journal.read().is_submitted and journal.read().begun_ms == 61000
-    journal.append(STARTED.model_copy(update={"job": held.model_copy(update={"id": "8"}), "time_ms": 90000}))
-    assert (journal.read().begun_ms, list(journal.read().jobs)) == (61000, ["7", "8"])
+    journal.append(STARTED.model_copy(update={"time_ms": 900}))
+    journal.append(JobNoted(job=job, time_ms=1000))
+    assert journal.read().is_queued and journal.read().begun_ms == 900
+    held = job.model_copy(update={"hosts": "n[1-2]", "queue_seconds": 60.0, "is_ours": False})
+    journal.append(JobNoted(job=held, time_ms=61000))
+    journal.append(STARTED.model_copy(update={"time_ms": 61001}))
+    found = journal.read()
+    assert not found.is_queued and found.begun_ms == 61000
+    assert found.job == held.model_copy(update={"is_ours": True}), "its controller runs inside of it"
+    journal.append(JobNoted(job=held.model_copy(update={"id": "8"}), time_ms=90000))
+    journal.append(JobNoted(job=held, time_ms=91000))
+    found = journal.read()
+    assert (found.begun_ms, list(found.jobs), found.job and found.job.id) == (61000, ["8", "7"], "7")
 
 
 def test_a_resumed_run_has_not_ended(tmp_path: Path) -> None:

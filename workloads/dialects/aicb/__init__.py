@@ -23,6 +23,7 @@ class AicbDialect(Dialect):
     def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
         from workloads.dialects.aicb.trainer import TrainingLoop
 
+        stated, args = args, _undivided(args)
         trainer: TrainingLoop
         if args.frame == "DeepSpeed":
             from workloads.dialects.aicb.zero import Zero12Trainer
@@ -37,12 +38,13 @@ class AicbDialect(Dialect):
             from workloads.dialects.aicb.megatron import MegatronTrainer
 
             trainer = MegatronTrainer(args, model, pp_stage)
-        workload = Workload(trainer.rows(), args)
+        workload = Workload(trainer.rows(), stated)
         if args.aiob_enable and args.comp_filepath and args.frame in ("Megatron", "DeepSeek"):
             return _with_times(workload, aiob.read(Path(args.comp_filepath)))
         return workload
 
     def simai(self, args: WorkloadArgs) -> SimaiWorkload:
+        args = _undivided(args)
         if args.frame == "collective_test":
             from workloads.dialects.aicb import simai_micro
 
@@ -69,6 +71,11 @@ class AicbDialect(Dialect):
         from workloads.dialects.aicb import rules
 
         return rules.without_effect(args, target)
+
+
+def _undivided(args: WorkloadArgs) -> WorkloadArgs:
+    """The parameters as AICB takes them: it divides nothing over context ranks."""
+    return replace(args, context_parallel_size=1)
 
 
 def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:

@@ -46,8 +46,8 @@ class MoeMlp:
         self.width = args.expert_size // place.etp
         self.local = args.num_experts // place.ep
         self.tokens = tensor.tokens // (place.tp if args.enable_sequence_parallel else 1)
-        self.balance = args.moe_aux_loss and place.tp > 1 and args.phase == TRAINING
-        self.tensor_ranks = place.tensor
+        self.balance = args.moe_aux_loss and place.tp * place.cp > 1 and args.phase == TRAINING
+        self.same_samples = place.tensor_context
         shared = args.moe_shared_expert_size
         self.shared = Mlp(args, tensor, f"{self.name}.shared_experts", "", shared) if shared else None
         dispatcher = AllGatherDispatch if args.moe_token_dispatcher == "allgather" else AllToAllDispatch
@@ -92,7 +92,7 @@ class MoeMlp:
         # The auxiliary loss is skipped where no gradient is wanted: in a pass that is run again.
         if self.balance and not (phase == "forward" and self.args.activation_recompute == "full"):
             size = SIZES[INT64] * self.args.num_experts
-            events.append(Call(CommType.all_reduce, "tp_cp", self.tensor_ranks, INT64, size, phase, self.router))
+            events.append(Call(CommType.all_reduce, "tp_cp", self.same_samples, INT64, size, phase, self.router))
         events += self.dispatch.out(phase)
         if args.moe_grouped_gemm:
             events += [Use(self._weights(expert)) for expert in range(self.local)]
@@ -129,6 +129,8 @@ class MoeMlp:
 
     def _joined(self, phase: str) -> list[Call]:
         """The results of experts one after the other, put together; a grouped product writes it in its place."""
+        if self.local == 1:
+            return []
         tokens = sum(self.arrived)
         return self.kernels.moving("permute", phase, f"{self.name}.experts", self.args.hidden_size, tokens)
 

@@ -63,25 +63,33 @@ class Kernels:
         dtype = FLOAT32 if op in SINGLE else ""
         return self.made(op, (self._of(tokens), width), phase, module, dtype=dtype)
 
-    def attention(self, phase: str, module: str, heads: int, groups: int, widths: tuple[int, int]) -> list[Call]:
+    def attention(
+        self, phase: str, module: str, heads: int, groups: int, widths: tuple[int, int], times: int = 1
+    ) -> list[Call]:
         """Fused causal attention of a rank's heads, forward; in decode, of one token with all before it.
 
-        widths: of a head's query and key, and of its value.
+        widths: of a head's query and key, and of its value; times: sequences are as long as this many ranks' together.
         """
         batch = self.args.micro_batch
         if self.args.phase == DECODE:
             return self.made("attention_decode", (batch, self.context, heads, groups, *widths), phase, module)
-        return self.made("attention", (batch, self._sequence, heads, groups, *widths, 1), phase, module)
+        return self.made("attention", (batch, self.sequence * times, heads, groups, *widths, 1), phase, module)
 
-    def attention_back(self, module: str, heads: int, groups: int, widths: tuple[int, int]) -> list[Call]:
-        """Its backward pass; what selective recomputation computes again comes first."""
-        again = self.args.activation_recompute == "selective" and self.args.frame == "Megatron"
-        first = self.attention("backward", module, heads, groups, widths) if again else []
-        sizes = (self.args.micro_batch, self._sequence, heads, groups, *widths, 1)
-        return [*first, *self.made("attention_backward", sizes, "backward", module)]
+    def attention_back(
+        self, module: str, heads: int, groups: int, widths: tuple[int, int], times: int = 1
+    ) -> list[Call]:
+        """Its backward pass."""
+        sizes = (self.args.micro_batch, self.sequence * times, heads, groups, *widths, 1)
+        return self.made("attention_backward", sizes, "backward", module)
+
+    def attention_part(
+        self, op: str, phase: str, module: str, sides: tuple[int, int], heads: tuple[int, int], widths: tuple[int, int]
+    ) -> list[Call]:
+        """Attention without a mask. op: of which pass; sides: tokens of a sequence's queries, and of its keys."""
+        return self.made(op, (self.args.micro_batch, *sides, *heads, *widths), phase, module)
 
     @property
-    def _sequence(self) -> int:
+    def sequence(self) -> int:
         """Tokens of a sequence that attention sees."""
         return self.tokens // self.args.micro_batch
 

@@ -4,7 +4,9 @@ The projections are those of Megatron-core's own layers; with Transformer Engine
 every tensor rank, and their gathers fall away.
 """
 
+from workloads.dialects.framework.context import CoreAttention
 from workloads.dialects.framework.layers import Parameter, norm, ready, use
+from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.traced_op import SIZES, Call, Event, Ready, Use
@@ -13,7 +15,7 @@ from workloads.rows.traced_op import SIZES, Call, Event, Ready, Use
 class LatentAttention:
     """The attention of DeepSeek-V2 and V3. Without a q_lora_rank of 1 or more queries have one whole projection."""
 
-    def __init__(self, args: WorkloadArgs, tensor: TensorParallel, layer: str) -> None:
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, layer: str) -> None:
         self.args = args
         self.tensor = tensor
         self.norm = f"{layer}.input_layernorm"
@@ -24,8 +26,9 @@ class LatentAttention:
         self.key_value = args.framework_heads * (args.qk_nope_dim + args.v_head_dim) // tensor.size
         self.down = args.kv_lora_rank + args.qk_rope_dim
         self.heads = args.framework_heads // tensor.size
-        self.widths = (args.qk_nope_dim + args.qk_rope_dim, args.v_head_dim)
-        self.core = f"{self.name}.core_attention"
+        widths = (args.qk_nope_dim + args.qk_rope_dim, args.v_head_dim)
+        name = f"{self.name}.core_attention"
+        self.core = CoreAttention(args, place, tensor.kernels, name, (self.heads, self.heads), widths)
 
     def parameters(self) -> list[Parameter]:
         args, hidden, tp = self.args, self.args.hidden_size, self.tensor.size
@@ -62,7 +65,7 @@ class LatentAttention:
             events += kernels.moving("rope", phase, self.name, heads * rope)
         # Queries and keys are put together of their parts with and without positions.
         events += kernels.moving("copy", phase, self.name, self.query) * 2
-        events += kernels.attention(phase, self.core, self.heads, self.heads, self.widths)
+        events += self.core.forward(phase)
         events.append(Use((self._weight("proj"), f"{self.name}.linear_proj.bias")))
         return [*events, *tensor.row(phase, f"{self.name}.linear_proj", self.value)]
 
@@ -71,7 +74,7 @@ class LatentAttention:
         projection = f"{self.name}.linear_proj"
         events: list[Event] = [Ready((f"{projection}.bias",)), *tensor.row_back(projection, self.value)]
         events.append(Ready((self._weight("proj"),)))
-        events += tensor.kernels.attention_back(self.core, self.heads, self.heads, self.widths)
+        events += self.core.backward()
         for heads in (1, self.heads):
             events += tensor.kernels.moving("rope_backward", "backward", self.name, heads * args.qk_rope_dim)
         events += self._up_back("kv_up_proj", args.kv_lora_rank, self.key_value)

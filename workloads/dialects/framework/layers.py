@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from workloads.dialects.framework.context import CoreAttention
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
@@ -59,6 +60,10 @@ class Attention:
         self.shared_groups = self.groups < place.tp
         self.heads, self.own_groups = args.framework_heads // place.tp, max(1, self.groups // place.tp)
         self.kernels = tensor.kernels
+        self.core = CoreAttention(
+            args, place, tensor.kernels, f"{self.name}.core_attention", (self.heads, self.own_groups),
+            (self.head, self.head),
+        )  # fmt: skip
 
     def parameters(self) -> list[Parameter]:
         args, tp = self.args, self.tensor.size
@@ -87,7 +92,7 @@ class Attention:
         if args.position_embedding == "rope":
             for _, heads in self._rotated():
                 events += self.kernels.moving("rope", phase, self.name, heads * self.head)
-        events += self.kernels.attention(phase, self._core, self.heads, self.own_groups, (self.head, self.head))
+        events += self.core.forward(phase)
         events.append(Use((f"{self.proj}.weight", f"{self.proj}.bias")))
         return [*events, *self.tensor.row(phase, self.proj, self.heads * self.head)]
 
@@ -96,7 +101,7 @@ class Attention:
         inner = self.heads * self.head
         events: list[Event] = [Ready((f"{self.proj}.bias",)), *self.tensor.row_back(self.proj, inner)]
         events.append(Ready((f"{self.proj}.weight",)))
-        events += self.kernels.attention_back(self._core, self.heads, self.own_groups, (self.head, self.head))
+        events += self.core.backward()
         if args.position_embedding == "rope":
             for _, heads in reversed(self._rotated()):
                 events += self.kernels.moving("rope_backward", "backward", self.name, heads * self.head)
@@ -109,10 +114,6 @@ class Attention:
         events += self.tensor.column_back(self.qkv, self.width)
         events.append(Ready((f"{self.qkv}.weight", f"{self.qkv}.bias")))
         return [*events, *self.tensor.norm_back(self.norm), *ready(self.norm, args)]
-
-    @property
-    def _core(self) -> str:
-        return f"{self.name}.core_attention"
 
     def _rotated(self) -> list[tuple[str, int]]:
         """Queries and keys, and how many heads each has on this rank."""

@@ -1,6 +1,7 @@
 """Assembles what one rank of Megatron-core sends: set-up, passes, gradients and optimizer step of each iteration."""
 
 from workloads.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
+from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.model import Chunk, chunks
 from workloads.dialects.framework.periodic import Periodic
 from workloads.dialects.framework.placement import RankPlacement
@@ -16,7 +17,7 @@ class MegatronRank:
 
     def __init__(self, args: WorkloadArgs, rank: int, context: int = 0) -> None:
         """context: in decode the tokens of a sequence that attention sees."""
-        self.args = args
+        self.args = args = of_one_rank(args)
         self.place = RankPlacement(args, rank)
         self.chunks = chunks(args, self.place, context)
         self.groups = [self._groups(number, chunk) for number, chunk in enumerate(self.chunks)]

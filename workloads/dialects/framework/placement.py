@@ -1,8 +1,8 @@
 """Computes the process groups of one rank in Megatron-core's order tp-cp-ep-dp-pp, experts' groups apart from dense.
 
-Dense: rank = tp + TP * (dp + DP * pp). Experts: rank = etp + ETP * (ep + EP * (edp + EDP * pp)), where ETP * EP * EDP
-ranks form a pipeline stage as TP * DP do. ETP is TP unless expert_tensor_parallel_size says otherwise,
-so ep may exceed dp.
+Dense: rank = tp + TP * (cp + CP * (dp + DP * pp)). Experts: rank = etp + ETP * (ep + EP * (edp + EDP * pp)), where
+ETP * EP * EDP ranks form a pipeline stage as TP * CP * DP do. ETP is TP unless expert_tensor_parallel_size says
+otherwise, so ep may exceed dp.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,10 @@ class RankPlacement:
         self.pp = args.pipeline_model_parallel
         self.ep = args.expert_model_parallel_size
         self.etp = args.expert_tensor_parallel_size or self.tp
+        self.cp = args.context_parallel_size
         self.stage_size = args.world_size // self.pp
         self.dp = self.stage_size // self.tp
+        """Replicas of a dense parameter: the data- and context-parallel ranks."""
         self.edp = self.stage_size // (self.etp * self.ep)
         self.stage, self.offset = divmod(rank, self.stage_size)
 
@@ -50,14 +52,30 @@ class RankPlacement:
         start = self.rank - self.rank % self.tp
         return _steps(start, self.tp)
 
+    @property
+    def context_rank(self) -> int:
+        """This rank's place among those that share its sequences."""
+        return self.offset // self.tp % self.cp
+
+    @cached_property
+    def context(self) -> Ranks:
+        return _steps(self.rank - self.context_rank * self.tp, self.cp, self.tp)
+
+    @cached_property
+    def tensor_context(self) -> Ranks:
+        """tp x cp: the ranks that have the same samples."""
+        size = self.tp * self.cp
+        return _steps(self.rank - self.offset % size, size)
+
     @cached_property
     def data(self) -> Ranks:
+        """dp x cp."""
         start = self.stage * self.stage_size + self.rank % self.tp
         return _steps(start, self.dp, self.tp)
 
     @cached_property
     def stage_ranks(self) -> Ranks:
-        """tp x dp: all ranks of the stage."""
+        """tp x cp x dp: all ranks of the stage."""
         start = self.stage * self.stage_size
         return _steps(start, self.stage_size)
 

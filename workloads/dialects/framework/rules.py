@@ -8,13 +8,14 @@ from workloads.dialects.framework.sharding import EFFECTIVE, sharded
 from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
-from workloads.job.parameters import DECODE, FRAMES, TRAINING, WorkloadArgs
+from workloads.job.parameters import CP_COMM_TYPES, DECODE, FRAMES, TRAINING, WorkloadArgs
 from workloads.job.rules import RuleViolation
 
 CHOICES = {
     "position_embedding": ("rope", "learned_absolute"),
     "normalization": ("RMSNorm", "LayerNorm"),
     "activation_recompute": ("none", "selective", "full"),
+    "cp_comm_type": CP_COMM_TYPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
 _COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
@@ -30,7 +31,7 @@ _MEGATRON = {
     "phase", "virtual_pipeline",
     "num_layers_first_stage", "num_layers_last_stage", "position_embedding", "normalization",
     "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
-    "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by",
+    "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by", "cp_comm_type",
 }  # fmt: skip
 _FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32", "fsdp_units", "clip_grad"}
 _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
@@ -54,6 +55,8 @@ def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
     idle |= _FSDP2 - {"grad_reduce_in_fp32"}
     if args.virtual_pipeline == 1:
         idle = idle | {"overlap_p2p"}
+    if args.context_parallel_size == 1:
+        idle = idle | {"cp_comm_type"}
     if args.phase != TRAINING:
         idle = idle | TRAINING_ONLY
     if args.phase == DECODE:
@@ -115,9 +118,7 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
 
 
 def _parallel(args: WorkloadArgs) -> Iterator[str]:
-    if args.context_parallel_size > 1:
-        nearest = "or --dialect aicb --force, which splits nothing"
-        yield f"{refusals.context_parallelism(args.context_parallel_size)}, {nearest}"
+    yield from refusals.context_parallelism(args)
     if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
     if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):

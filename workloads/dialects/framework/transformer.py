@@ -33,7 +33,7 @@ def layer(args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, numb
     name = f"decoder.layers.{number}"
     attention: Attention | LatentAttention
     if args.multi_latent_attention:
-        attention = LatentAttention(args, tensor, name)
+        attention = LatentAttention(args, place, tensor, name)
     else:
         attention = Attention(args, place, tensor, name)
     if args.moe_enable and number >= args.moe_first_dense_layers:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.experts import routed
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job import rules
@@ -77,7 +78,7 @@ def experts(args: WorkloadArgs) -> Iterator[str]:
     if (args.moe_shared_expert_size or 0) % tp:
         yield f"moe_shared_expert_size {args.moe_shared_expert_size} must be a multiple of {tp}"
     try:
-        routed(args, RankPlacement(args, 0))
+        routed(of_one_rank(args), RankPlacement(args, 0))
     except ValueError as error:
         yield str(error)
 

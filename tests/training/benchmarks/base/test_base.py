@@ -1,15 +1,17 @@
 """The device tests: figures of two ranks, and that a bad device is named and fails the run."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.datasheet import datasheet
+from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from protocol.perflog import Event, check_sequence, parse_line
-from protocol.problems import ConfigError
 from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations, products
@@ -30,8 +32,9 @@ def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
     return [record.value for record in records if record.event is event]
 
 
-def _run(folder: Path, module: str, *settings: str) -> int:
+def _run(folder: Path, module: str, *settings: str, data: Path | None = None) -> int:
     arguments = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
+    arguments += [] if data is None else ["--data_dir", str(data)]
     code, _ = run(folder, ["--nproc_per_node", "2"], [module, "--vendor", "cpu", *arguments])
     return code
 
@@ -39,15 +42,22 @@ def _run(folder: Path, module: str, *settings: str) -> int:
 def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
     tests = ["matmul_fp64", "matmul_fp32", "matmul_bf16", "matmul_int8", "memory", "memory_capacity"]
     tests += ["host_to_device", "host_to_device_numa", "device_to_host"]
+    tests += ["host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read"]
     sheet = '{"memory": 0.001, "matmul_fp32": 1000}'
     settings = [f"tests={tests}", f"datasheet={sheet}", 'min_percent={"memory": 50}', f"capacity_bytes={32 << 20}"]
-    code = _run(tmp_path, "training.benchmarks.base", *settings)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "tokens.bin").write_bytes(os.urandom(17 << 20))
+    code = _run(tmp_path, "training.benchmarks.base", *settings, f"disk_bytes={8 << 20}", data=data)
     assert code == 0
+    assert [path.name for path in data.iterdir()] == ["tokens.bin"] and not list(tmp_path.glob(".disk*"))
     ends, (finished,) = values_of(tmp_path, 0, Event.STEP_END), values_of(tmp_path, 0, Event.FINISHED)
     assert [value["test"] for value in ends] == tests
     for value in ends:
         units = {"matmul_int8": "TOPS", "memory_capacity": "GB"}
         assert value["unit"] == units.get(value["test"], "TFLOPS" if "matmul" in value["test"] else "GB/s")
+        if value["test"].startswith(("disk", "data")):
+            assert value["all_at_once"] == sum(value["values_of_ranks"]) and value["file_system"] != "unknown"
         assert len(value["values_of_ranks"]) == 2 and value["value"] == value["values_of_ranks"][0]
         assert 0 < value["slowest"] <= value["value"]
         assert (value["correct"], value["bad_ranks"]) == ("pass", {})
@@ -68,6 +78,25 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
     assert contradictions(tmp_path, "base", 2) == []
     assert unnoticed(tmp_path, "base", 2) == ["e2e_time"]
     assert contradictions(tmp_path, "base", 2, bad_ranks=[1])
+
+
+def test_what_a_host_lacks_is_said_and_passes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    settings = ('tests=["memory", "peers", "data_read"]', f"disk_bytes={8 << 20}")
+    assert _run(tmp_path, "training.benchmarks.base", *settings, data=tmp_path / "data") == 0
+    (memory, peers, read), (finished,) = (
+        values_of(tmp_path, 0, Event.STEP_END),
+        values_of(tmp_path, 0, Event.FINISHED),
+    )
+    assert peers["not_run"] == "2 of 2 ranks see no other device beside their own" and "values_of_ranks" not in peers
+    assert read["not_run"].startswith(f"{tmp_path}/data holds 0 bytes; ")
+    assert finished.keys() >= {"memory_GBps"} and not any(name.startswith(("peers", "data")) for name in finished)
+    assert contradictions(tmp_path, "base", 2) == []
+    measured = MeasuredRound(number=1, metrics={}, steps=[memory, peers, read], hosts={0: "n0"})
+    case = MeasuredCase(name="BASE", config={}, nnodes=1, nproc=2)
+    (table,) = [block for block in OUTCOME.report(case, measured) if isinstance(block, Table)]
+    assert [row[0].value for row in table.rows] == ["memory", "peers", "data_read"]
+    assert str(table.rows[1][5].value).startswith("not run: 2 of 2 ranks")
 
 
 def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:
@@ -189,5 +218,5 @@ def test_the_promise_is_the_configs_before_the_datasheets() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InputProblems, match=message):
         load_case_config(Config, None, settings)

@@ -10,8 +10,13 @@ ENTRY_MODULE = "training.benchmarks.base"
 
 Test = Literal[
     "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_fp8", "matmul_int8", "memory",
-    "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer", "training",
+    "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer", "peers", "training",
+    "host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read",
 ]  # fmt: skip
+DATA_TESTS = ("data_write", "data_read")
+DISK_TESTS = ("disk_write", "disk_read", *DATA_TESTS)
+HOST_TESTS = ("host_matmul", "host_memory")
+"""Of the host's processors and memory beside accelerators."""
 
 
 class Config(CaseConfig):
@@ -21,13 +26,15 @@ class Config(CaseConfig):
         ["matmul_fp32", "matmul_bf16", "memory", "host_to_device", "device_to_host"],
         min_length=1,
         description="products of square matrices by type; the device's memory, its size; copies from and to the host's,"
-        " by NUMA node, to the next device; a short training with digests",
+        " by NUMA node, to the next device, to every other device; a short training with digests; the host's"
+        " processors, memory, and disk: the folder of the results, and that of the data",
     )
     matmul_size: int = Field(8192, ge=16, description="rows and columns of the matrices")
     copy_bytes: int = Field(1 << 30, ge=8, multiple_of=8, description="bytes that one copy moves")
     capacity_bytes: int | None = Field(
         None, ge=32 << 20, description="bytes that memory_capacity takes at most; None: all, of a CPU's 256 MiB"
     )
+    disk_bytes: int = Field(256 << 20, ge=8 << 20, description="bytes that a rank writes to or reads from a disk")
     warmup_iterations: int = Field(5, ge=1, description="untimed iterations of each test")
     iterations: int = Field(20, ge=1, description="timed iterations of each test")
     datasheet: dict[Test, float] | None = Field(
@@ -60,11 +67,19 @@ class Config(CaseConfig):
     @model_validator(mode="after")
     def _capacity_comes_before_peers(self) -> Self:
         tests = self.tests
-        if {"memory_capacity", "peer"} <= set(tests) and tests.index("peer") < tests.index("memory_capacity"):
-            raise ValueError(
-                "tests: peer takes memory of the next device until the run ends; put memory_capacity before it"
-            )
+        for peer in ("peer", "peers"):
+            if {"memory_capacity", peer} <= set(tests) and tests.index(peer) < tests.index("memory_capacity"):
+                raise ValueError(
+                    f"tests: {peer} takes memory of other devices until the run ends; put memory_capacity before it"
+                )
         return self
+
+    def data_refusal(self, *, has_folder: bool) -> str | None:
+        """See CaseConfig."""
+        reading = [test for test in self.tests if test in DATA_TESTS]
+        if reading and not has_folder:
+            return f"{reading[0]} of tests needs a folder: set it and data_dir_container"
+        return "a folder has no effect without data_write or data_read in tests" if has_folder and not reading else None
 
     @field_validator("datasheet", "min_percent")
     @classmethod

@@ -3,7 +3,8 @@
 import itertools
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -11,7 +12,16 @@ from pydantic import JsonValue
 
 from training.benchmarks.base.pytorch import operations
 from training.benchmarks.base.pytorch.capacity import Capacity, limit_of
-from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.config import DATA_TESTS, DISK_TESTS, HOST_TESTS, Config
+from training.benchmarks.base.pytorch.disks import (
+    ITERATIONS,
+    DataFiles,
+    Disk,
+    NotHereError,
+    disk_test,
+    file_system_of,
+    log_folder,
+)
 from training.benchmarks.base.pytorch.numa_copies import copy_from_node
 from training.benchmarks.base.pytorch.operations import Operation
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
@@ -25,8 +35,8 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 class DeviceFigure:
     """A device's figure in one test, in `unit`: of the median iteration, and of the slowest one.
 
-    `farthest` is that of the worst NUMA node, in a test that has one for each; `value` is that of the best. `digests`:
-    see Operation.
+    `farthest` is that of the worst NUMA node or other device, in a test that has one for each; `value` is that of the
+    best; `of_peers`: by device, None for this one. `digests`: see Operation.
     """
 
     unit: str
@@ -36,22 +46,81 @@ class DeviceFigure:
     farthest: float | None = None
     details: dict[str, JsonValue] = field(default_factory=dict)
     digests: dict[str, int] = field(default_factory=dict)
+    of_peers: list[float | None] | None = None
 
 
-def measure(test: str, config: Config, group: ProcessGroup) -> DeviceFigure:
-    """The figure of this rank's device; all ranks call it.
+def measure(test: str, config: Config, group: ProcessGroup, data_dir: Path | None = None) -> DeviceFigure:
+    """The figure of this rank's device, or of its host's processors, memory and disk; all ranks call it.
 
     Raises:
         UnusableSettingsError: the device cannot do it; the message says why.
+        NotHereError: a host lacks what the test needs; raised on all ranks.
     """
     if test == "memory_capacity":
         return _capacity(config, group)
     if test == "host_to_device_numa":
         return _by_numa_node(config, group)
-    operation = operations.create(test, config, group.device)
-    figure = _figure(operation, _times(operation, config, group))
+    if test == "peers":
+        return _to_every_device(config, group)
+    if test in DISK_TESTS:
+        return _disk(test, config, group, data_dir)
+    operation = operations.create(test, config, device_of(test, group))
+    figure = _figure(operation, _times(operation, config, group, device_of(test, group)))
     assert figure is not None
     return figure
+
+
+def device_of(test: str, group: ProcessGroup) -> torch.device:
+    """The device of a test: that of this rank, or its host's processors."""
+    return torch.device("cpu") if test in HOST_TESTS else group.device
+
+
+def _disk(test: str, config: Config, group: ProcessGroup, data_dir: Path | None) -> DeviceFigure:
+    """All ranks of all hosts at once: a file system that they share shows what it has for all of them."""
+    made: Disk | DataFiles | None = None
+    try:
+        made, lacks = disk_test(test, config.disk_bytes, data_dir, group.placement), ""
+    except NotHereError as error:
+        lacks = str(error)
+    everyone = [each for each in group.gathered(lacks) if each]
+    try:
+        if made is None or everyone:
+            raise NotHereError(everyone[0])
+        seconds = []
+        for _ in range(ITERATIONS):
+            dist.barrier()
+            begin = time.perf_counter()
+            made.run()
+            seconds.append(time.perf_counter() - begin)
+        figure = _figure(made, seconds)
+    finally:
+        if made is not None:
+            made.close()
+    assert figure is not None
+    folder = data_dir if test in DATA_TESTS and data_dir is not None else log_folder()
+    return replace(figure, details={"file_system": file_system_of(folder), "past_the_page_cache": made.is_direct})
+
+
+def _to_every_device(config: Config, group: ProcessGroup) -> DeviceFigure:
+    """In round k every device copies to the k-th after it, so that no two send to one; all hosts at once."""
+    count = accelerators(group.device).count() if is_accelerator(group.device) else 1
+    if fewer := [number for number in group.gathered(count) if number < 2]:
+        raise NotHereError(f"{len(fewer)} of {group.placement.world_size} ranks see no other device beside their own")
+    most = max(group.gathered(count))
+    found: dict[int, DeviceFigure] = {}
+    for step in range(1, most):
+        copy = operations.to_device_after(step, config, group.device) if step < count else None
+        figure = _figure(copy, _times(copy, config, group, group.device))
+        if figure is not None:
+            found[(group.device.index + step) % count] = figure
+    best = max(found.values(), key=lambda figure: figure.value)
+    return replace(
+        best,
+        slowest=min(figure.slowest for figure in found.values()),
+        is_correct=all(figure.is_correct for figure in found.values()),
+        farthest=min(figure.value for figure in found.values()),
+        of_peers=[found[peer].value if peer in found else None for peer in range(count)],
+    )
 
 
 def _capacity(config: Config, group: ProcessGroup) -> DeviceFigure:
@@ -79,7 +148,7 @@ def _by_numa_node(config: Config, group: ProcessGroup) -> DeviceFigure:
         itertools.chain(nodes.items(), itertools.repeat((-1, frozenset[int]()))), int(most)
     ):
         with copy_from_node(cpus, config, group.device) as copy:
-            figure = _figure(copy, _times(copy, config, group))
+            figure = _figure(copy, _times(copy, config, group, group.device))
             if figure is not None:
                 found[number] = figure
     if not found:
@@ -98,7 +167,7 @@ def _by_numa_node(config: Config, group: ProcessGroup) -> DeviceFigure:
     )
 
 
-def _figure(operation: Operation | None, seconds: list[float]) -> DeviceFigure | None:
+def _figure(operation: Operation | Disk | DataFiles | None, seconds: list[float]) -> DeviceFigure | None:
     if operation is None:
         return None
     return DeviceFigure(
@@ -110,26 +179,26 @@ def _figure(operation: Operation | None, seconds: list[float]) -> DeviceFigure |
     )
 
 
-def _times(operation: Operation | None, config: Config, group: ProcessGroup) -> list[float]:
-    """Seconds of each timed iteration on this rank; all ranks run at the same time, as in a training."""
+def _times(operation: Operation | None, config: Config, group: ProcessGroup, device: torch.device) -> list[float]:
+    """Seconds of each timed iteration on this rank's `device`; all ranks run at the same time, as in a training."""
     if operation is None:
         dist.barrier()
         return []
     for _ in range(config.warmup_iterations):
         operation.run()
     dist.barrier()
-    if not is_accelerator(group.device):
+    if not is_accelerator(device):
         times = []
         for _ in range(config.iterations):
             begin = time.perf_counter()
             operation.run()
             times.append(time.perf_counter() - begin)
         return times
-    marks = [timed_event(group.device) for _ in range(config.iterations + 1)]
-    accelerators(group.device).synchronize(group.device)
+    marks = [timed_event(device) for _ in range(config.iterations + 1)]
+    accelerators(device).synchronize(device)
     marks[0].record()
     for mark in marks[1:]:
         operation.run()
         mark.record()
-    accelerators(group.device).synchronize(group.device)
+    accelerators(device).synchronize(device)
     return [elapsed_ns(before, after) / 1e9 for before, after in itertools.pairwise(marks)]

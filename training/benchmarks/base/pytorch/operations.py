@@ -11,6 +11,8 @@ from training.benchmarks.driver.workload.accelerator import accelerators, is_acc
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 _GIGA = 1e9
+HOST_SIZE = 2048
+"""Rows of the matrices of host_matmul at most: a host's processors are hundreds of times slower than its devices."""
 
 
 class Operation(Protocol):
@@ -65,12 +67,14 @@ def create(test: str, config: Config, device: torch.device) -> Operation:
     """
     if test.startswith(products.PREFIX):
         return products.create(test, config.matmul_size, device, config.seed)
+    if test == "host_matmul":
+        return products.create("matmul_fp32", min(config.matmul_size, HOST_SIZE), device, config.seed)
     if test == twins.TEST:
         return twins.Training(config.matmul_size, device, config.seed)
     count = config.copy_bytes // 8
     pin = is_accelerator(device)
     values = torch.arange(config.seed, config.seed + count, dtype=torch.int64)
-    if test == "memory":
+    if test in ("memory", "host_memory"):
         return Copy(values.to(device), torch.zeros(count, dtype=torch.int64, device=device), accesses=2)
     if test == "peer":
         return Copy(values.to(device), torch.zeros(count, dtype=torch.int64, device=peer_of(device)), accesses=1)
@@ -79,6 +83,14 @@ def create(test: str, config: Config, device: torch.device) -> Operation:
         return Copy(on_host, torch.zeros(count, dtype=torch.int64, device=device), accesses=1)
     target = torch.zeros(count, dtype=torch.int64, pin_memory=pin)
     return Copy(values.to(device), target, accesses=1)
+
+
+def to_device_after(step: int, config: Config, device: torch.device) -> Copy:
+    """A copy to the device `step` places after this one; over the host's memory where they do not reach each other."""
+    peer = torch.device(device.type, (device.index + step) % accelerators(device).count())
+    count = config.copy_bytes // 8
+    values = torch.arange(config.seed, config.seed + count, dtype=torch.int64)
+    return Copy(values.to(device), torch.zeros(count, dtype=torch.int64, device=peer), accesses=1)
 
 
 def peer_of(device: torch.device) -> torch.device:

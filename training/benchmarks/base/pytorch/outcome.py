@@ -19,7 +19,11 @@ from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import promised, summary
 
 _KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
-_BY_NODE, _MEANING = "host_to_device_numa", "slowest device of the run"
+_MEANING = "slowest device of the run"
+_FARTHEST = {
+    "host_to_device_numa": "from the NUMA node that is farthest from it",
+    "peers": "to the device that it copies to most slowly",
+}
 # Settings that judge the devices and do not change what is measured.
 _LIMITS = ("datasheet", "min_percent", "max_percent_below_best", "tests")
 
@@ -37,8 +41,8 @@ class BaseOutcome(DefaultOutcome):
             name = unit.replace("/s", "ps")
             figure = Metric(name=f"{test}_{name}", unit=unit, better="higher", meaning=_MEANING, is_key=test == key)
             found.append(figure)
-            if test == _BY_NODE:
-                far = f"{_MEANING}, from the NUMA node that is farthest from it"
+            if test in _FARTHEST:
+                far = f"{_MEANING}, {_FARTHEST[test]}"
                 found.append(Metric(name=f"{test}_farthest_{name}", unit=unit, better="higher", meaning=far))
             share = Metric(
                 name=f"{test}_percent", unit="%", better="higher", meaning="of the datasheet", is_reference=False
@@ -60,7 +64,7 @@ class BaseOutcome(DefaultOutcome):
             found.append(f"its log has the tests {tests!r:.200}, its settings {[*config.tests]!r:.200}")
         device = log.value(Event.SUBMIT_INFO).get("device_name")
         sheet = datasheet(device) if isinstance(device, str) else None
-        for row in log.rows:
+        for row in (row for row in log.rows if "not_run" not in row):
             promise, used = promised(row["test"], config, sheet), row["datasheet"]
             if used != promise:
                 found.append(
@@ -70,7 +74,7 @@ class BaseOutcome(DefaultOutcome):
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
         """Every test with the slowest and the fastest rank, bad ones marked."""
-        rows = tuple(row for step in measured.steps if (row := _row(step)) is not None)
+        rows = tuple(row for step in measured.steps if (row := _row(step) or _row_of_none(step)) is not None)
         if not rows:
             return ()
         title = "every device in each test, all at once"
@@ -173,7 +177,7 @@ def _of_best(values: Sequence[float]) -> list[float | None]:
 
 def _unit(test: str) -> str:
     """The unit of a test's figure."""
-    if test.startswith("matmul_"):
+    if test.startswith("matmul_") or test == "host_matmul":
         return "TOPS" if test == "matmul_int8" else "TFLOPS"
     if test == "training":
         return "steps/s"
@@ -195,6 +199,14 @@ def _row(step: Mapping[str, Any]) -> tuple[TableCell, ...] | None:
         TableCell(value=promise if isinstance(promise, int | float) else ""),
         TableCell(value="; ".join(f"{rank}: {why}" for rank, why in named.items()), is_bad=bool(named)),
     )
+
+
+def _row_of_none(step: Mapping[str, Any]) -> tuple[TableCell, ...] | None:
+    """The row of a test that no host ran, with the reason; None for another step."""
+    if "not_run" not in step:
+        return None
+    words = (str(step.get("test")), "", "", "", "", f"not run: {step['not_run']}"[:MAX_CHARACTERS])
+    return tuple(TableCell(value=word) for word in words)
 
 
 OUTCOME = BaseOutcome()

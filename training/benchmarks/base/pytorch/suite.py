@@ -9,8 +9,9 @@ import torch.distributed as dist
 
 from protocol.datasheet import Datasheet, datasheet
 from protocol.perflog import Event
-from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.base.pytorch.figures import DeviceFigure, measure
+from training.benchmarks.base.pytorch.config import DISK_TESTS, Config
+from training.benchmarks.base.pytorch.disks import NotHereError
+from training.benchmarks.base.pytorch.figures import DeviceFigure, device_of, measure
 from training.benchmarks.base.pytorch.odd_ones import odd_ones
 from training.benchmarks.base.pytorch.twins import kind_of
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised, summary
@@ -50,7 +51,13 @@ def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict
     for step, test in enumerate(config.tests, start=1):
         place = {"step": step, "total_steps": total, "test": test}
         logger.log(Event.STEP_BEGIN, place)
-        figure = measure(test, config, group)
+        try:
+            figure = measure(test, config, group, run.data_dir)
+        except NotHereError as error:
+            missing: dict[str, Any] = {"test": test, "not_run": str(error), "bad_ranks": {}}
+            logger.log(Event.STEP_END, place | missing)
+            results.append(missing)
+            continue
         everyone = _of_every_rank(figure, group)
         values, correct = [each.value for each in everyone], [each.is_correct for each in everyone]
         promise = promised(test, config, sheet)
@@ -69,7 +76,11 @@ def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict
         if figure.farthest is not None:
             result["farthest_of_ranks"] = [each.farthest for each in everyone]
         if figure.digests:
-            result |= _compared(figure.digests, group)
+            result |= _compared(figure.digests, group, device_of(test, group))
+        if figure.of_peers is not None:
+            result["peers_of_ranks"] = group.gathered(figure.of_peers)
+        if test in DISK_TESTS:
+            result["all_at_once"] = sum(values)
         logger.log(Event.STEP_END, place | result | figure.details)
         results.append(result)
     logger.log(Event.TRAIN_END)
@@ -91,9 +102,9 @@ def _of_every_rank(figure: DeviceFigure, group: ProcessGroup) -> list[_RankFigur
     return [_RankFigure(float(each[0]), bool(each[1]), float(each[2])) for each in found]
 
 
-def _compared(digests: dict[str, int], group: ProcessGroup) -> dict[str, Any]:
-    """This rank's digests, and whose differ from those of their kind; see OddOnes."""
-    mine = torch.tensor([kind_of(group.device), *digests.values()], dtype=torch.int64, device=group.device)
+def _compared(digests: dict[str, int], group: ProcessGroup, device: torch.device) -> dict[str, Any]:
+    """This rank's digests, computed on `device`, and whose differ from those of their kind; see OddOnes."""
+    mine = torch.tensor([kind_of(device), *digests.values()], dtype=torch.int64, device=group.device)
     found = [torch.zeros_like(mine) for _ in range(group.placement.world_size)]
     dist.all_gather(found, mine)
     everyone = [[int(value) for value in each] for each in found]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from protocol.datasheet import Datasheet
-from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.config import DISK_TESTS, HOST_TESTS, Config
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:
@@ -13,13 +13,13 @@ def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None
     """
     if config.datasheet is not None:
         return next((value for name, value in config.datasheet.items() if name == test), None)
-    if sheet is None or test == "training":
+    if sheet is None or test in ("training", *HOST_TESTS, *DISK_TESTS):
         return None
     if test.startswith("matmul_"):
         return sheet.tflops.get(test.removeprefix("matmul_"))
     if test == "memory_capacity":
         return sheet.memory_bytes / 1e9
-    if test == "peer":
+    if test in ("peer", "peers"):
         return sheet.peer_link_GBps
     return sheet.memory_GBps if test == "memory" else sheet.host_link_GBps
 
@@ -48,8 +48,9 @@ def bad_ranks(
 
 
 def summary(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """For each test the worst device's figure, in the test's unit, and its percentage of the datasheet."""
+    """For each test that was run the worst device's figure, in the test's unit, and its percentage of the datasheet."""
     found: dict[str, Any] = {}
+    results = [result for result in results if "not_run" not in result]
     for result in results:
         unit = str(result["unit"]).replace("/s", "ps")
         worst = min(result["values_of_ranks"])

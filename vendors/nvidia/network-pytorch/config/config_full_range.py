@@ -1,4 +1,5 @@
 # all_reduce over the usual range of nccl-tests, 8 B to 16 GiB.
+extends = "config_full_range"
 serves = [
     "config_A100x1x1",
     "config_A100x1x8",
@@ -10,4 +11,3 @@ serves = [
     "config_H200x1x8",
     "config_H200x2x8",
 ]
-sizes = "8..16G x2"

@@ -1,0 +1,69 @@
+"""Judges the state of a host's accelerators, as the driver's own tool told the health script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from run_benchmarks.inspection.findings import Found
+
+RDMA_MEMORY = {
+    "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
+    "kernel": ("a kernel without dma_buf for RDMA", "install Linux 5.12 or newer with ib_umem_dmabuf"),
+    "driver": ("a driver without dma_buf", "install the open kernel modules"),
+}
+
+
+def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
+    """The findings of the lines of one host; `of`: the fields of each line of a key, as HostHealth.of. A field that is
+    not available passes nothing and accuses nobody.
+    """
+    for (line,) in of("gpu", 1):
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 8 and fields[0].isdecimal():
+            yield from _of_gpu(f"GPU {fields[0]}", fields[1:])
+    for (line,) in of("rows", 1):
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) == 3 and _is(fields[2], "Yes", "1"):
+            yield f"GPU {fields[0]}", "remapping of a row of its memory failed", "none", "replace the device", "failure"
+        elif len(fields) == 3 and _is(fields[1], "Yes", "1"):
+            found = "a row of its memory waits to be remapped"
+            yield f"GPU {fields[0]}", found, "none", "reset the device", "warning"
+    for gpu, up, down in of("nvlinks", 3):
+        if up.isdecimal() and down.isdecimal() and int(up) and int(down):
+            found = f"{down} of {int(up) + int(down)} NVLinks are inactive"
+            yield f"GPU {gpu}", found, "all active", "reset the host; check NVSwitches and the board", "failure"
+    for (way,) in of("rdma_memory", 1):
+        if way in RDMA_MEMORY:
+            found, action = RDMA_MEMORY[way]
+            yield "RDMA to GPU memory", found, "dma_buf", action, "warning"
+
+
+def _of_gpu(name: str, fields: list[str]) -> Iterator[Found]:
+    persistence, limit, usual_limit, clock, usual_clock, slowdown, errors = fields
+    if _is(persistence, "Disabled"):
+        action = "start nvidia-persistenced: else the driver is loaded anew for each program"
+        yield name, "persistence mode is off", "on", action, "warning"
+    if _below(limit, usual_limit):
+        found, expected = f"its power is limited to {limit} W", f"{usual_limit} W, its default"
+        yield name, found, expected, "nvidia-smi -pl, unless this is meant", "warning"
+    if _below(clock, usual_clock):
+        found, expected = f"its clock is capped at {clock} MHz", f"{usual_clock} MHz, its default"
+        yield name, found, expected, "nvidia-smi -rac and -rgc, unless this is meant", "warning"
+    if _is(slowdown, "Active"):
+        found = "the hardware holds its clocks down: heat, power brake or supply"
+        yield name, found, "full clocks", "check fans, airflow, coolant and power cables", "failure"
+    if errors.isdecimal() and int(errors):
+        found = f"{errors} uncorrected ECC errors since the driver was loaded"
+        yield name, found, "none", "reset the device; replace it if they come again", "warning"
+
+
+def _is(field: str, *words: str) -> bool:
+    return field in words
+
+
+def _below(value: str, usual: str) -> bool:
+    """Whether both are numbers and the value is more than 1 % below the usual one."""
+    try:
+        return float(value) < 0.99 * float(usual)
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""The ranks of the benchmark `tools`: one on each host, joined by torch."""

@@ -1,0 +1,72 @@
+"""Settings of the tools of others. Needs no torch: the controller validates case configs with it."""
+
+import shlex
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from protocol.case_config import CaseConfig
+from training.benchmarks.tools.table import TOOLS
+
+ENTRY_MODULE = "training.benchmarks.tools"
+
+
+class Config(CaseConfig):
+    """Which tools run, with which arguments, and what makes a host a slow one."""
+
+    backend: str | None = Field("gloo", pattern=r"^gloo$", description="the tools use the devices, its ranks do not")
+    timeout_s: float = Field(3600.0, gt=0, description="seconds after which waiting for the tools of other hosts fails")
+    tools: list[str] = Field([], description=f"of {', '.join(TOOLS)}; one that is not installed is not run, and said")
+    arguments: dict[str, str] = Field(
+        {}, description='arguments of a tool instead of its own, e.g. `{"dcgmi": "diag -r 3 -j"}`'
+    )
+    devices: list[str] | None = Field(
+        None, min_length=1, description="RDMA devices of every host that ib_* test; None: those with an active port"
+    )
+    inspector_folder: str | None = Field(
+        None,
+        pattern="^/",
+        description="a folder on the hosts with the profiler plugin Inspector's files, which are judged, too",
+    )
+    max_percent_behind: float = Field(
+        7.0, gt=0, lt=100, description="percent that a host may be worse than the median of the others"
+    )
+
+    @field_validator("tools", "arguments")
+    @classmethod
+    def _are_known(cls, value: list[str] | dict[str, str]) -> list[str] | dict[str, str]:
+        unknown = [name for name in value if name not in TOOLS]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: allowed are {', '.join(TOOLS)}")
+        if len(set(value)) < len(value):
+            raise ValueError("a tool stands there twice")
+        return value
+
+    @field_validator("arguments")
+    @classmethod
+    def _can_be_split(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, words in value.items():
+            try:
+                shlex.split(words)
+            except ValueError as error:
+                raise ValueError(f"{name}: {words!r}: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _all_have_an_effect(self) -> Self:
+        if not self.tools and self.inspector_folder is None:
+            raise ValueError("tools: none is named, and no inspector_folder")
+        if idle := [name for name in self.arguments if name not in self.tools]:
+            raise ValueError(f"arguments: {', '.join(idle)} is not in tools")
+        if self.devices is not None and not any(TOOLS[name].scope != "host" for name in self.tools):
+            raise ValueError("devices has no effect without a tool of RDMA devices")
+        return self
+
+    def refusal(self, *, nnodes: int, nproc: int) -> str | None:
+        """See CaseConfig."""
+        if nproc != 1:
+            return f"nproc = {nproc}; the tools run once on each host: nproc = 1"
+        between = [name for name in self.tools if TOOLS[name].scope == "pairs"]
+        if between and nnodes < 2:
+            return f"{', '.join(between)} needs two hosts, or the same with _loopback"
+        return None

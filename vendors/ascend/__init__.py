@@ -1,0 +1,1 @@
+"""Vendor `ascend`: Huawei's Ascend accelerators."""

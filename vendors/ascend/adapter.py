@@ -1,0 +1,66 @@
+"""Vendor `ascend`: Huawei's accelerators through torch_npu, HCCL between them, the table of npu-smi."""
+
+from vendors.ascend import pci
+from vendors.ascend.datasheets import DATASHEETS
+from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+from vendors.tools import Tool
+
+# Outputs of npu-smi 22 to 25 in the documents of FlagPerf, vLLM and CANN. A device has one pair of lines for each chip.
+# Versions without HBM-Usage are of devices whose only memory is Memory-Usage. The tool calls MiB MB.
+TOOL = Tool(
+    command=("npu-smi", "info"),
+    headings=("Power(W)", "Temp(C)", "AICore(%)", "Memory-Usage(MB)"),
+    driver=r"Version:\s*(\S+)",
+    lines=(
+        "| {} {name} | {health} | {power_w} {temperature_c} {...} / {...} |",
+        (
+            "| {...} | {pci} | {utilization_percent} {} / {...} {memory_used_mib} / {memory_total_mib} |",
+            "| {...} | {pci} | {utilization_percent} {memory_used_mib} / {memory_total_mib} |",
+        ),
+    ),
+)
+
+
+def _open_probe() -> AcceleratorProbe:
+    from vendors.tools import ToolProbe
+
+    return ToolProbe(TOOL)
+
+
+VENDOR = Vendor(
+    name="ascend",
+    visible_devices_env="ASCEND_RT_VISIBLE_DEVICES",
+    backend="hccl",
+    # CANN's documentation, "Docker"; the driver is the host's. A host has as many davinci<n> as devices.
+    container_options=(
+        " ".join(f"--device /dev/davinci{number}" for number in range(8))
+        + " --device /dev/davinci_manager --device /dev/devmm_svm --device /dev/hisi_hdc"
+        " -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro -v /usr/local/dcmi:/usr/local/dcmi:ro"
+        " -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro -v /etc/ascend_install.info:/etc/ascend_install.info:ro"
+        " --cap-add IPC_LOCK --ulimit memlock=-1"
+    ),
+    environment={"ASCEND_GLOBAL_LOG_LEVEL": "3"},
+    images={
+        "pytorch": ImageParameters(
+            template="pytorch.Dockerfile.j2",
+            base_image="quay.io/ascend/cann:8.5.1-910b-ubuntu22.04-py3.11",
+            python="/opt/clusterdyno/bin/python",
+            unpacked_bytes=20 << 30,
+            # The pair for CANN 8.5 in torch_npu's README; PyPI's torch would bring CUDA.
+            options={
+                "torch": "2.12.0",
+                "torch_npu": "2.12.0",
+                "extra_index_url": "https://download.pytorch.org/whl/cpu",
+            },
+        ),
+    },
+    open_probe=_open_probe,
+    device_type="npu",
+    socket_variables=("HCCL_SOCKET_IFNAME",),
+    pci_devices=pci.devices,
+    datasheets=DATASHEETS,
+    packages=("torch-npu",),
+    image_variables=("CANN_VERSION", "ASCEND_TOOLKIT_HOME"),
+    device_files=("/dev/davinci[0-9]*",),
+    monitor_name="ascend",
+)

@@ -1,0 +1,2 @@
+# GLM-Large on hosts of eight Ascend 910B.
+# The published values, unchanged.

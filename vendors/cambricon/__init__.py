@@ -1,0 +1,1 @@
+"""Vendor `cambricon`: Cambricon's MLUs."""

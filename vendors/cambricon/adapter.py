@@ -1,0 +1,36 @@
+"""Vendor `cambricon`: Cambricon's MLUs through torch_mlu, CNCL between them, and the table of cnmon."""
+
+from vendors.base import AcceleratorProbe, Vendor
+from vendors.cambricon.datasheets import DATASHEETS
+from vendors.tools import Tool, ToolProbe
+
+# Outputs of cnmon 5 in the documents of Paddle and PaddleNLP. Ecc-Error does not say whether it was corrected.
+TOOL = Tool(
+    command=("cnmon",),
+    driver=r"Driver v(\S+)",
+    lines=(
+        "| {index} {} {name} {} | {pci} | {utilization_percent:%} {} |",
+        "| {} {temperature_c:C} {power_w:W} / {power_limit_w:W} | {memory_used_mib:MiB} / {memory_total_mib:MiB}"
+        " | {} {} |",
+    ),
+)
+
+
+def _open_probe() -> AcceleratorProbe:
+    return ToolProbe(TOOL)
+
+
+VENDOR = Vendor(
+    name="cambricon",
+    visible_devices_env="MLU_VISIBLE_DEVICES",
+    backend="cncl",
+    device_type="mlu",
+    container_options="--privileged -v /usr/bin/cnmon:/usr/bin/cnmon:ro",
+    device_files=("/dev/cambricon_dev[0-9]*",),
+    socket_variables=("CNCL_SOCKET_IFNAME",),
+    datasheets=DATASHEETS,
+    environment={},
+    images={},
+    open_probe=_open_probe,
+    monitor_name="cambricon",
+)

@@ -1,0 +1,1 @@
+"""Vendor `dcu`: Hygon's DCUs."""

@@ -1,0 +1,1 @@
+"""Vendor `iluvatar`: Iluvatar CoreX's accelerators."""

@@ -1,0 +1,1 @@
+"""Vendor `kunlunxin`: Kunlunxin's XPUs."""

@@ -1,0 +1,34 @@
+"""Vendor `kunlunxin`: Kunlunxin's XPUs, and the table of xpu-smi."""
+
+from vendors.base import AcceleratorProbe, Vendor
+from vendors.tools import Tool, ToolProbe
+
+# The output of xpu-smi 515 in Paddle's document for the P800; `xpu-smi -m`, FlagPerf's, prints no units.
+TOOL = Tool(
+    command=("xpu-smi",),
+    lines=(
+        "| {index} {name} {} | {pci} {} | {ecc_uncorrected} |",
+        "| {} {temperature_c:C} {} {power_w:W} / {power_limit_w:W} | {memory_used_mib:MiB} / {memory_total_mib:MiB}"
+        " | {utilization_percent:%} {} |",
+    ),
+)
+
+
+def _open_probe() -> AcceleratorProbe:
+    return ToolProbe(TOOL)
+
+
+VENDOR = Vendor(
+    name="kunlunxin",
+    visible_devices_env="XPU_VISIBLE_DEVICES",
+    backend="gloo",  # ranks compute on the host: how its torch is used has no public document
+    container_options=(
+        " ".join(f"--device /dev/xpu{number}" for number in range(8)) + " --device /dev/xpuctrl"
+        " -v /usr/local/bin/xpu-smi:/usr/local/bin/xpu-smi:ro"
+    ),
+    device_files=("/dev/xpu[0-9]*",),
+    environment={},
+    images={},
+    open_probe=_open_probe,
+    monitor_name="kunlunxin",
+)

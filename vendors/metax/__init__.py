@@ -1,0 +1,1 @@
+"""Vendor `metax`: MetaX's GPUs."""

@@ -1,0 +1,1 @@
+"""Vendor `mthreads`: Moore Threads' GPUs."""

@@ -1,0 +1,1 @@
+"""Vendor `tsingmicro`: Tsingmicro's accelerators."""

@@ -1,0 +1,24 @@
+"""Vendor `tsingmicro`: Tsingmicro's accelerators, and the text of tsm_smi."""
+
+from vendors.base import AcceleratorProbe, Vendor
+from vendors.tools import Tool, ToolProbe
+
+# As FlagPerf keeps it: the text. No output is documented, so that no number is read of it.
+TOOL = Tool(command=("tsm_smi",))
+
+
+def _open_probe() -> AcceleratorProbe:
+    return ToolProbe(TOOL)
+
+
+VENDOR = Vendor(
+    name="tsingmicro",
+    visible_devices_env="TSINGMICRO_VISIBLE_DEVICES",
+    backend="gloo",  # ranks compute on the host: how its torch is used has no public document
+    container_options="--device /dev/accel --device /dev/accel_drv_mgr",
+    device_files=("/dev/accel*",),
+    environment={},
+    images={},
+    open_probe=_open_probe,
+    monitor_name="tsingmicro",
+)
