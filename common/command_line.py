@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
 
-from common.errors import InputMistake, InputNote, InputProblems, SimulationError, input_problem
+from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
 from common.summary import Summary
 from common.whole_files import STDOUT, STDOUT_NAMES
@@ -65,7 +65,7 @@ class VerbParser(argparse.ArgumentParser):
     def _check(self) -> None:
         if self._mistakes:
             self._mistakes[-1] += f" (see {self.prog} --help)"
-            raise InputProblems([InputMistake(self.verb, None, each) for each in self._mistakes])
+            raise InputProblems(stated(f"{self.verb}: {each}" for each in self._mistakes))
 
     def _spelt(self, word: str, known: Mapping[str, str]) -> str:
         """An option as it is declared: --context-parallel-size=2 may be --context_parallel_size=2. Values stay."""
@@ -116,6 +116,10 @@ def _nothing(_: VerbParser) -> None:
     """Add no options."""
 
 
+def _ignored(_: argparse.Namespace) -> None:
+    """Do nothing before the verb."""
+
+
 class Program(NamedTuple):
     """A program of verbs. module: its name, or the path of a script. verbs: where each is, a module or `module:name`
     that is imported when it is called; its help.
@@ -123,7 +127,8 @@ class Program(NamedTuple):
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
     is_summarised: whether the verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
-    operands: what the shell completes beside options, by the name of an argument.
+    operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
+    before the verb.
     """
 
     module: str
@@ -136,6 +141,7 @@ class Program(NamedTuple):
     default: str = ""
     is_summarised: bool = True
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
+    begin: Callable[[argparse.Namespace], None] = _ignored
     exit_codes: str = EXIT_CODES
 
     @property
@@ -167,7 +173,9 @@ class Program(NamedTuple):
             with _notes_on_stderr() if self.is_summarised else nullcontext():
                 return self._run(words)
         except InputProblems as problems:
-            _complain(str(problems))
+            _complain("\n".join(dict.fromkeys(map(str, problems.problems))))
+            for line in allowed_names(problems.problems):
+                print(f"  {printable(line)}", file=sys.stderr)
             return WRONG_INPUT
         except SimulationError as error:
             _complain(str(error))
@@ -237,6 +245,7 @@ class Program(NamedTuple):
             arguments.output = STDOUT
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
+        self.begin(arguments)
         summary = self.verb(name).run(arguments)
         if isinstance(summary, int):
             return summary

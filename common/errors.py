@@ -1,7 +1,13 @@
-"""Errors and notes whose text is for the user."""
+"""Errors and notes whose text is for the user: mistakes in an input, in any file or flag, are told all at once."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+WIDTH = 110
+SHOWN_CHARACTERS = 300
 
 
 class SimulationError(Exception):
@@ -12,35 +18,57 @@ class InputNote(UserWarning):
     """A value that an input lacks, and the one that is taken instead."""
 
 
-class InputMistake(NamedTuple):
-    """One mistake in the input: the flag or file and place, the value found there, and what is allowed."""
+class Absent(Enum):
+    """The value of a missing key."""
 
-    where: str
+    ABSENT = "absent"
+
+
+ABSENT = Absent.ABSENT
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a user's input: where it is, what was found and what is allowed there.
+
+    `file` may also be a flag, or a place in a file; `key` is "" where the whole of it is meant, `value` ABSENT where
+    there is none. `known` are all names of which `key` should have been one, and `known_as` says in words what they
+    are: they are listed once for all problems.
+    """
+
+    file: str
+    key: str
     value: object
     allowed: str
+    known: tuple[str, ...] = ()
+    known_as: str = ""
 
     def __str__(self) -> str:
-        shown = "" if self.value is None else f" {self.value}"
-        return f"{self.where}{shown}" + (f": {self.allowed}" if self.allowed else "")
+        """One line: place, key and value, what is wrong or allowed, the nearest known name."""
+        place = f"{self.file}: {self.key}" if self.key else self.file
+        shown = "" if self.value is ABSENT else f" = {self.value!r}" if self.key else f" {self.value!r}"
+        near = closest(self.key.rpartition(".")[2], self.known) if self.known else None
+        hint = f"; did you mean {near!r}?" if near else ""
+        return f"{place}{shown}" + (f": {self.allowed}" if self.allowed else "") + hint
 
 
 class InputProblems(SimulationError):  # noqa: N818 - it is a list of them
     """All mistakes of an input at once, one line each; exit code 2."""
 
-    def __init__(self, mistakes: Sequence[InputMistake]) -> None:
-        super().__init__("\n".join(str(mistake) for mistake in mistakes))
-        self.mistakes = tuple(mistakes)
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(listed(self.problems))
 
 
 class MistakeList:
     """Collects mistakes, so that all of them are reported together."""
 
     def __init__(self) -> None:
-        self.mistakes: list[InputMistake] = []
+        self.mistakes: list[Problem] = []
 
     def add(self, where: str, value: object, allowed: str) -> None:
         """Note one mistake; a value of None is not shown."""
-        self.mistakes.append(InputMistake(where, value, allowed))
+        self.mistakes.append(_problem(where, value, allowed))
 
     def check(self) -> None:
         """Go on only without mistakes.
@@ -54,4 +82,50 @@ class MistakeList:
 
 def input_problem(where: str, value: object, allowed: str) -> InputProblems:
     """A single mistake as an exception."""
-    return InputProblems([InputMistake(where, value, allowed)])
+    return InputProblems([_problem(where, value, allowed)])
+
+
+def stated(lines: Iterable[str]) -> list[Problem]:
+    """Mistakes that are sentences already."""
+    return [Problem(line, "", ABSENT, "") for line in lines]
+
+
+def in_brief(error: BaseException) -> str:
+    """Type and message of an exception, cut to SHOWN_CHARACTERS."""
+    return f"{type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name nearest to `name`, ignoring case; None if none is near."""
+    import difflib  # only a mistake needs it
+
+    folded = {candidate.lower(): candidate for candidate in sorted(known)}
+    match = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return folded[match[0]] if match else None
+
+
+def unique(problems: Iterable[Problem]) -> list[Problem]:
+    """The problems without duplicates."""
+    return list({str(problem): problem for problem in reversed(list(problems))}.values())[::-1]
+
+
+def listed(problems: Sequence[Problem]) -> str:
+    """All problems as text: one line each, then each list of allowed names once."""
+    return "\n".join([*dict.fromkeys(map(str, problems)), *allowed_names(problems)])
+
+
+def allowed_names(problems: Iterable[Problem]) -> list[str]:
+    """The names of which the keys of problems should have been one, each list once, as lines of at most WIDTH."""
+    import textwrap  # only a mistake needs it
+
+    groups = {(problem.known_as, problem.known): None for problem in problems if problem.known}
+    listed_names = (f"{known_as}: {', '.join(known)}" for known_as, known in groups)
+    return [
+        line
+        for names in listed_names
+        for line in textwrap.wrap(names, WIDTH, subsequent_indent="  ", break_long_words=False)
+    ]
+
+
+def _problem(where: str, value: object, allowed: str) -> Problem:
+    return Problem(where if value is None else f"{where} {value}", "", ABSENT, allowed)

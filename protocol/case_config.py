@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from common.errors import ABSENT, InputProblems, Problem
 from protocol.config_file import OVERRIDE, SERVES
 from protocol.config_layers import EXTENDS, Layer, Layers, base_file, read_layers
-from protocol.problems import ABSENT, ConfigError, Problem
 from protocol.schema_words import type_in_words
 
 DEFAULT = "default"
@@ -81,7 +81,7 @@ def load_case_config(model_class: type[ConfigT], path: Path | None, overrides: M
     """The settings of one case; see `trace_case_config`.
 
     Raises:
-        ConfigError: a file or an override is wrong; all mistakes at once.
+        InputProblems: a file or an override is wrong; all mistakes at once.
     """
     return trace_case_config(model_class, path, overrides).config
 
@@ -101,7 +101,7 @@ def trace_case_config(
     written in upper case, or start with an underscore are helpers.
 
     Raises:
-        ConfigError: a file or an override is wrong; all mistakes at once.
+        InputProblems: a file or an override is wrong; all mistakes at once.
     """
     layers = Layers(files=(), problems=()) if path is None else read_layers(path, base_file(model_class))
     problems = list(layers.problems)
@@ -121,10 +121,10 @@ def trace_case_config(
         details = [detail for detail in error.errors() if not layers.problems or _is_of_one_value(detail)]
         broken_by = overrides if _is_valid(model_class, [given for _, given in sources]) else {}
         problems += [_mistake(model_class, place, values, broken_by, detail) for detail in details]
-        raise ConfigError(problems) from error
+        raise InputProblems(problems) from error
     problems += model_class.misplaced([*sources, (OVERRIDE, overrides)])
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     return LoadedConfig(config=config, origins=origins)
 
 

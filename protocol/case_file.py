@@ -9,13 +9,13 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from common.errors import ABSENT, InputProblems, Problem
 from common.reading import read_bounded
 from protocol import safe_json
 from protocol.arguments import WorkloadArguments
 from protocol.case_config import CaseConfig, ConfigT, load_case_config
 from protocol.masking import mask_config
 from protocol.perflog import SubmitInfo
-from protocol.problems import ABSENT, ConfigError, Problem
 
 CASE_FILE = "case.json"
 CASE_SCHEMA_VERSION = 1
@@ -52,7 +52,7 @@ class CaseFile(BaseModel):
         """The file at `path`.
 
         Raises:
-            ConfigError: it cannot be read, or is no case.json of this version.
+            InputProblems: it cannot be read, or is no case.json of this version.
         """
         return cls._parse(path, _bytes(path))
 
@@ -61,10 +61,10 @@ class CaseFile(BaseModel):
         try:
             found = cls.model_validate(safe_json.load(data))
         except (safe_json.UnsafeJsonError, ValidationError) as error:
-            raise ConfigError([Problem(str(path), "", ABSENT, f"is no {CASE_FILE}: {error}")]) from error
+            raise InputProblems([Problem(str(path), "", ABSENT, f"is no {CASE_FILE}: {error}")]) from error
         if found.schema_version != CASE_SCHEMA_VERSION:
             allowed = f"expected {CASE_SCHEMA_VERSION}: another version of ClusterDyno wrote it"
-            raise ConfigError([Problem(str(path), "schema_version", found.schema_version, allowed)])
+            raise InputProblems([Problem(str(path), "schema_version", found.schema_version, allowed)])
         return found
 
 
@@ -77,7 +77,7 @@ def settings_of(
         arguments: with `case_file`, as the controller starts a rank, or with `config_file` and `overrides`.
 
     Raises:
-        ConfigError: a file or an override is wrong; it lists all mistakes.
+        InputProblems: a file or an override is wrong; it lists all mistakes.
     """
     path = arguments.case_file
     if path is None:
@@ -86,7 +86,7 @@ def settings_of(
     found = CaseFile._parse(path, data)
     if (found.model, found.framework) != (model, framework):
         allowed = f"expected the settings of {model}:{framework}"
-        raise ConfigError([Problem(str(path), "model:framework", f"{found.model}:{found.framework}", allowed)])
+        raise InputProblems([Problem(str(path), "model:framework", f"{found.model}:{found.framework}", allowed)])
     return config_of(found.config, config_class, path), hashlib.sha256(data).hexdigest()
 
 
@@ -125,12 +125,12 @@ def config_of(values: dict[str, JsonValue], config_class: type[ConfigT], path: P
     """The settings, validated from the values of the case.json at `path`.
 
     Raises:
-        ConfigError: they are not valid settings of this benchmark; it lists all mistakes.
+        InputProblems: they are not valid settings of this benchmark; it lists all mistakes.
     """
     try:
         return config_class.model_validate_json(json.dumps(values))
     except ValidationError as error:
-        raise ConfigError(
+        raise InputProblems(
             Problem(str(path), f"config.{'.'.join(map(str, item['loc']))}", item["input"], item["msg"])
             for item in error.errors(include_url=False)
         ) from error
@@ -156,4 +156,4 @@ def _bytes(path: Path) -> bytes:
     try:
         return read_bounded(path, safe_json.MAX_BYTES)
     except OSError as error:
-        raise ConfigError([Problem(str(path), "", ABSENT, f"cannot be read: {error.strerror}")]) from error
+        raise InputProblems([Problem(str(path), "", ABSENT, f"cannot be read: {error.strerror}")]) from error

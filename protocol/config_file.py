@@ -4,7 +4,7 @@ import ast
 import traceback
 from pathlib import Path
 
-from protocol.problems import ABSENT, ConfigError, Problem, closest
+from common.errors import ABSENT, InputProblems, Problem, closest
 
 OVERRIDE = "override"
 SERVES = "serves"
@@ -15,19 +15,19 @@ def read_config_file(path: Path) -> dict[str, object]:
     """Names and values that the plain-Python config file `path` assigns at module level (underscored ones left out).
 
     Raises:
-        ConfigError: the file is missing, does not parse or fails when executed; the message names the line.
+        InputProblems: the file is missing, does not parse or fails when executed; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([_unreadable(path, error)]) from error
+        raise InputProblems([_unreadable(path, error)]) from error
     namespace: dict[str, object] = {"__name__": "case_config", "__file__": str(path)}
     try:
         tree = ast.parse(text, filename=str(path))
         exec(compile(tree, str(path), "exec"), namespace)
     except (Exception, SystemExit) as error:
         allowed = f"{failed_at(path, error)}; allowed: plain Python assignments"
-        raise ConfigError([Problem(str(path), "", ABSENT, allowed)]) from error
+        raise InputProblems([Problem(str(path), "", ABSENT, allowed)]) from error
     return {name: namespace[name] for name in _assigned_names(tree) if name in namespace and not name.startswith("_")}
 
 

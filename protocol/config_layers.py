@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import InputProblems, Problem, closest
 from protocol.config_file import SERVES, common_folder, read_config_file
-from protocol.problems import ConfigError, Problem, closest
 
 BASE_FILE = "base.py"
 EXTENDS = "extends"
@@ -57,7 +57,7 @@ def read_layers(path: Path, base: Path | None) -> Layers:
     while current is not None:
         try:
             values = read_config_file(current)
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
             break
         extended, served = values.pop(EXTENDS, _NOTHING), values.pop(SERVES, [])
@@ -77,7 +77,7 @@ def read_layers(path: Path, base: Path | None) -> Layers:
     if base is not None:
         try:
             chain.append(_root(base))
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
     return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
 
@@ -90,7 +90,7 @@ def _root(base: Path) -> Layer:
     values = read_config_file(base)
     if EXTENDS in values:
         message = f"{BASE_FILE} is below all config files and extends none"
-        raise ConfigError([Problem(str(base), EXTENDS, values[EXTENDS], message)])
+        raise InputProblems([Problem(str(base), EXTENDS, values[EXTENDS], message)])
     return Layer(path=base, values=values)
 
 

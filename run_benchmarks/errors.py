@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
-from protocol.problems import ConfigError as ConfigError
-from protocol.problems import Problem as Problem
+from common.errors import InputProblems as InputProblems
+from common.errors import Problem as Problem
 
 TAIL_LINES = 50
 TAIL_CHARACTERS = 16_384  # a line may have any length
@@ -15,7 +15,7 @@ SHOWN_CHARACTERS = 300
 
 
 class ClusterDynoError(Exception):
-    """Root of every error that the controller raises on purpose, except ConfigError, which ranks use, too.
+    """Root of every error that the controller raises on purpose, except InputProblems, which ranks use, too.
 
     ends_with: the exit code of run.py where one ends a command; None where every command has to handle it.
     """

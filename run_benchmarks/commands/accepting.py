@@ -21,7 +21,8 @@ from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
@@ -43,11 +44,11 @@ def budget_seconds(text: str) -> float:
     """Seconds of `90s`, `30m` or `2h`.
 
     Raises:
-        ConfigError: the text has another form.
+        InputProblems: the text has another form.
     """
     match = BUDGET.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise ConfigError([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
+        raise InputProblems([Problem("--budget", "", text, "a time such as 90s, 30m or 2h")])
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -55,13 +56,13 @@ def chosen_rungs(text: str) -> list[str]:
     """The rungs of a comma list, in their own order.
 
     Raises:
-        ConfigError: one is unknown.
+        InputProblems: one is unknown.
     """
-    words = [word.strip() for word in text.split(",")]
-    unknown = [word for word in words if word not in RUNGS]
+    named = [word.strip() for word in text.split(",")]
+    unknown = [word for word in named if word not in RUNGS]
     if unknown:
-        raise ConfigError([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
-    return [rung for rung in RUNGS if rung in words]
+        raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
+    return [rung for rung in RUNGS if rung in named]
 
 
 class Acceptance:
@@ -75,7 +76,7 @@ class Acceptance:
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
-        say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
+        say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
         self.interrupted = code == EXIT_INTERRUPTED
@@ -89,7 +90,7 @@ class Acceptance:
 
     def examine(self, hosts: Sequence[str]) -> Looked:
         """The objections of the check to each host, and what could not be looked at."""
-        say(f"-- health: {len(hosts)} hosts --")
+        say(words("-- health: {n} hosts --", n=len(hosts)))
         return self._looked(hosts, is_before=True)
 
     def gate(self, hosts: Sequence[str]) -> Looked:
@@ -122,18 +123,18 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor.
 
     Raises:
-        ConfigError: it is none, or one of another vendor or number of devices.
+        InputProblems: it is none, or one of another vendor or number of devices.
     """
     try:
         found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValidationError) as error:
         problem = Problem("--against", "", str(path), "the accept.json of an acceptance")
-        raise ConfigError([problem]) from error
+        raise InputProblems([problem]) from error
     if (found.vendor, found.nproc) != (vendor, nproc):
         allowed = (
             f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
         )
-        raise ConfigError([Problem("--against", "", str(path), allowed)])
+        raise InputProblems([Problem("--against", "", str(path), allowed)])
     return found
 
 
@@ -141,7 +142,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
-        ConfigError: the settings are wrong; nothing was run then.
+        InputProblems: the settings are wrong; nothing was run then.
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
@@ -172,7 +173,9 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
         for name in names:
             climb.step(name, expected[name])
     except EndedError:
-        complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
+        complain(
+            words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
+        )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record)
@@ -200,14 +203,14 @@ def _refuse_cases(asked: Request) -> None:
         given.append(("--repeat", str(asked.changes.repeat)))
     if given:
         allowed = "no effect: an acceptance has cases of its own; --rungs chooses among them"
-        raise ConfigError([Problem(flag, "", word, allowed) for flag, word in given])
+        raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
     Raises:
-        ConfigError: the vendor lacks a config, or --nproc suits none.
+        InputProblems: the vendor lacks a config, or --nproc suits none.
     """
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
@@ -256,15 +259,16 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
+        (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
     for rung in record.rungs:
         for said in rung.not_run:
-            say(f"{rung.rung}: not run: {said}")
+            say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())
-    say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
+    ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
+    say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
-        say(f"After the repair of {host}: {command}")
-    say(f"See {folder / PAGE_FILE} and {ACCEPT_FILE} beside it")
+        say(words("After the repair of {host}: {command}", host=host, command=command))
+    say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

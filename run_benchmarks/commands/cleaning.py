@@ -7,7 +7,7 @@ from pathlib import Path
 
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import FleetResult, for_each
 from run_benchmarks.plan.plan import Plan
@@ -62,11 +62,11 @@ def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResul
     """Clean every host in parallel; returns the names of what was removed, by host.
 
     Raises:
-        ConfigError: the plan's run id has another form than ours (it becomes part of a path that is removed).
+        InputProblems: the plan's run id has another form than ours (it becomes part of a path that is removed).
     """
     if not RUN_ID.fullmatch(plan.run_id):
         problem = Problem("clean", "RUN_ID", plan.run_id, "the name of a run folder, such as run20261121191924")
-        raise ConfigError([problem])
+        raise InputProblems([problem])
 
     def clean_host(host: Host) -> list[str]:
         host.connect()

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.command_line import VerbParser
+from common.errors import ABSENT, Problem
 from protocol.baseline_file import BaselineError, load
-from protocol.problems import ABSENT, Problem
 from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
 from run_benchmarks.commands.run_reference import find_baseline, find_run, history_beside
 from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, MetricResult, compare
 from run_benchmarks.compare.rules import Rules, read_rules
 from run_benchmarks.console.console import print_table, say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.loading import LoadError, load_run
 from run_benchmarks.results.summary import show
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
@@ -38,28 +39,28 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: there is no such run or baseline, or the rules have mistakes.
+        InputProblems: there is no such run or baseline, or the rules have mistakes.
     """
     first, second, baseline, rules = arguments.first, arguments.second, arguments.baseline, arguments.rules
     conf = arguments.test_conf
     if (second is None) == (baseline is None):
-        raise ConfigError([Problem("compare", "B", ABSENT, "expected either B or --baseline F")])
+        raise InputProblems([Problem("compare", "B", ABSENT, "expected either B or --baseline F")])
     later = _folders(first if second is None else second, conf)
     earlier = _of_baseline(baseline, conf) if baseline is not None else _folders(first, conf)
     if both := [folder.name for folder in later if folder in earlier]:
-        raise ConfigError([Problem("compare", "RUN", ", ".join(both), "is on both sides; expected different runs")])
+        raise InputProblems([Problem("compare", "RUN", ", ".join(both), "is on both sides; expected different runs")])
     kept = read_rules(rules) if rules is not None else Rules()
     try:
         sides = [[load_run(folder) for folder in side] for side in (earlier, later)]
     except LoadError as error:
-        raise ConfigError([Problem("compare", "RUN", ABSENT, str(error))]) from error
+        raise InputProblems([Problem("compare", "RUN", ABSENT, str(error))]) from error
     results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*sides[0], *sides[1]]), kept)
     _show(results)
     return EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
 
 
-def _folders(words: str, test_conf: Path | None) -> list[Path]:
-    return [find_run(word, test_conf, DEFAULT_TEST) for word in dict.fromkeys(words.split(",")) if word]
+def _folders(runs: str, test_conf: Path | None) -> list[Path]:
+    return [find_run(run, test_conf, DEFAULT_TEST) for run in dict.fromkeys(runs.split(",")) if run]
 
 
 def _of_baseline(word: str, test_conf: Path | None) -> list[Path]:
@@ -67,7 +68,7 @@ def _of_baseline(word: str, test_conf: Path | None) -> list[Path]:
     try:
         runs = dict.fromkeys(each.run for each in load(find_baseline(word, test_conf, DEFAULT_TEST)).cases)
     except BaselineError as error:
-        raise ConfigError([Problem("compare", "--baseline", word, str(error))]) from error
+        raise InputProblems([Problem("compare", "--baseline", word, str(error))]) from error
     return [find_run(run, test_conf, DEFAULT_TEST) for run in runs]
 
 
@@ -80,9 +81,10 @@ def _show(results: Sequence[CaseResult]) -> None:
     if rows:
         print_table("", COLUMNS, rows)
     for each in results:
-        say(f"{each.case}: {each.word}{f' ({each.reason})' if each.reason else ''}{', which fails' * each.fails}")
-        for words in each.changed:
-            say(f"  changed: {words}")
+        why = f" ({words.reason(each.reason)})" if each.reason else ""
+        say(f"{each.case}: {words(each.word)}{why}{words(', which fails') * each.fails}")
+        for what in each.changed:
+            say(words("  changed: {what}", what=what))
 
 
 def _cells(result: MetricResult) -> tuple[str, ...]:
@@ -90,4 +92,5 @@ def _cells(result: MetricResult) -> tuple[str, ...]:
     percent = "" if result.percent is None else f"{result.percent:+.2f} ± {result.half_width or 0:.2f}"
     found = "" if result.found_percent is None else f"{result.found_percent:.2f}"
     values = ["" if value is None else show(float(value)) for value in (result.first, result.second)]
-    return f"{name}{' (key)' if result.metric.is_key else ''}", result.word, *values, percent, found, result.note
+    marked = words("{metric} (key)", metric=name) if result.metric.is_key else name
+    return marked, words(result.word), *values, percent, found, words.reason(result.note)

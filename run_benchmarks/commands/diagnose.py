@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from run_benchmarks.console.command_line import own_command, run_word
-from run_benchmarks.errors import ClusterDynoError, ConfigError, Problem
+from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
@@ -228,14 +228,14 @@ def ladder_case(prepared: PreparedRun) -> ResolvedCase:
     """The case of CASES for the ladder: one whose benchmark can probe hosts, on the most hosts.
 
     Raises:
-        ConfigError: no such case has at least two hosts.
+        InputProblems: no such case has at least two hosts.
     """
     settings = prepared.settings
     fitting = [c for c in prepared.resolved.cases if c.settings.nnodes > 1 and _probe_of(c, settings) is not None]
     if not fitting:
         names = ", ".join(case.name for case in prepared.resolved.cases)
         allowed = "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more"
-        raise ConfigError([Problem(str(settings.test_file), "CASES", names, allowed)])
+        raise InputProblems([Problem(str(settings.test_file), "CASES", names, allowed)])
     return max(fitting, key=lambda case: case.settings.nnodes)
 
 
@@ -243,10 +243,10 @@ def _probe_of(case: ResolvedCase, settings: Settings) -> Mapping[str, JsonValue]
     """See Outcome.probe.
 
     Raises:
-        ConfigError: it fails.
+        InputProblems: it fails.
     """
     try:
         return case.benchmark.outcome.probe(case.config.model_dump(mode="json"))
     except Exception as error:
         source = settings.source(case.name)
-        raise ConfigError([outcome_problem(source, case.name, case.benchmark, "probe", error)]) from error
+        raise InputProblems([outcome_problem(source, case.name, case.benchmark, "probe", error)]) from error

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from common.command_line import VerbParser
 from run_benchmarks.commands.options import add_run_and_files, of_a_run
 from run_benchmarks.console.console import complain, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.slurm.client import SlurmError, call
 from run_benchmarks.hosts.slurm.nodes import NodeState, states_of
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record
@@ -29,17 +30,17 @@ def drain_list(folder: Path) -> list[DrainRecord]:
     """The drain list of a run, whose record may come from anybody.
 
     Raises:
-        ConfigError: run.json cannot be read, or names what is no single node.
+        InputProblems: run.json cannot be read, or names what is no single node.
     """
     file = folder / "run.json"
     try:
         listed = load_record(file, RunRecord).drain
     except (OSError, ValidationError) as error:
-        raise ConfigError([Problem(str(file), "drain", "", f"a record of a run that ended: {error}")]) from error
+        raise InputProblems([Problem(str(file), "drain", "", f"a record of a run that ended: {error}")]) from error
     allowed = "the name of one node"
     several = [each.host for each in listed if not NODE.fullmatch(each.host)]
     if several:
-        raise ConfigError([Problem(str(file), "drain", host, allowed) for host in several])
+        raise InputProblems([Problem(str(file), "drain", host, allowed) for host in several])
     return listed
 
 
@@ -71,7 +72,8 @@ def _each(listed: Sequence[DrainRecord], action: Callable[[DrainRecord], str]) -
             say(f"{entry.host}: {action(entry)}")
         except SlurmError as error:
             failed = True
-            who = ": ask a Slurm operator or administrator" if any(word in error.detail for word in NOT_ALLOWED) else ""
+            refused = any(word in error.detail for word in NOT_ALLOWED)
+            who = words(": ask a Slurm operator or administrator") if refused else ""
             complain(f"{entry.host}: {error.detail}{who}")
     return failed
 
@@ -86,17 +88,17 @@ def _state(host: str) -> NodeState:
 def _drain(entry: DrainRecord, run: str) -> str:
     node = _state(entry.host)
     if node.is_out_of_service and node.reason:
-        return f"left as it is: {node.in_words}"
+        return words("left as it is: {state}", state=node.in_words)
     call(drain_argv(entry, run))
-    return "drained"
+    return words("drained")
 
 
 def _undrain(entry: DrainRecord, run: str) -> str:
     node = _state(entry.host)
     if not node.reason.startswith(f"{MARK} {run}:"):
-        return f"left as it is: {node.in_words}"
+        return words("left as it is: {state}", state=node.in_words)
     call(["scontrol", "update", f"nodename={entry.host}", "state=resume"])
-    return "in service again"
+    return words("in service again")
 
 
 def _add_drain(parser: VerbParser) -> None:
@@ -107,7 +109,7 @@ def _add_drain(parser: VerbParser) -> None:
 def _drain_run(arguments: argparse.Namespace, folder: Path) -> int:
     listed = drain_list(folder)
     if not listed:
-        say(f"{folder.name}: no host is to be taken out of service")
+        say(words("{run}: no host is to be taken out of service", run=folder.name))
     if arguments.apply:
         return EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS
     for line in commands(listed, folder.name):

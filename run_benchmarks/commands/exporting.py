@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 
 from common.command_line import FunctionVerb, VerbParser
+from common.errors import ABSENT, Problem
 from common.whole_files import STDOUT, write_whole
-from protocol.problems import ABSENT, Problem
 from run_benchmarks.commands.options import DEFAULT_TEST, add_run, add_test_conf
 from run_benchmarks.commands.run_reference import find_run
 from run_benchmarks.console.console import say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.export.bundle import bundle
 from run_benchmarks.export.formats import FORMATS, ExportError, write
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
@@ -27,25 +28,25 @@ def loaded(arguments: argparse.Namespace, command: str) -> LoadedRun:
     """The run that a command line names.
 
     Raises:
-        ConfigError: there is no such run, or its folder is damaged.
+        InputProblems: there is no such run, or its folder is damaged.
     """
     folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
     try:
         return load_run(folder)
     except LoadError as error:
-        raise ConfigError([Problem(command, "RUN", ABSENT, str(error))]) from error
+        raise InputProblems([Problem(command, "RUN", ABSENT, str(error))]) from error
 
 
 def case_of(run: LoadedRun, name: str, command: str) -> CaseRecord:
     """The case of that name.
 
     Raises:
-        ConfigError: the run has none.
+        InputProblems: the run has none.
     """
     by_name = {case.name: case for case in run.record.cases}
     if name not in by_name:
         known = f"expected a case of {run.record.run_id}; {nearest(name, by_name)}"
-        raise ConfigError([Problem(command, "CASE", name, known)])
+        raise InputProblems([Problem(command, "CASE", name, known)])
     return by_name[name]
 
 
@@ -70,15 +71,15 @@ def _export(arguments: argparse.Namespace) -> int:
     if name in FORMATS and not FORMATS[name].is_text and output == STDOUT:
         problems.append(Problem("export", "--output", ABSENT, f"{name} is no text; expected a file"))
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     run = loaded(arguments, "export")
     try:
         write_whole(output, [write(run, name, table or "metrics")])
     except ExportError as error:
-        raise ConfigError([Problem("export", "--format", name, str(error))]) from error
+        raise InputProblems([Problem("export", "--format", name, str(error))]) from error
     except OSError as error:
         problem = Problem("export", "--output", str(output), f"cannot be written: {error.strerror}")
-        raise ConfigError([problem]) from error
+        raise InputProblems([problem]) from error
     return EXIT_PASS
 
 
@@ -97,8 +98,10 @@ def _bundle(arguments: argparse.Namespace) -> int:
         names = bundle(run, found, file)
     except OSError as error:
         problem = Problem("bundle", "--output", str(file), f"cannot be written: {error.strerror}")
-        raise ConfigError([problem]) from error
-    say(f"{file}: {len(names)} files, {file.stat().st_size / 1e6:.1f} MB. Read it before you send it: host names stay")
+        raise InputProblems([problem]) from error
+    size = f"{file.stat().st_size / 1e6:.1f} MB"
+    said = words("{n} files, {size}. Read it before you send it: host names stay", n=len(names), size=size)
+    say(f"{file}: {said}")
     return EXIT_PASS
 
 

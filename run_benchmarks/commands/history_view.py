@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.problems import ABSENT, Problem
+from common.errors import ABSENT, Problem
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.console.language import Words
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.console.language import Words, words
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.database import Database
 from run_benchmarks.history.page import write_page
 from run_benchmarks.history.recording import rebuild
@@ -41,12 +41,12 @@ def show(url: str, asked: Asked, words: Words) -> None:
 
     Raises:
         HistoryError: it cannot be read.
-        ConfigError: it has no such case, metric or host, or the page cannot be written.
+        InputProblems: it has no such case, metric or host, or the page cannot be written.
     """
     if asked.metric and asked.case is None:
-        raise ConfigError([Problem("history", "--metric", asked.metric, "expected a CASE, whose metric it is")])
+        raise InputProblems([Problem("history", "--metric", asked.metric, "expected a CASE, whose metric it is")])
     if asked.output is not None and asked.case is None and asked.host:
-        raise ConfigError([Problem("history", "--output", str(asked.output), "expected a CASE beside --host")])
+        raise InputProblems([Problem("history", "--output", str(asked.output), "expected a CASE beside --host")])
     database = Database(url)
     try:
         if asked.case is None and asked.host:
@@ -57,8 +57,7 @@ def show(url: str, asked: Asked, words: Words) -> None:
             _show_case(found[0], words)
         else:
             found = [told(series(database, name), words) for name in case_names(database)]
-            columns = [words(name) for name in ("case", "metric", "runs", "latest", "state")]
-            print_table("", columns, [_row(each, words) for each in found])
+            print_table("", ("case", "metric", "runs", "latest", "state"), [_row(each, words) for each in found])
     finally:
         database.close()
     if asked.output is not None:
@@ -70,13 +69,15 @@ def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
         write_page(output, found, words)
     except OSError as error:
         problem = Problem("history", "--output", str(output), f"cannot be written: {error.strerror}")
-        raise ConfigError([problem]) from error
+        raise InputProblems([problem]) from error
     say(words("Page: {file}", file=output))
 
 
 def rebuilt(root: Path, url: str) -> bool:
     """Put all runs of the result folder into the history again; whether one could not be read, which is named."""
-    problems = [f"left out: {problem}" for _, problem in rebuild(root, owner_of(root), url) if problem]
+    problems = [
+        words("left out: {problem}", problem=problem) for _, problem in rebuild(root, owner_of(root), url) if problem
+    ]
     for problem in problems:
         complain(problem)
     return bool(problems)
@@ -86,16 +87,18 @@ def _checked(database: Database, case: str, metric: str, host: str) -> Series:
     """The series that was asked for.
 
     Raises:
-        ConfigError: the history has no such case, metric or host.
+        InputProblems: the history has no such case, metric or host.
     """
     names = case_names(database)
     if case not in names:
-        raise ConfigError([Problem("history", "CASE", case, f"expected a case of the history; {nearest(case, names)}")])
+        raise InputProblems(
+            [Problem("history", "CASE", case, f"expected a case of the history; {nearest(case, names)}")]
+        )
     found = series(database, case, metric, host)
     if found.points and not found.values:
         key, value = ("--host", host) if host and not found.metrics else ("--metric", metric)
         known = nearest(value, found.metrics) if found.metrics else "this case measures nothing of single hosts"
-        raise ConfigError([Problem("history", key, value or ABSENT, f"expected one that the case has; {known}")])
+        raise InputProblems([Problem("history", key, value or ABSENT, f"expected one that the case has; {known}")])
     return found
 
 
@@ -125,7 +128,7 @@ def _show_case(found: CaseHistory, words: Words) -> None:
         )
         for point in listed
     ]
-    print_table("", [words(name) for name in ("run", "begun", "verdict", "value", "changed")], rows)
+    print_table("", ("run", "begun", "verdict", "value", "changed"), rows)
     if more := len(kept.points) - len(listed):
         say(words("{n} earlier runs are not listed.", n=more))
     for line in _changes(found, words):
@@ -154,18 +157,17 @@ def _changes(found: CaseHistory, words: Words) -> Iterator[str]:
 def _show_host(database: Database, host: str, words: Words) -> None:
     found = host_history(database, host)
     if not found.states and not found.lines:
-        raise ConfigError([Problem("history", "--host", host, "expected a host of a run in the history")])
+        raise InputProblems([Problem("history", "--host", host, "expected a host of a run in the history")])
     states = ", ".join(f"{words(state)} {count}" for state, count in found.states.items())
     say(f"{host}: {states}")
     if found.last_reason:
-        say(words("Last trouble: {reason}", reason=found.last_reason))
+        say(words("Last trouble: {reason}", reason=words.reason(found.last_reason)))
     rows = [
         (each.case, each.metric, f"{shown(each.latest)} {each.unit}".strip(), f"{each.worst}/{each.runs}")
         for each in found.lines
     ]
     if rows:
-        columns = ("case", "metric", "latest", "runs in the worst 5 %")
-        print_table("", [words(name) for name in columns], rows)
+        print_table("", ("case", "metric", "latest", "runs in the worst 5 %"), rows)
 
 
 def sparkline(values: Sequence[float], width: int = 72) -> str:

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from common.command_line import VerbParser
-from protocol.problems import ABSENT, Problem
+from common.errors import ABSENT, Problem
 from run_benchmarks.console.command_line import ROOT, own_command
 from run_benchmarks.console.console import say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.flagperf.translation import CLUSTER_FILE, TEST_FILE, Translation, translate
 from run_benchmarks.state.exit_codes import EXIT_PASS
 
@@ -26,14 +26,14 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: the tree has mistakes, or other files are in the way.
+        InputProblems: the tree has mistakes, or other files are in the way.
     """
     tree, output = arguments.tree, arguments.output
     done = translate(tree)
     _show(done, tree)
     problems = [*done.problems, *([] if arguments.overwrite else _in_the_way(done, output))]
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     for path, text in done.files.items():
         target = output / path
         target.parent.mkdir(parents=True, exist_ok=True)

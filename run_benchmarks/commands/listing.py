@@ -7,11 +7,11 @@ from pathlib import Path
 
 import vendors
 from common.command_line import VerbParser
+from common.errors import Problem
 from protocol.config_file import common_folder, config_files
 from protocol.config_layers import base_file
-from protocol.problems import Problem
 from run_benchmarks.console.console import print_table, say
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.docs import COLUMNS, documented, markdown_table, table_rows
@@ -34,16 +34,16 @@ def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: there is no such topic or model, or it has no table of settings.
+        InputProblems: there is no such topic or model, or it has no table of settings.
     """
     what, markdown = arguments.what, arguments.markdown
     models = sorted({model for model, _ in catalog.available()})
     if what is not None and what not in (*TOPICS, *models):
-        raise ConfigError(
+        raise InputProblems(
             [Problem("list", "", what, f"expected a topic or a model; {nearest(what, [*TOPICS, *models])}")]
         )
     if markdown and what not in (None, "settings", *models):
-        raise ConfigError([Problem("list", "--markdown", what, f"for settings or a model: {', '.join(models)}")])
+        raise InputProblems([Problem("list", "--markdown", what, f"for settings or a model: {', '.join(models)}")])
     if what in models:
         _model(what, markdown=markdown)
     elif markdown:

@@ -35,7 +35,7 @@ class Request:
         """The settings of both files with the changes of the command line.
 
         Raises:
-            ConfigError: a file or a change on the command line is wrong.
+            InputProblems: a file or a change on the command line is wrong.
         """
         from run_benchmarks.session.preparation import checked_settings  # which takes long to import
 

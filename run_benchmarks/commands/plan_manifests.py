@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from protocol.masking import mask_argv, mask_environment
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.slurm.script import batch_script, step_argv
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan, Task
 from run_benchmarks.session.allocation import request_of, surroundings_of
@@ -23,11 +23,11 @@ def slurm_script(prepared: PreparedRun) -> str:
     sends to its job.
 
     Raises:
-        ConfigError: the run does not use Slurm.
+        InputProblems: the run does not use Slurm.
     """
     if not prepared.settings.cluster.needs_allocation:
         allowed = "a cluster_conf.py with LAUNCHER = 'slurm'"
-        raise ConfigError([Problem("command line", "--slurm", prepared.settings.cluster.LAUNCHER, allowed)])
+        raise InputProblems([Problem("command line", "--slurm", prepared.settings.cluster.LAUNCHER, allowed)])
     parts = [prepared.part(case.name) for case in prepared.plan.cases] if prepared.has_jobs_of_cases else [prepared]
     return "\n".join(batch_script(request_of(part)) + "".join(f"# {line}\n" for line in _steps(part)) for part in parts)
 
@@ -50,7 +50,7 @@ def job_sets(prepared: PreparedRun) -> dict[str, Any]:
     """The plan as a List of JobSets (jobset.x-k8s.io/v1alpha2), one for each round, without secrets.
 
     Raises:
-        ConfigError: its tasks have no image.
+        InputProblems: its tasks have no image.
     """
     plan = prepared.plan
     manifests = [_job_set(prepared, case, planned) for case in plan.cases for planned in case.rounds]
@@ -73,7 +73,7 @@ def _job_set(prepared: PreparedRun, case: CasePlan, planned: RoundPlan) -> dict[
 def _node_job(prepared: PreparedRun, case: CasePlan, planned: RoundPlan, node: NodePlan) -> dict[str, Any]:
     if node.image is None:
         allowed = "'docker': a pod needs an image"
-        raise ConfigError([Problem("command line", "--kubernetes", f"RUNTIME {prepared.plan.runtime!r}", allowed)])
+        raise InputProblems([Problem("command line", "--kubernetes", f"RUNTIME {prepared.plan.runtime!r}", allowed)])
     vendor = prepared.resolved.vendor
     devices = {f"{vendor.name}.com/gpu": str(case.nproc)} if vendor.device_files and case.backend != "gloo" else {}
     workload = _container("workload", node, node.workload, planned.port_from)

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from common.command_line import VerbParser
-from protocol.problems import Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, add_language, add_test_conf
+from common.errors import Problem
+from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
 from run_benchmarks.commands.run_reference import find_run, history_beside
 from run_benchmarks.console.console import say
-from run_benchmarks.console.language import Words
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.report.html import write_page
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.seal import SEAL_FILE
@@ -25,14 +25,13 @@ def add_arguments(parser: VerbParser) -> None:
         "--output", type=Path, metavar="F", required=True, help="the page, outside of the runs' folders"
     )
     add_test_conf(parser)
-    add_language(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """See Verb.
 
     Raises:
-        ConfigError: a run cannot be read, or the page cannot be there.
+        InputProblems: a run cannot be read, or the page cannot be there.
     """
     output, conf = arguments.output, arguments.test_conf
     folders = [find_run(word, conf, DEFAULT_TEST) for word in dict.fromkeys(arguments.runs)]
@@ -49,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif any((folder / SEAL_FILE).exists() for folder in place.parents):
         problems.append(Problem("report", "--output", str(output), "lies in a sealed run; expected a file outside"))
     if problems:
-        raise ConfigError(problems)
-    write_page(found, place, history_beside(folders[0], conf), Words(arguments.lang))
-    say(f"Written: {place}")
+        raise InputProblems(problems)
+    write_page(found, place, history_beside(folders[0], conf), words)
+    say(words("Written: {file}", file=place))
     return EXIT_PASS

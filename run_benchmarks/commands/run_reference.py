@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.errors import ABSENT, Problem
 from protocol.config_file import read_config_file
-from protocol.problems import ABSENT, Problem
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.recording import default_url, url_of
 from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
@@ -32,14 +32,14 @@ def find_run(word: str, test_conf: Path | None, default_test: Path) -> Path:
         test_conf: the file that the user named, if any.
 
     Raises:
-        ConfigError: there is no such run.
+        InputProblems: there is no such run.
     """
     if (folder := existing_run(word, test_conf, default_test)) is not None:
         return folder
     roots = _roots(test_conf, default_test)
     there = {path.name for root in roots for path in root.glob("run*") if path.is_dir()}
     allowed = f"expected the name of a run in {' or '.join(map(str, roots))}, or the path of its result folder"
-    raise ConfigError([Problem("RUN", "", word, f"{allowed}; {nearest(word, there)}")])
+    raise InputProblems([Problem("RUN", "", word, f"{allowed}; {nearest(word, there)}")])
 
 
 def existing_run(word: str, test_conf: Path | None, default_test: Path) -> Path | None:
@@ -56,7 +56,7 @@ def find_baseline(word: str, test_conf: Path | None, default_test: Path) -> Path
     """The file of a baseline: its path, or its name, with or without .json, in a folder in which runs are searched.
 
     Raises:
-        ConfigError: there is no such file.
+        InputProblems: there is no such file.
     """
     roots = _roots(test_conf, default_test)
     places = [Path(word).expanduser()]
@@ -66,7 +66,7 @@ def find_baseline(word: str, test_conf: Path | None, default_test: Path) -> Path
         return found
     there = {path.name.removesuffix(".json") for root in roots for path in root.glob("*.json")}
     allowed = f"expected a baseline's file, or its name in {' or '.join(map(str, roots))}"
-    raise ConfigError([Problem("compare", "--baseline", word, f"{allowed}; {nearest(word, there)}")])
+    raise InputProblems([Problem("compare", "--baseline", word, f"{allowed}; {nearest(word, there)}")])
 
 
 def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
@@ -75,7 +75,7 @@ def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:
     for file in (test_conf, default_test):
         try:
             found += [] if file is None else [results_of(file)]
-        except ConfigError:
+        except InputProblems:
             if file is test_conf:
                 raise
     found += [DEFAULT_RESULTS, Path.cwd() / "result", Path.cwd()]
@@ -86,7 +86,7 @@ def results_of(test_conf: Path) -> Path:
     """The folder on the head node for the runs of a test_conf.py.
 
     Raises:
-        ConfigError: the file cannot be read, or its value is no path.
+        InputProblems: the file cannot be read, or its value is no path.
     """
     names = {key: value for key, value in read_config_file(test_conf).items() if key == "FLAGPERF_LOG_PATH_HOST"}
     folder = names.get("FLAGPERF_LOG_PATH_HOST")
@@ -97,11 +97,11 @@ def history_of(test_conf: Path) -> tuple[Path, str]:
     """The folder with the runs of a test_conf.py, and the history that they are kept in, as an SQLAlchemy URL.
 
     Raises:
-        ConfigError: the file cannot be read, or it keeps no history.
+        InputProblems: the file cannot be read, or it keeps no history.
     """
     root, url = results_of(test_conf), read_config_file(test_conf).get("HISTORY")
     if url == "off":
-        raise ConfigError([Problem(str(test_conf), "HISTORY", url, "keeps no history: expected none or a database")])
+        raise InputProblems([Problem(str(test_conf), "HISTORY", url, "keeps no history: expected none or a database")])
     return root, url if isinstance(url, str) else default_url(root)
 
 
@@ -109,7 +109,7 @@ def history_beside(folder: Path, test_conf: Path | None) -> str:
     """The history that the run in `folder` belongs to, as an SQLAlchemy URL; "" if test_conf.py keeps none.
 
     Raises:
-        ConfigError: the file cannot be read.
+        InputProblems: the file cannot be read.
     """
     url = None if test_conf is None else read_config_file(test_conf).get("HISTORY")
     return url_of(url if isinstance(url, str) else None, folder.parent)
@@ -152,7 +152,7 @@ def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None)
 
     Raises:
         JournalError: the run has no journal.
-        ConfigError: a file is missing, is not to be trusted, or has mistakes.
+        InputProblems: a file is missing, is not to be trusted, or has mistakes.
     """
     from run_benchmarks.session.preparation import checked_settings  # takes long to import
 
@@ -170,7 +170,7 @@ def settings_of(folder: Path, cluster_conf: Path | None, test_conf: Path | None)
         allowed = f"{NOT_OWN}, so what it sets is not applied: write it in the file. {OWN}"
         problems.append(Problem(journal, "changes", _short(" ".join(started.changes.sets)), allowed))
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     cluster, test = (given or Path(recorded) for _, given, recorded in files)
     return checked_settings(cluster, test, started.changes)
 

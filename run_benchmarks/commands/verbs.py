@@ -17,7 +17,8 @@ from run_benchmarks.commands.options import (
     of_a_run,
 )
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.console.language import words
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 
 RUN_ID_SLOT = "run<timestamp>"
@@ -45,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
         learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
     elif overwrite:
         allowed = "needs --save-baseline, whose file it replaces"
-        raise ConfigError([Problem("--overwrite-baseline", "", True, allowed)])
+        raise InputProblems([Problem("--overwrite-baseline", "", True, allowed)])
     return starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
 
 
@@ -226,7 +227,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     if (known := noted_job(folder)) is not None and known.case:
         planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
     if jobs := leave_queue(planned):
-        say(f"Slurm's job {', '.join(jobs)}, which waited for nodes, is cancelled")
+        say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=", ".join(jobs)))
         if not cleaning.may_have_begun(folder):
             return EXIT_PASS
     with (
@@ -235,7 +236,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     ):
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
-        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+        say(words("{host}: removed {what}", host=host, what=", ".join(removed) or words("nothing")))
     for error in result.failed.values():
         complain(str(error))
     return EXIT_FAIL if result.failed else EXIT_PASS
@@ -253,7 +254,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.run_reference import find_run
 
     if arguments.signers is not None and not arguments.signers.is_file():
-        raise ConfigError([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
+        raise InputProblems([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
     folder = Path(arguments.run_id)
     if not folder.is_dir():
         folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)

@@ -17,8 +17,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from common.errors import InputProblems, Problem
 from common.reading import read_bounded
-from protocol.problems import ConfigError, Problem
 
 Word = Literal["better", "same", "worse", "cannot tell", "not comparable"]
 WORDS: tuple[Word, ...] = get_args(Word)
@@ -56,7 +56,7 @@ def read_rules(file: Path) -> Rules:
     """The rules in a file.
 
     Raises:
-        ConfigError: it cannot be read, or has mistakes: all at once.
+        InputProblems: it cannot be read, or has mistakes: all at once.
     """
     try:
         values = tomllib.loads(read_bounded(file, MAX_BYTES).decode("utf-8"))
@@ -67,4 +67,4 @@ def read_rules(file: Path) -> Rules:
         ]
     except (OSError, ValueError) as error:
         problems = [Problem(str(file), "", "rules", f"cannot be read as TOML: {error}")]
-    raise ConfigError(problems)
+    raise InputProblems(problems)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from common.errors import InputProblems, Problem
 from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import read_config_file
 from protocol.config_layers import BASE_FILE, base_file
-from protocol.problems import ConfigError, Problem
 from run_benchmarks.flagperf.in_code import computed
 from run_benchmarks.flagperf.keys import COMMON, OF_MODEL, fate_of
 from run_benchmarks.flagperf.lines import Line
@@ -123,6 +123,6 @@ def _refused(found: CaseConfigText, file: Path, config_class: type[CaseConfig]) 
         path.write_text(found.text(file.name), encoding="utf-8")
         try:
             load_case_config(config_class, path, {})
-        except ConfigError as error:
+        except InputProblems as error:
             return [replace(problem, file=str(file), known=()) for problem in error.problems]
     return []

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.problems import ABSENT, Problem
+from common.errors import ABSENT, Problem
 
 RUN_SECONDS = 30.0
 LARGEST_EXPONENT = 64

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import vendors
-from protocol.problems import ABSENT, Problem
-from run_benchmarks.errors import ConfigError
+from common.errors import ABSENT, Problem
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.flagperf.case_configs import translate_config
 from run_benchmarks.flagperf.cases import Case, read_cases
 from run_benchmarks.flagperf.keys import CLUSTER, TEST, Fate
@@ -179,7 +179,7 @@ def _check(cluster_file: Path, test_file: Path, done: Translation) -> None:
             path.write_text(done.files[CONFIG / path.name], encoding="utf-8")
         try:
             load_settings(cluster, test)
-        except ConfigError as error:
+        except InputProblems as error:
             by_name = {str(path): str(theirs) for path, theirs in paths.items()}
             told = {(problem.file, problem.key) for problem in done.problems}
             for problem in error.problems:

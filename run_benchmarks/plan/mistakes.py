@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from common.errors import InputProblems, Problem
 from protocol.case_config import CaseConfig, LoadedConfig, load_case_config, override_problems
 from protocol.config_file import OVERRIDE, config_file
-from protocol.problems import ConfigError, Problem
 from run_benchmarks.plan.references import expectation_problems
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.conf_file import nearest
@@ -82,7 +82,7 @@ def problems_of_expect(
         return []
     try:
         config = load_case_config(found.config_class, file, right)
-    except ConfigError:
+    except InputProblems:
         return []
     return expectation_problems(name, case.limits(), found, config, settings.source(f"{name}.expect"))
 

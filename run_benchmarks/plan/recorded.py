@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from common.errors import ABSENT, InputProblems, Problem
 from protocol.case_config import CaseConfig, ConfigT, LoadedConfig
 from protocol.case_file import CaseFile, config_of
 from protocol.masking import MASK, mask_config
-from protocol.problems import ABSENT, ConfigError, Problem
 
 CASES_FOLDER = "cases"  # of a run: <case folder>.json for each case
 MAX_NAMED, MAX_CHARACTERS = 3, 60
@@ -21,7 +21,7 @@ def recorded_cases(folder: Path) -> dict[str, CaseFile]:
     """The recorded settings of each case of the run in `folder`, without secrets; empty for runs of older versions.
 
     Raises:
-        ConfigError: one cannot be read.
+        InputProblems: one cannot be read.
     """
     found = [CaseFile.read(path) for path in sorted((folder / CASES_FOLDER).glob("*.json"))]
     return {case.case: case for case in found}
@@ -43,7 +43,7 @@ class SettingsOrigin:
         """The settings of the case `name`, whose config file is `file`; `load` reads that with the overrides.
 
         Raises:
-            ConfigError: nothing is recorded and the files are wrong, or a secret, which is never recorded, was changed.
+            InputProblems: nothing is recorded and the files are wrong, or a secret, which is not recorded, changed.
             ValueError: nothing is recorded, and the config file does not exist.
         """
         if self._recorded is None:
@@ -52,7 +52,7 @@ class SettingsOrigin:
         try:
             now = load()
             said = changes_since(self._recorded, now.config)
-        except (ConfigError, ValueError) as error:
+        except (InputProblems, ValueError) as error:
             said = str(error).replace("\n", "; ")
         if said:
             self.warnings.append(
@@ -78,7 +78,7 @@ def restored(recorded: CaseFile, now: CaseConfig | None, config_class: type[Conf
         now: the settings in the files; None if they can no longer be read.
 
     Raises:
-        ConfigError: a setting that was a secret, or contained one, was changed, or the code has other settings.
+        InputProblems: a setting that was a secret, or contained one, was changed, or the code has other settings.
     """
     present: Mapping[str, JsonValue] = {} if now is None else now.model_dump(mode="json")
     masked = mask_config(present)
@@ -87,7 +87,7 @@ def restored(recorded: CaseFile, now: CaseConfig | None, config_class: type[Conf
     path = Path(CASES_FOLDER) / recorded.case
     if lost:
         allowed = "expected as it was when the run began: it holds a secret, which is never recorded"
-        raise ConfigError(Problem(str(path), key, ABSENT, allowed) for key in lost)
+        raise InputProblems(Problem(str(path), key, ABSENT, allowed) for key in lost)
     values = {key: present[key] if key in same else value for key, value in recorded.config.items()}
     return config_of(values, config_class, path)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from common.errors import ABSENT, Problem, in_brief
 from protocol import baseline_file
 from protocol.case_config import CaseConfig
 from protocol.masking import mask_config
 from protocol.outcome import MeasuredCase, Metric, declared
-from protocol.problems import ABSENT, Problem, in_brief
 from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
 from run_benchmarks.settings.settings import Settings
 from training.benchmarks.catalog import Benchmark, without_version

@@ -12,7 +12,7 @@ from container.image import ImageSpec, image_spec
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.case_file import CaseFile, lost_in_json
 from protocol.config_file import common_folder, config_file, config_files
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
     any_config_file,
@@ -97,7 +97,7 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
         local_python: interpreter for the process runtime on localhost if PYTHON is not set.
 
     Raises:
-        ConfigError: names do not exist; the message lists all of them with the available ones.
+        InputProblems: names do not exist; the message lists all of them with the available ones.
     """
     problems: list[Problem] = []
     vendor = None
@@ -122,12 +122,12 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
         try:
             cases.append(_resolved_case(name, case, settings, vendor, local_python, origin))
             warnings += origin.warnings
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
     against, not_compared = baseline_notes(settings, cases)
     problems += against
     if problems or vendor is None:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     hardware = known_hardware()
     written = settings.test.ACCE_CONTAINER_OPT
     options, replaced = merged(parse_container_options(vendor.container_options), written, "ACCE_CONTAINER_OPT")
@@ -157,22 +157,24 @@ def _resolved_case(
     """Resolve one case; without a vendor, only report its mistakes.
 
     Raises:
-        ConfigError: it names something that does not exist or does not fit, or there is no vendor.
+        InputProblems: it names something that does not exist or does not fit, or there is no vendor.
     """
     problems = [] if "HOSTS" in settings.unknown else host_problems(name, case, settings)
     try:
         found = benchmark(case.model, case.framework)
     except UnknownBenchmarkError as error:
-        raise ConfigError([*problems, unknown_benchmark(name, case.model, case.framework, settings, error)]) from error
+        raise InputProblems(
+            [*problems, unknown_benchmark(name, case.model, case.framework, settings, error)]
+        ) from error
     if vendor is None:
         problems += problems_of_overrides(name, found, case.overrides, settings)
-        raise ConfigError([*problems, *problems_of_expect(name, case, found, any_config_file(case, found), settings)])
+        raise InputProblems([*problems, *problems_of_expect(name, case, found, any_config_file(case, found), settings)])
     try:
         resolved = _case(name, case, found, settings, vendor, local_python, origin)
-    except ConfigError as error:
-        raise ConfigError([*problems, *error.problems]) from error
+    except InputProblems as error:
+        raise InputProblems([*problems, *error.problems]) from error
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     return resolved
 
 
@@ -190,7 +192,7 @@ def _case(
     def attempt(key: str, value: object, action: Callable[[], ValueT]) -> ValueT | None:
         try:
             return action()
-        except ConfigError as error:
+        except InputProblems as error:
             problems.extend(placed(problem, name, settings) for problem in error.problems)
         except (CaseFileError, ValueError) as error:
             problems.append(Problem(settings.source(f"{name}.{key}"), f"{name}.{key}", value, str(error)))
@@ -214,7 +216,7 @@ def _case(
     problems += _too_many(name, case, settings)
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
     if problems or loaded is None or environment is None or requirements is None:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     of_config = config_origins(name, loaded.origins, settings)
     vendors_own = "" if loaded.config.backend else f"vendors/{vendor.name}/adapter.py"
     return ResolvedCase(
@@ -255,7 +257,7 @@ def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) 
     loaded = trace_case_config(found.config_class, file, overrides)
     if lost := lost_in_json(loaded.config):
         allowed = "expected a value that JSON can carry: ranks read the settings as JSON"
-        raise ConfigError(Problem(loaded.origins[key], key, getattr(loaded.config, key), allowed) for key in lost)
+        raise InputProblems(Problem(loaded.origins[key], key, getattr(loaded.config, key), allowed) for key in lost)
     return loaded
 
 

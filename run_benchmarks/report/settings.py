@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from common.errors import InputProblems
 from protocol.config_file import read_config_file
 from protocol.config_layers import base_file
 from protocol.masking import mask_config
-from protocol.problems import ConfigError
 from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.results.summary import show
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
@@ -19,7 +19,7 @@ def changed_settings(case: CaseRecord) -> list[tuple[str, str, str]]:
         config_class = benchmark(case.model, case.framework).config_class
         base = base_file(config_class)
         values = read_config_file(base) if base is not None else {}
-    except (UnknownBenchmarkError, ConfigError):
+    except (UnknownBenchmarkError, InputProblems):
         return []
     defaults = {
         name: field.get_default(call_default_factory=True, validated_data={})

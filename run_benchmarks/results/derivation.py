@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from common.errors import in_brief
 from protocol.claims import ClaimsOutcome, LoggedRun, LoggedStep
 from protocol.perflog import Event
-from protocol.problems import in_brief
 from protocol.rank_states import NodeRanks
 from run_benchmarks.results.outcomes import CaseLike, measured_case, outcome_of
 from run_benchmarks.results.rank_logs import RankLog

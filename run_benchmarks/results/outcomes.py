@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from common.errors import in_brief
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import FindingOutcome, PartFinding
 from protocol.masking import mask_config
@@ -22,7 +23,6 @@ from protocol.outcome import (
     Paragraph,
     declared,
 )
-from protocol.problems import in_brief
 from run_benchmarks.results.comparison import BaselineRow
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 

@@ -23,7 +23,7 @@ from run_benchmarks.runtimes import container_trouble, docker_images, docker_ins
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
 from run_benchmarks.runtimes.container_output import read_output
 from run_benchmarks.runtimes.docker_calls import ValueT, ask, call
-from run_benchmarks.settings.container_options import ContainerOptions
+from run_benchmarks.settings.container_options import ContainerOptions, is_cdi_name
 
 # Independent of the engine's default: it can be read back, and does not fill the host's disk.
 LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
@@ -253,8 +253,8 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
         cap_drop=["ALL"],
         cap_add=list(options.cap_add) or None,
         security_opt=["no-new-privileges", *options.security_opt],
-        devices=[*options.devices, *bound.devices],
-        device_requests=_device_requests(options.gpus),
+        devices=[*(each for each in options.devices if not is_cdi_name(each)), *bound.devices],
+        device_requests=_device_requests(options),
         group_add=[*options.group_add, *bound.groups] or None,
         runtime=options.runtime,
         ipc_mode=options.ipc,
@@ -268,10 +268,15 @@ def _host_config(client: docker.APIClient, node: NodePlan, options: ContainerOpt
     )
 
 
-def _device_requests(gpus: str | None) -> list[docker.types.DeviceRequest] | None:
-    if gpus is None:
-        return None
-    if gpus.startswith("device="):
-        ids = gpus.removeprefix("device=").split(",")
-        return [docker.types.DeviceRequest(device_ids=ids, capabilities=[["gpu"]])]
-    return [docker.types.DeviceRequest(count=-1 if gpus == "all" else int(gpus), capabilities=[["gpu"]])]
+def _device_requests(options: ContainerOptions) -> list[docker.types.DeviceRequest] | None:
+    """Devices that the engine itself finds: GPUs, and those of the Container Device Interface (engine 25 or later)."""
+    gpus, request = options.gpus, docker.types.DeviceRequest
+    found = []
+    if gpus is not None and gpus.startswith("device="):
+        found.append(request(device_ids=gpus.removeprefix("device=").split(","), capabilities=[["gpu"]]))
+    elif gpus is not None:
+        found.append(request(count=-1 if gpus == "all" else int(gpus), capabilities=[["gpu"]]))
+    by_name = [each for each in options.devices if is_cdi_name(each)]
+    if by_name:
+        found.append(request(driver="cdi", device_ids=by_name))
+    return found or None

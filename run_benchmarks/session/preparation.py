@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import unique
 from protocol.case_file import CaseFile
-from protocol.problems import unique
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.slurm.allocation import Allocation
@@ -127,16 +127,16 @@ def prepare(settings: Settings, run_id: str, recorded: Mapping[str, CaseFile] | 
     If every case names its hosts, the other HOSTS take no part in the run.
 
     Raises:
-        ConfigError: the settings name something that does not exist or does not fit.
+        InputProblems: the settings name something that does not exist or does not fit.
     """
     narrowed, notes = _used_hosts(settings)
     problems, unused = _access_problems(narrowed)
     try:
         resolved = resolve(settings, local_python=sys.executable, recorded=recorded)
-    except ConfigError as error:
-        raise ConfigError(unique([*error.problems, *problems])) from error
+    except InputProblems as error:
+        raise InputProblems(unique([*error.problems, *problems])) from error
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     settings = narrowed
     deploy = settings.test.FLAGPERF_PATH_HOST or deploy_path(settings.cluster)
     resolved = dataclasses.replace(resolved, deploy=deploy, warnings=(*resolved.warnings, *notes, *unused))
@@ -151,7 +151,7 @@ def checked_settings(
     """The settings of both files with what the command line changes and selects.
 
     Raises:
-        ConfigError: all mistakes in one pass: in the files, on the command line, and, if any was found there,
+        InputProblems: all mistakes in one pass: in the files, on the command line, and, if any was found there,
             in the names that `prepare` would look up.
     """
     problems: list[Problem] = []
@@ -163,10 +163,10 @@ def checked_settings(
     if selection is not None and "HOSTS" not in settings.unknown:
         try:
             settings = select_hosts(settings, selection)
-        except ConfigError as error:
+        except InputProblems as error:
             problems += error.problems
     if problems:
-        raise ConfigError(unique([*problems, *_mistakes(settings)]))
+        raise InputProblems(unique([*problems, *_mistakes(settings)]))
     return settings
 
 
@@ -175,7 +175,7 @@ def _mistakes(settings: Settings) -> list[Problem]:
     problems = [] if "HOSTS" in settings.unknown else _access_problems(_used_hosts(settings)[0])[0]
     try:
         resolve(settings, local_python=sys.executable)
-    except ConfigError as error:
+    except InputProblems as error:
         problems += error.problems
     return problems
 
@@ -206,7 +206,7 @@ def make_hosts(cluster: ClusterConf, allocation: Allocation | None = None) -> di
     """One Host per name; nothing is connected yet.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     from run_benchmarks.hosts.factory import hosts_of  # paramiko and docker take long to import
 

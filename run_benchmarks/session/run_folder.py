@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common.reading import read_bounded
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.settings.settings import Settings
 
 RUN_ID = re.compile(r"run[0-9]{14}")
@@ -48,7 +48,7 @@ def owner_of(root: Path) -> str:
 
     Raises:
         OSError: the file cannot be read or written.
-        ConfigError: it holds no token.
+        InputProblems: it holds no token.
     """
     path = root / OWNER_FILE
     with contextlib.suppress(FileExistsError):
@@ -60,7 +60,7 @@ def owner_of(root: Path) -> str:
             temporary.unlink()
     token = read_bounded(path, MAX_OWNER_BYTES).decode("ascii", "replace").strip()
     if not OWNER.fullmatch(token):  # it becomes part of names on the hosts
-        raise ConfigError([Problem(str(path), "", token, "8 hexadecimal digits, as a controller writes them")])
+        raise InputProblems([Problem(str(path), "", token, "8 hexadecimal digits, as a controller writes them")])
     return token
 
 

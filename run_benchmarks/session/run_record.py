@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.errors import in_brief
 from container.engine_images import ImageIdentity
 from protocol.baseline_file import CaseBaseline
 from protocol.masking import mask_argv, mask_config
 from protocol.outcome import Assessment
-from protocol.problems import in_brief
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.console import LOG
 from run_benchmarks.inspection.findings import HostReport

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from common.errors import Problem
 from protocol.case_config import parse_override
 from protocol.masking import MASK, mask_argv, mask_output
-from protocol.problems import Problem
 from run_benchmarks.settings.case_names import case_name
 from run_benchmarks.settings.conf_file import nearest
 

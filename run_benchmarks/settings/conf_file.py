@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from protocol.problems import ABSENT, Problem, closest
+from common.errors import ABSENT, Problem, closest
 from protocol.schema_words import type_in_words
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from run_benchmarks.settings.container_options import ContainerOptions, Ulimit, Volume
+from run_benchmarks.settings.container_options import ContainerOptions, Ulimit, Volume, is_cdi_name
 
 ItemT = TypeVar("ItemT")
 SINGLE = {
@@ -77,7 +77,7 @@ def merged(vendor: ContainerOptions, user: ContainerOptions | None, setting: str
 
 def _device_target(text: str) -> str:
     source, _, rest = text.partition(":")
-    return rest.partition(":")[0] or source
+    return text if is_cdi_name(text) else rest.partition(":")[0] or source
 
 
 def _capability(name: str) -> str:

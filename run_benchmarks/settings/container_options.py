@@ -79,9 +79,15 @@ def _gpus(text: str) -> str:
 
 
 def _device(text: str) -> str:
-    if not text.startswith("/dev/"):
-        raise ValueError(f"--device takes /dev/name[:/dev/name[:rwm]], not {text!r}")
+    if not text.startswith("/dev/") and not is_cdi_name(text):
+        by_name = "a CDI name such as nvidia.com/gpu=all"
+        raise ValueError(f"--device takes /dev/name[:/dev/name[:rwm]] or {by_name}, not {text!r}")
     return text
+
+
+def is_cdi_name(device: str) -> bool:
+    """Whether a value of --device names a device of the Container Device Interface: vendor/class=name."""
+    return re.fullmatch(r"[A-Za-z][\w.-]*\w/[A-Za-z][\w.-]*=[A-Za-z0-9][\w.:-]*", device) is not None
 
 
 def _word(text: str) -> str:

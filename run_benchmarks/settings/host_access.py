@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.endpoint import SSH_PORT, Endpoint
 from run_benchmarks.hosts.ssh_config import HostOptions, SshConfig, SshConfigError, default_files
 from run_benchmarks.settings.cluster import ClusterConf, parse_host
@@ -22,7 +22,7 @@ def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
     """The way to one host of HOSTS.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     config = _config(cluster.SSH_CONFIG)
     own, given = cluster.access(name), cluster.model_fields_set
@@ -71,7 +71,7 @@ def way_in(name: str, cluster: ClusterConf) -> WayIn:
     """The way to a host as a person tries it.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     if cluster.needs_allocation:
         return WayIn(subject="step", expected="a step that begins", command=f"srun --nodelist={name} true")
@@ -82,7 +82,7 @@ def login_command(name: str, cluster: ClusterConf) -> str:
     """The OpenSSH command that logs in as a run does.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     endpoint = endpoint_of(name, cluster)
     config = () if cluster.SSH_CONFIG is None else ("-F", cluster.SSH_CONFIG or "none")
@@ -97,7 +97,7 @@ def problems_and_notes(cluster: ClusterConf) -> tuple[list[Problem], list[str]]:
     for name in cluster.ssh_hosts:
         try:
             way = endpoint_of(name, cluster).way
-        except ConfigError as error:
+        except InputProblems as error:
             problems |= {str(problem): problem for problem in error.problems}
             continue
         for endpoint in way:
@@ -112,7 +112,7 @@ def users_of(cluster: ClusterConf) -> dict[str, str]:
     """The users that log in, each with its first host.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     users: dict[str, str] = {}
     for name in cluster.ssh_hosts:
@@ -124,7 +124,7 @@ def home_of(name: str, cluster: ClusterConf) -> str:
     """The home of the user that logs in on a host, by the convention for its name.
 
     Raises:
-        ConfigError: an ssh configuration file is unusable.
+        InputProblems: an ssh configuration file is unusable.
     """
     if name not in cluster.ssh_hosts:
         return str(Path.home())
@@ -146,7 +146,7 @@ def _config(setting: str | None) -> SshConfig:
     """The files of a SSH_CONFIG: None means the files that ssh reads, "" none.
 
     Raises:
-        ConfigError: a file is unusable.
+        InputProblems: a file is unusable.
     """
     files = default_files() if setting is None else ((Path(setting),) if setting else ())
     try:
@@ -154,11 +154,11 @@ def _config(setting: str | None) -> SshConfig:
     except SshConfigError as error:
         raise _config_error(error) from error
     except OSError as error:
-        raise ConfigError([Problem(str(error.filename), "file", "", f"cannot be read: {error.strerror}")]) from error
+        raise InputProblems([Problem(str(error.filename), "file", "", f"cannot be read: {error.strerror}")]) from error
 
 
-def _config_error(error: SshConfigError) -> ConfigError:
-    return ConfigError([Problem(str(error.file), error.place, error.value, str(error))])
+def _config_error(error: SshConfigError) -> InputProblems:
+    return InputProblems([Problem(str(error.file), error.place, error.value, str(error))])
 
 
 def _known_hosts(options: HostOptions, cluster: ClusterConf) -> tuple[Path, tuple[Path, ...]]:

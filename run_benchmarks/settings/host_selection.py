@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
 
@@ -24,7 +24,7 @@ def select_hosts(settings: Settings, selection: HostSelection) -> Settings:
     """The settings with HOSTS reduced to --hosts, in its order, without --exclude.
 
     Raises:
-        ConfigError: a name is not in HOSTS or is repeated, or no host is left.
+        InputProblems: a name is not in HOSTS or is repeated, or no host is left.
     """
     problems: list[Problem] = []
     chosen = settings.cluster.HOSTS
@@ -37,7 +37,7 @@ def select_hosts(settings: Settings, selection: HostSelection) -> Settings:
             allowed = "at least one of HOSTS has to be left"
             problems.append(Problem(COMMAND_LINE, "--exclude", selection.exclude, allowed))
     if problems:
-        raise ConfigError(problems)
+        raise InputProblems(problems)
     return settings if chosen == settings.cluster.HOSTS else with_hosts(settings, chosen)
 
 
@@ -50,7 +50,7 @@ def selected(settings: Settings, recorded: Sequence[str] | None) -> Settings:
     """The settings with the hosts that a run was started with; None: all of HOSTS.
 
     Raises:
-        ConfigError: one of them is no longer in HOSTS.
+        InputProblems: one of them is no longer in HOSTS.
     """
     if recorded is not None and settings.cluster.are_unnamed:
         return with_hosts(settings, recorded)

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from common.errors import ABSENT, Problem
 from protocol.config_file import read_config_file
-from protocol.problems import ABSENT, Problem
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.settings.case import CaseSettings, parse_case_key
 from run_benchmarks.settings.case_names import ALLOWED, case_name, is_case_name, same_folder
 from run_benchmarks.settings.changes import REPEAT, SET, Changes, SetKeys, apply_sets, narrowed
@@ -64,7 +64,7 @@ class Settings(BaseModel):
         return f"{source} {key}" if source == SET else f"{source}: {key}"
 
 
-class SettingsError(ConfigError):
+class SettingsError(InputProblems):
     """Mistakes in the two files. `sound` has what is right in them, so that its mistakes can be found, too."""
 
     def __init__(self, problems: Sequence[Problem], sound: Settings) -> None:
@@ -159,7 +159,7 @@ def _is_unread(problem: Problem, keys: Collection[str]) -> bool:
 def _names(file: Path, required: Collection[str], problems: list[Problem], unread: set[str]) -> dict[str, Any]:
     try:
         return read_config_file(file)
-    except ConfigError as error:
+    except InputProblems as error:
         problems += error.problems
         unread.update(required)
         return {}

@@ -118,7 +118,7 @@ def _collected(mistakes: MistakeList, read: Callable[[], _Found]) -> _Found | No
     try:
         return read()
     except InputProblems as problems:
-        mistakes.mistakes += problems.mistakes
+        mistakes.mistakes += problems.problems
         return None
 
 

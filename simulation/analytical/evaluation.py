@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple, cast
 
-from common.errors import InputMistake, InputProblems
+from common.errors import MistakeList
 from common.progress import StepProgress
 from simulation.analytical.times import BUCKETS, Model, RowTime, Totals
 from simulation.analytical.workload import Cells, RowSource, SourceRow, name_and_cells
@@ -34,7 +34,7 @@ class Evaluation:
     def __init__(self, model: Model, source: RowSource, *, with_kinds: bool) -> None:
         self._model, self._source, self._with_kinds = model, source, with_kinds
         self._kinds: dict[Cells, Kind] = {}
-        self._mistakes: list[InputMistake] = []
+        self._mistakes = MistakeList()
         self._counts: Counter[Cells] = Counter()
         self._exact = dict.fromkeys(_SUMS, 0)
         self.rows = 0
@@ -56,8 +56,7 @@ class Evaluation:
                 self._count(block)
                 self.rows += len(block)
                 progress.advance(len(block))
-        if self._mistakes:
-            raise InputProblems(self._mistakes)
+        self._mistakes.check()
         exact = self._exact
         exposed = {bucket: exact[bucket] / 1000 for bucket in BUCKETS}
         total = sum(exact[bucket] for bucket in BUCKETS) / 1000
@@ -137,9 +136,9 @@ class Evaluation:
         try:
             kind = self._made(rest, row)
         except ValueError as error:
-            if len(self._mistakes) < MISTAKES_SHOWN:
+            if len(self._mistakes.mistakes) < MISTAKES_SHOWN:
                 where = f"{self._source.place(row)}, {name[:NAME_SHOWN].decode('utf-8', 'replace')}"
-                self._mistakes.append(InputMistake(where, None, str(error)))
+                self._mistakes.add(where, None, str(error))
             return None
         if len(self._kinds) < REMEMBERED:
             self._kinds[rest] = kind

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from common.errors import InputMistake, InputProblems, input_problem
+from common.errors import InputProblems, input_problem, stated
 from workloads.formats.simai_text import (
     DP,
     FIELDS,
@@ -105,9 +105,7 @@ class TextWorkload:
         try:
             self.header = parse_header(*head, lenient=lenient)
         except ValueError as error:
-            raise InputProblems(
-                [InputMistake(f"{path}, {line}", None, "") for line in str(error).split("\n")]
-            ) from None
+            raise InputProblems(stated(f"{path}, {line}" for line in str(error).split("\n"))) from None
 
     def blocks(self) -> Iterator[list[bytes]]:
         """See RowSource.

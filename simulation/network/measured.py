@@ -2,11 +2,12 @@
 
 The hosts of a round are the servers of the topology in the order of their node ranks. A host that is slow as a whole
 has its NICs and its computation slowed down, a NIC the link of its GPU, a local rank the NVLinks of its GPU, a rack the
-uplinks of its switches.
+uplinks of its switches. What counted errors loses packets.
 """
 
 import re
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
 from simulation.topology.whatif import scaled
 
 LEAST_SHARE = 0.001  # of its rate that a part keeps in the simulation
+LOSSY, ASSUMED_LOSS = "link_errors", "0.0001"  # of packets: counters of errors tell no rate
 _NUMBER = re.compile(r"(\d+)\D*$")
 _LOCAL_RANK = re.compile(r"local rank (\d+)")
 _RAIL = re.compile(r"\brail (\d+)")
@@ -30,7 +32,7 @@ _RAIL = re.compile(r"\brail (\d+)")
 class SlowPart(NamedTuple):
     """A part of a cluster by its finding, with the share of the expected rate that was measured (a median over rounds).
 
-    `servers` are those of its hosts, `others` the other ones of the run.
+    `servers` are those of its hosts, `others` the other ones of the run; `loses` says whether it counted errors.
     """
 
     part: str
@@ -38,6 +40,7 @@ class SlowPart(NamedTuple):
     servers: tuple[int, ...]
     others: frozenset[int]
     device: str
+    loses: bool
     share: float
 
 
@@ -74,17 +77,20 @@ def measured_faults(folder: Path, fabric: Fabric) -> MeasuredFaults:
                 allowed = f"is node rank {server}, but the network has {servers} servers"
                 mistakes.add("--what-if", f"host {host}", allowed)
     mistakes.check()
-    slowed: list[tuple[SlowLinks, float]] = []
+    slowed: list[tuple[SlowLinks, SlowPart]] = []
     slowness: dict[int, float] = {}
     for part in parts:
         found, what = _links_of(part, fabric, homes), f"{part.part} {' '.join((*part.hosts[:3], part.device))}".rstrip()
         if not found.nodes:
             notes.append(f"not simulated, since no switch of the network is its own: {what}")
             continue
-        slowed.append((found, part.share))
+        slowed.append((found, part))
         for gpu in found.computing:
             slowness[gpu] = slowness.get(gpu, 1.0) / part.share
-        notes.append(f"{what}: {100 * part.share:.0f} % of the expected rate, so are {found.said}")
+        if part.share < 1:
+            notes.append(f"{what}: {100 * part.share:.0f} % of the expected rate, so are {found.said}")
+        if part.loses:
+            notes.append(f"{what}: errors, so {found.said} lose packets; assumed is a share of {ASSUMED_LOSS}")
     if not parts:
         notes.append(f"{folder}: no part of the network was slower than expected")
     return MeasuredFaults(_slowed(fabric, slowed), slowness, notes)
@@ -121,27 +127,29 @@ def _uplinks(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
     return SlowLinks(found, SWITCH, (), f"the uplinks of its {counted(len(found), 'switch', 'switches')}")
 
 
-def _slowed(fabric: Fabric, slowed: Sequence[tuple[SlowLinks, float]]) -> Fabric:
-    """The network whose links keep these shares of their bandwidth."""
+def _slowed(fabric: Fabric, slowed: Sequence[tuple[SlowLinks, SlowPart]]) -> Fabric:
+    """The network whose links keep the shares of their bandwidth that these parts have, and lose packets with them."""
     texts = {text: number for number, text in enumerate(fabric.texts)}
     kinds = fabric.kinds[:]
     for number, (one, other, kind) in enumerate(fabric.links()):
-        left = 1.0
-        for links, share in slowed:
-            if any(
-                near in links.nodes and fabric.roles[far] == links.role for near, far in ((one, other), (other, one))
-            ):
-                left *= share
+        ways, text = ((one, other), (other, one)), fabric.texts[kind]
+        parts = [part for links, part in slowed if any(_is_one(links, fabric, *way) for way in ways)]
+        left = prod(part.share for part in parts)
         if left < 1:
-            text = fabric.texts[kind]
             text = text._replace(bandwidth=scaled(text.bandwidth, left))
-            kinds[number] = texts.setdefault(text, len(texts))
+        if any(part.loses for part in parts):
+            text = text._replace(error_rate=max(text.error_rate, ASSUMED_LOSS, key=float))
+        kinds[number] = texts.setdefault(text, len(texts))
     return fabric._replace(kinds=kinds, texts=list(texts))
+
+
+def _is_one(links: SlowLinks, fabric: Fabric, near: int, far: int) -> bool:
+    return near in links.nodes and fabric.roles[far] == links.role
 
 
 def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
     """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
-    found: dict[tuple[str, tuple[str, ...], tuple[int, ...], frozenset[int], str], list[float]] = {}
+    found: dict[tuple[str, tuple[str, ...], tuple[int, ...], frozenset[int], str, bool], list[float]] = {}
     left: dict[str, None] = {}
     for path in rounds(folder, "--what-if"):
         record = read_record(path, _Round)
@@ -157,16 +165,17 @@ def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
             for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
                 places = tuple(servers[host] for host in hosts)
                 others = frozenset(servers.values()) - set(places)
-                shares = found.setdefault((finding.part, hosts, places, others, finding.device), [])
-                shares.append(max(finding.share_of_expected or 0.0, LEAST_SHARE))
+                key = finding.part, hosts, places, others, finding.device, finding.kind == LOSSY
+                share = 1.0 if finding.share_of_expected is None else finding.share_of_expected
+                found.setdefault(key, []).append(min(max(share, LEAST_SHARE), 1.0))
     return [SlowPart(*key, median(shares)) for key, shares in found.items()], list(left)
 
 
 def _not_simulated(finding: PartFinding) -> str:
     """Why a finding changes nothing in the simulation; empty if it does."""
-    if finding.share_of_expected is None:
+    if finding.kind != LOSSY and finding.share_of_expected is None:
         return "no rate was measured"
-    if finding.share_of_expected >= 1:
+    if finding.kind != LOSSY and (finding.share_of_expected or 0.0) >= 1:
         return "it is not slower than expected"
     if finding.part not in ("host", "device", "rack") or finding.device.startswith("local ranks "):
         return "it is no host's, no NIC's, no GPU's and no rack's"

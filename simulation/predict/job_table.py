@@ -124,7 +124,7 @@ def jobs_of(rows: list[dict[str, str]]) -> list[TrainingJob]:
         try:
             jobs.append(job_of(row, row[""]))
         except InputProblems as problems:
-            mistakes.mistakes += problems.mistakes
+            mistakes.mistakes += problems.problems
     mistakes.check()
     return jobs
 

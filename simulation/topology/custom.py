@@ -175,9 +175,9 @@ class _Builder:
 
     def _wrong(self, where: str, value: str, allowed: str) -> None:
         """Note a mistake once, though a group may be there many times."""
-        place = f"{self._file}, {where}"
-        if all((each.where, each.value) != (place, value) for each in self._mistakes.mistakes):
-            self._mistakes.add(place, value, allowed)
+        place = f"{self._file}, {where} {value}"
+        if all(each.file != place for each in self._mistakes.mistakes):
+            self._mistakes.add(place, None, allowed)
 
 
 def _direct_pairs(pattern: str, source: _Part, target: _Part) -> Iterator[tuple[int, int]]:

@@ -16,11 +16,13 @@ import docker
 import docker.errors
 import requests
 
-from tests.cluster.guest import Guest, tail
+from tests.cluster.guest import GUEST_PATH, Guest, tail
 from tests.cluster.lock import FolderLock
 from tests.cluster.system import TestBedError, kill_and_wait, wait_until
 
 SOCKET = "/run/docker.sock"
+HOOKS = Path(__file__).with_name("hooks")
+"""Programs that an engine looks for when it starts: what makes `--gpus` work there."""
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 CGROUP_ROOT = "clusterdyno"
@@ -41,6 +43,8 @@ def start_dockerd(guest: Guest, *, data_root: str, config_file: str, cgroup_pare
         TestBedError: it did not answer in time; the end of its log is in the message.
     """
     argv = [
+        "env",
+        f"PATH={HOOKS}:{GUEST_PATH}",
         "dockerd",
         f"--data-root={data_root}",
         f"--config-file={config_file}",

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
+from common.errors import InputProblems
 from protocol.case_config import CaseConfig, load_case_config, parse_override
 from protocol.config_file import read_config_file
-from protocol.problems import ConfigError
 
 
 class Config(CaseConfig):
@@ -29,7 +29,7 @@ def write(folder: Path, text: str) -> Path:
 
 def problems(folder: Path, text: str, overrides: dict[str, object] | None = None) -> list[str]:
     path = write(folder, text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load_case_config(Config, path, overrides or {})
     return [str(problem).replace(str(path), "FILE") for problem in caught.value.problems]
 
@@ -111,9 +111,9 @@ def test_a_file_that_does_not_run_names_the_line(tmp_path: Path, text: str, expe
 
 def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
     write(tmp_path, "steps = 1")
-    with pytest.raises(ConfigError, match=r"did you mean 'config_CPUx1x1'"):
+    with pytest.raises(InputProblems, match=r"did you mean 'config_CPUx1x1'"):
         load_case_config(Config, tmp_path / "config_CPUx1x2.py", {})
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(InputProblems, match="cannot be read"):
         read_config_file(tmp_path / "no_folder" / "config.py")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import InputProblems
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.config_file import config_file, config_files
 from protocol.config_layers import MOST_FILES
-from protocol.problems import ConfigError
 
 SETTINGS = """
 from pydantic import Field, model_validator
@@ -42,7 +42,7 @@ class Folder:
         return trace_case_config(self.config_class, self.path / f"{name}.py", overrides or {})
 
     def mistakes(self, name: str, overrides: dict[str, object] | None = None) -> list[str]:
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(InputProblems) as caught:
             self.load(name, overrides)
         return [str(problem).replace(f"{self.path}/", "") for problem in caught.value.problems]
 
@@ -115,7 +115,7 @@ def test_all_vendors_have_the_common_configs_and_one_of_the_vendor_counts_before
     values = trace_case_config(folder.config_class, config_file(own, "short"), {}).config.model_dump()
     assert (values["steps"], values["limit"]) == (5, 4)
     (own / "device.py").write_text("extends = 'deap'\n")
-    with pytest.raises(ConfigError, match="did you mean 'deep'") as caught:
+    with pytest.raises(InputProblems, match="did you mean 'deep'") as caught:
         trace_case_config(folder.config_class, own / "device.py", {})
     assert "deep, short" in str(caught.value)
 

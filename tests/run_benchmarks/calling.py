@@ -6,8 +6,9 @@ import contextlib
 import io
 from typing import NamedTuple
 
+from common.command_line import WRONG_INPUT
 from run_benchmarks.commands.cli import PROGRAM
-from run_benchmarks.errors import ClusterDynoError, ConfigError
+from run_benchmarks.errors import ClusterDynoError
 
 
 class Answer(NamedTuple):
@@ -23,10 +24,16 @@ class Answer(NamedTuple):
         """All that was printed."""
         return self.stdout + self.stderr
 
+    @property
+    def complaint(self) -> str:
+        """What `main` reports of its failure."""
+        return self.stderr if self.exception is None else str(self.exception)
+
     def checked(self) -> Answer:
-        """The answer of a command without an exception."""
+        """The answer of a command that found no mistake in its input, and has no exception."""
         if self.exception is not None:
             raise self.exception
+        assert self.exit_code != WRONG_INPUT, self.stderr
         return self
 
 
@@ -46,6 +53,6 @@ def call(*words: str) -> Answer:
             code = PROGRAM.main(words)
         except SystemExit as end:  # argparse's own --help
             code = int(end.code or 0)
-        except (ClusterDynoError, ConfigError) as error:
+        except ClusterDynoError as error:
             raised = error
     return Answer(code, out.buffer.getvalue().decode(), err.buffer.getvalue().decode(), raised)

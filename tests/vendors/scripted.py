@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,15 @@ def compiled(folder: Path) -> Path:
     ]
     subprocess.run(words, check=True)
     return folder
+
+
+def in_containers() -> None:
+    """Put the library where tests/cluster/hooks/nvidia-container-runtime-hook looks for it."""
+    folder = ROOT / ".cache" / "scripted_nvml"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as beside:
+        name = "libnvidia-ml.so.1"
+        (compiled(Path(beside)) / name).replace(folder / name)
 
 
 def watched(library: Path, folder: Path, script: str, devices: int = 8) -> dict[str, Any]:

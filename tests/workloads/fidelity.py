@@ -49,7 +49,7 @@ def dialects(trace: record.Trace) -> tuple[Workload | str, Workload]:
     try:
         return generate(args, dialect="aicb", force=True, pp_stage=trace.job.pp_stage), framework
     except ParameterError as error:
-        return "; ".join(error.problems), framework
+        return "; ".join(map(str, error.problems)), framework
 
 
 def text() -> str:

@@ -191,7 +191,7 @@ def test_what_megatron_refuses_is_refused_with_the_reason(values: dict[str, Any]
         return
     with pytest.raises(ParameterError) as caught:
         generate(args, dialect="framework", force=True)
-    assert any(text in problem for problem in caught.value.problems)
+    assert any(text in str(problem) for problem in caught.value.problems)
 
 
 def test_the_command_line_writes_and_names_what_has_no_effect(

@@ -23,7 +23,7 @@ def test_trace_takes_a_model_for_what_generate_takes_it(name: str) -> None:
 def test_trace_refuses_what_it_has_no_place_for() -> None:
     with pytest.raises(ParameterError) as caught:
         command.job_of({"epoch_num": 3, "pp_rank": 0, "aiob_enable": True, "use_flash_attn": True})
-    assert caught.value.problems == [
+    assert [str(problem) for problem in caught.value.problems] == [
         "pp_rank is 0: a trace says --pp_stage",
         "epoch_num is 3: a trace says --iterations",
         "aiob_enable is True: a trace has no such parameter; leave it out",

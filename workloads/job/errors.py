@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from common.errors import InputMistake, InputProblems
+from common.errors import InputProblems, stated
 
 
 class AicbError(InputProblems):
     """Root of the package's errors: what a user has to change; each line of the message is a mistake."""
 
     def __init__(self, text: str) -> None:
-        super().__init__([InputMistake(line, None, "") for line in text.splitlines()])
+        super().__init__(stated(text.splitlines()))
 
 
 class WorkloadFileError(AicbError):
@@ -24,8 +24,7 @@ class CompFileError(AicbError):
 
 
 class ParameterError(AicbError):
-    """Parameters break rules; `problems` lists each."""
+    """Parameters break rules."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
-        self.problems = problems

@@ -26,8 +26,8 @@ class Costs(NamedTuple):
     """The costs of flows of one size on ways of one kind: ns per byte of each port, forward and for ACKs on the way
     back.
 
-    `halves` is half a packet's time on each port back: what an ACK waits for where data is on its way. `delay` is the
-    time from the last byte to the last ACK (ns).
+    `halves` is half a packet's time on each port back: what an ACK waits for where such data is on its way.
+    `delay` is the time from the last byte to the last ACK (ns).
     """
 
     forward: tuple[float, ...]
@@ -57,7 +57,7 @@ class CostModel:
 
     def _made(self, links: Sequence[Sequence[Link]], shares: Sequence[Sequence[float]], size: int) -> Costs:
         packets = -(-size // self.payload)
-        full = self.payload + HEADER_BYTES
+        full = min(self.payload, size) + HEADER_BYTES
         last = size - (packets - 1) * self.payload + HEADER_BYTES
         forth, back = (list(zip(*each, strict=True)) for each in zip(links, shares, strict=True))
         times = [(packets - 1) * (full * BITS // link.bps) + last * BITS // link.bps for link, _share in forth]

@@ -8,12 +8,14 @@ from simulation.network.flow_level.files import round_trip
 from simulation.network.flow_level.lanes import BITS
 from simulation.network.flow_level.simulate import FlowRun
 from simulation.network.flow_level.ways import Ways
-from simulation.topology.fabric import SWITCH
+from simulation.topology.fabric import SWITCH, Fabric
 
 ALL_PAIRS = 64  # GPUs up to which the window is looked for among all pairs
-MARKS, COLLISIONS, DRIFT, SURE = "marks", "collisions", "drift", "sure"
-# By how much recorded runs of ns-3 took longer at most, in percent (docs/data/simulation/levels.csv).
-LONGER_PERCENT = {MARKS: 61, COLLISIONS: 26, DRIFT: 9, SURE: 1}
+MARKS, LOSSES, SHORT, COLLISIONS, DRIFT, SURE = "marks", "losses", "short", "collisions", "drift", "sure"
+FEW_PACKETS, FEW_AT_ONCE = 16, 4  # of the longest flow; of a window: the turns of single packets decide
+# By how much recorded runs of ns-3 took longer at most, in percent (docs/data/simulation/levels.csv). None is SHORT:
+# there the packet level takes up to so much longer or shorter.
+LONGER_PERCENT = {MARKS: 61, LOSSES: 1, SHORT: 35, COLLISIONS: 26, DRIFT: 9, SURE: 1}
 
 
 class Queue(NamedTuple):
@@ -66,10 +68,22 @@ def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
                 yield port, int(held)
 
 
-def weakness(run: FlowRun, ways: Ways, marked: list[Queue]) -> str:
-    """The effect that a flow model cannot follow in a run: MARKS, COLLISIONS, DRIFT, or nothing (SURE)."""
+def judged(run: FlowRun, ways: Ways, fabric: Fabric, conf: NetworkConf) -> tuple[str, list[Queue]]:
+    """The effect that a flow model cannot follow in a run, or SURE where there is none, and the marked queues."""
+    window = window_of(ways, run.job.ranks, conf.payload_bytes)
+    marked = queues(run, ways, conf, window)
     if marked:
-        return MARKS
+        return MARKS, marked
+    if conf.error_rate > 0 or any(float(text.error_rate) > 0 for text in fabric.texts):
+        return LOSSES, []
+    longest = max((run.classes.hop(colour).size for colour in run.classes.first_hop), default=0)
+    few = longest < FEW_PACKETS * conf.payload_bytes or window.size < FEW_AT_ONCE * conf.payload_bytes
+    found = _of_rings(run, ways)
+    return SHORT if few and found == SURE else found, []
+
+
+def _of_rings(run: FlowRun, ways: Ways) -> str:
+    """COLLISIONS or DRIFT of flows that wait for each other, else SURE."""
     net, waits = run.classes.net, False
     slowest: dict[tuple[int, int], int] = {}
     drifting = False

@@ -13,10 +13,11 @@ from simulation.network.flow_level.trust import (
     COLLISIONS,
     DRIFT,
     LONGER_PERCENT,
+    LOSSES,
     MARKS,
+    SHORT,
     Queue,
-    queues,
-    weakness,
+    judged,
     window_of,
 )
 from simulation.network.flow_level.ways import Ways
@@ -111,9 +112,6 @@ def _busiest(loads: LinkLoads, ways: Ways, named: list[str], data: dict[str, Jso
 def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) -> list[str]:
     """The parts of the files that the flow level leaves out."""
     found = []
-    lossy = _lossy(request.fabric) or int(request.wishes.conf.error_rate > 0)
-    if lossy:
-        found.append(f"{counted(lossy, 'kind')} of links with an error rate: no packet is lost at flow level")
     apart = run.classes.net.apart
     if apart:
         found.append(f"flows of a ring that differ by {apart} bytes are taken as equal")
@@ -121,20 +119,18 @@ def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) 
     return found
 
 
-def _lossy(fabric: Fabric) -> int:
-    return sum(float(text.error_rate) > 0 for text in fabric.texts)
-
-
 def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, JsonValue]) -> str:
     """How far the result can be trusted."""
-    window = window_of(ways, request.job.ranks, request.wishes.conf.payload_bytes)
-    marked = queues(run, ways, request.wishes.conf, window)
-    weak = weakness(run, ways, marked)
+    weak, marked = judged(run, ways, request.fabric, request.wishes.conf)
     longer = LONGER_PERCENT[weak]
     data |= {"marks_expected": bool(marked), "weakness": weak, "longer_at_most_percent": longer}
     recorded = f"recorded runs of ns-3 took up to {longer} % longer"
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}; {recorded}; --level packet follows marks"
+    if weak == LOSSES:
+        return f"not to be trusted: links have an error rate, but no packet is lost here; {recorded}"
+    if weak == SHORT:
+        return f"only roughly right: flows or windows of few packets, whose turns move times by up to {longer} %"
     if weak == COLLISIONS:
         return f"a best case: each step of a ring takes a way of its own, and some collide; {recorded}"
     if weak == DRIFT:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from run_benchmarks.acceptance.page import write_page
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual
 from run_benchmarks.commands.accepting import recorded
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import record_text
 
 EVIL = "<script>alert(1)</script>"
@@ -81,10 +81,10 @@ def test_another_record_than_one_of_the_same_devices_is_refused(tmp_path: Path) 
     file.write_text(record_text(sample()))
     assert recorded(file, "nvidia", 8).usual == sample().usual
     for vendor, nproc in (("cpu", 8), ("nvidia", 4)):
-        with pytest.raises(ConfigError, match=f"of {vendor} with --nproc {nproc}; this one is of nvidia, --nproc 8"):
+        with pytest.raises(InputProblems, match=f"of {vendor} with --nproc {nproc}; this one is of nvidia, --nproc 8"):
             recorded(file, vendor, nproc)
     for name, content in (("none.json", None), ("other.json", "{}"), ("broken.json", "{")):
         if content is not None:
             (tmp_path / name).write_text(content)
-        with pytest.raises(ConfigError, match=r"the accept\.json of an acceptance"):
+        with pytest.raises(InputProblems, match=r"the accept\.json of an acceptance"):
             recorded(tmp_path / name, "nvidia", 8)

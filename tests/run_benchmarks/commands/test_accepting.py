@@ -12,7 +12,7 @@ from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all
 from run_benchmarks.commands.options import Request, asked_for
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 
 
 def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
@@ -22,19 +22,19 @@ def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "0m", "fast", "-5m", "1d"])
 def test_a_budget_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="a time such as 90s, 30m or 2h"):
+    with pytest.raises(InputProblems, match="a time such as 90s, 30m or 2h"):
         budget_seconds(text)
 
 
 def test_every_unknown_rung_is_named() -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         chosen_rungs("health,disk,moon")
     assert "disk" in str(caught.value) and "moon" in str(caught.value)
 
 
 def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path: Path) -> None:
     asked = asked_for(Namespace(case=["BERT*"], repeat=3))
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         accept(asked, rungs="health", budget="1m", nproc=1)
     assert "--case" in str(caught.value) and "--repeat" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -59,6 +59,6 @@ def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monke
     chosen = replace(choice_of("cpu"), training=("llama", "config_of_no_vendor"))
     monkeypatch.setattr(rungs, "choice_of", lambda vendor: chosen)
     asked = asked_of(tmp_path, "cpu", 3)
-    with pytest.raises(ConfigError, match="config_of_no_vendor"):
+    with pytest.raises(InputProblems, match="config_of_no_vendor"):
         accept(asked, rungs="health,whole", budget="1m", nproc=2)
     assert not list(tmp_path.rglob("accept*"))

@@ -9,7 +9,7 @@ import pytest
 from run_benchmarks.commands.cleaning import check_run, clean
 from run_benchmarks.commands.run_reference import find_run
 from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.runtimes.process import ProcessRuntime
@@ -76,12 +76,12 @@ def test_a_name_that_is_no_runs_reaches_neither_a_host_nor_a_folder(plan: Plan, 
     kept = tmp_path / "kept"
     kept.touch()
     hosts = {"localhost": LocalHost("localhost")}
-    with pytest.raises(ConfigError, match="name of a run folder"):
+    with pytest.raises(InputProblems, match="name of a run folder"):
         clean(hosts, plan.model_copy(update={"run_id": name, "log_root_host": str(tmp_path)}), ProcessRuntime())
     assert kept.exists()
     (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for word in (name, str(tmp_path / name)):
-        with pytest.raises(ConfigError, match="expected the name of a run in "):
+        with pytest.raises(InputProblems, match="expected the name of a run in "):
             find_run(word, None, tmp_path / "none.py")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.commands.draining import MAX_REASON, commands, drain_list, reason_of
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import DrainRecord
 
 RUN = "run20261125160000"
@@ -39,5 +39,5 @@ def test_a_record_that_names_several_nodes_drains_none(
 ) -> None:
     record = type("Record", (), {"drain": [BAD, DrainRecord(host=host, reasons=[])]})
     monkeypatch.setattr("run_benchmarks.commands.draining.load_record", lambda _file, _kind: record)
-    with pytest.raises(ConfigError, match="the name of one node"):
+    with pytest.raises(InputProblems, match="the name of one node"):
         drain_list(tmp_path)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from tests.run_benchmarks.conftest import Load
 from tests.run_benchmarks.plan.test_plan import DOCKER, HOME, PROCESS, TWO_HOSTS
@@ -83,7 +83,7 @@ def test_kubernetes_receives_a_job_set_for_each_round(load: Load) -> None:
 
 
 def test_a_plan_that_does_not_fit_a_scheduler_is_refused(load: Load) -> None:
-    with pytest.raises(ConfigError, match="LAUNCHER = 'slurm'"):
+    with pytest.raises(InputProblems, match="LAUNCHER = 'slurm'"):
         slurm_script(prepare(load(PROCESS, TWO_HOSTS), RUN))
-    with pytest.raises(ConfigError, match="a pod needs an image"):
+    with pytest.raises(InputProblems, match="a pod needs an image"):
         job_sets(prepare(load(PROCESS, TWO_HOSTS), RUN))

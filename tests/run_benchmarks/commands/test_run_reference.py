@@ -17,7 +17,7 @@ from run_benchmarks.commands import cli, starting
 from run_benchmarks.commands import status as run_status
 from run_benchmarks.commands.run_reference import existing_run, find_run, settings_of
 from run_benchmarks.console.command_line import RUN_PY, own_command, run_word
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from run_benchmarks.session.run_folder import owner_of
@@ -86,7 +86,7 @@ def test_a_journal_of_before_there_were_changes_is_read(folder: Path) -> None:
     before, _, after = text.partition(',"changes":')
     (folder / "journal.jsonl").write_text(before + after[after.index("}") + 1 :])
     assert Journal(folder).read().started.changes is None
-    with pytest.raises(ConfigError, match="name your own file with --cluster-conf"):  # nor had it a code
+    with pytest.raises(InputProblems, match="name your own file with --cluster-conf"):  # nor had it a code
         settings_of(folder, None, None)
     files = folder.parent.parent / "my files"
     assert settings_of(folder, files / "cluster_conf.py", files / "test_conf.py").changes == Changes()
@@ -96,18 +96,18 @@ def test_a_run_is_found_by_name_and_by_path(folder: Path, tmp_path: Path, monkey
     test_conf, default = tmp_path / "my files" / "test_conf.py", tmp_path / "none.py"
     assert find_run(RUN, test_conf, default) == folder
     assert find_run(str(folder), None, default) == folder
-    with pytest.raises(ConfigError, match=rf"RUN '{RUN}': expected the name of a run in "):
+    with pytest.raises(InputProblems, match=rf"RUN '{RUN}': expected the name of a run in "):
         find_run(RUN, None, default)
     monkeypatch.chdir(folder.parent)
     assert find_run(RUN, None, default) == folder == find_run(f"./{RUN}", None, default)
-    with pytest.raises(ConfigError, match=rf"did you mean '{RUN}'"):
+    with pytest.raises(InputProblems, match=rf"did you mean '{RUN}'"):
         find_run(RUN[:-1] + "5", None, default)
 
 
 def test_files_that_are_gone_are_named_with_the_option_that_replaces_them(folder: Path, tmp_path: Path) -> None:
     cluster = tmp_path / "my files" / "cluster_conf.py"
     moved = cluster.rename(tmp_path / "moved.py")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         settings_of(folder, None, None)
     said = "the run was begun with {}, which is no longer there; name the file with --cluster-conf"
     assert [str(problem) for problem in caught.value.problems] == [f"{folder}/journal.jsonl: {said.format(cluster)}"]

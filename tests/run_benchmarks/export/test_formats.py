@@ -164,10 +164,10 @@ def test_the_command_names_every_mistake_and_writes_to_a_file_or_a_pipe(tmp_path
     assert call("export", str(folder), "--format", "parquet", "--output", str(file)).exit_code == 0
     assert pandas.read_parquet(file).value.tolist() == [100.0, 101.0]
     wrong = call("export", str(folder), "--format", "xml", "--table", "step")
-    assert "did you mean 'steps'" in str(wrong.exception) and "expected a format" in str(wrong.exception)
+    assert "did you mean 'steps'" in wrong.complaint and "expected a format" in wrong.complaint
     whole = call("export", str(folder), "--format", "junit", "--table", "steps")
-    assert "junit holds the whole run" in str(whole.exception)
-    assert "expected a file" in str(call("export", str(folder), "--format", "parquet").exception)
+    assert "junit holds the whole run" in whole.complaint
+    assert "expected a file" in call("export", str(folder), "--format", "parquet").complaint
     assert all(each.of_table is not None or each.of_run is not None for each in FORMATS.values())
 
 
@@ -193,7 +193,7 @@ def test_a_bundle_holds_one_case_without_its_secrets_or_another_case(tmp_path: P
     whole = "".join(texts.values())
     assert not [secret for secret in ("hf_abcdefgh", "sk-0123456789", "geheim") if secret in whole]
     wrong = call("bundle", str(folder), "OTHER")
-    assert "expected a case of run20261101000000" in str(wrong.exception)
+    assert "expected a case of run20261101000000" in wrong.complaint
 
 
 def test_the_notebook_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

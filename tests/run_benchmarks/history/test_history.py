@@ -182,7 +182,7 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
         (("--host", "h9"), "expected a host of a run"),
     ):
         failed = calling.call("--test-conf", str(file), "history", *words)
-        assert expected in str(failed.exception), words
+        assert expected in failed.complaint, words
 
 
 @needs_browser

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.capacity import (
     check_load,
@@ -43,7 +43,7 @@ def test_a_host_that_works_already(load_of_4: float, limit: float | None, severi
 
 def test_max_load_is_a_number_above_0(load: Load) -> None:
     for wrong in ("0", "-1", "True", "'x'", "float('inf')"):
-        with pytest.raises(ConfigError, match="MAX_LOAD"):
+        with pytest.raises(InputProblems, match="MAX_LOAD"):
             load(TEST, f"{CLUSTER}MAX_LOAD = {wrong}\n")
     assert load(TEST, f"{CLUSTER}MAX_LOAD = 2\n").cluster.MAX_LOAD == 2.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.origins import repository_path
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.settings.changes import Changes
@@ -54,7 +54,7 @@ def test_what_is_wrong_with_a_chain_is_said_with_all_other_mistakes(
     cluster.write_text(CLUSTER)
     lines = TEST.replace("config_CPUx1x2", "config_one").replace('"ONE"]', '"ONE", "TWO"]')
     test.write_text(f'{lines}ONE["overrides"] = {{"seed": -1}}\nTWO = ONE | {{"model": "netwrk"}}\n')
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         prepare(load_settings(cluster, test), RUN)
     found = {(Path(problem.file).name.split(" ")[0], problem.key) for problem in caught.value.problems}
     assert found == {

@@ -14,7 +14,7 @@ from protocol.baseline_file import CaseBaseline, save
 from protocol.default_outcome import DefaultOutcome
 from protocol.outcome import MeasuredCase, Metric
 from run_benchmarks.commands.diagnose import ladder_case
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan import resolve as resolving
 from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load
@@ -53,13 +53,15 @@ def test_metrics_that_contradict_each_other_are_named(
 ) -> None:
     declared = [Metric(name=name, unit="s", better="lower", is_key=name in keys) for name in names]
     monkeypatch.setattr(Failing, "metrics", lambda self, config: declared)
-    with pytest.raises(ConfigError, match=rf"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: .*{said}"):
+    with pytest.raises(InputProblems, match=rf"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: .*{said}"):
         prepare(load(TEST + "ONE['expect'] = {'a': '< 9'}\n"), "run1")
 
 
 def test_limits_name_the_part_that_fails(load: Load) -> None:
     settings = load(TEST + "ONE['expect'] = {'e2e_time': '< 9'}\n")
-    with pytest.raises(ConfigError, match=r"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: KeyError: 'p"):
+    with pytest.raises(
+        InputProblems, match=r"ONE\.expect: metrics\(\) of network:pytorch's outcome fails: KeyError: 'p"
+    ):
         prepare(settings, "run1")
 
 
@@ -73,7 +75,9 @@ def test_a_baseline_names_the_part_that_fails(load: Load, tmp_path: Path) -> Non
     )
     save([known], tmp_path / "good.json")
     settings = load(f"{TEST}BASELINE = {str(tmp_path / 'good.json')!r}\n")
-    with pytest.raises(ConfigError, match=r"ONE: conditions\(\) of network:pytorch's outcome fails: KeyError: 'size'"):
+    with pytest.raises(
+        InputProblems, match=r"ONE: conditions\(\) of network:pytorch's outcome fails: KeyError: 'size'"
+    ):
         prepare(settings, "run1")
 
 
@@ -82,5 +86,5 @@ def test_diagnose_names_the_part_that_fails(load: Load, tmp_path: Path) -> None:
     case = "ONE['nnodes'] = 2\nONE['config'] = 'config_CPUx2x2'\nPYTHON = '/usr/bin/python3'\n"
     hosts = f"HOSTS = ['192.0.2.1', '192.0.2.2']\nSSH_KEY = {str(tmp_path / 'key')!r}\n"
     prepared = prepare(load(TEST + case, hosts), "run1")
-    with pytest.raises(ConfigError, match=r"ONE: probe\(\) of network:pytorch's outcome fails: KeyError: 'sizes'"):
+    with pytest.raises(InputProblems, match=r"ONE: probe\(\) of network:pytorch's outcome fails: KeyError: 'sizes'"):
         ladder_case(prepared)

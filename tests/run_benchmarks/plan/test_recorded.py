@@ -8,7 +8,7 @@ import pytest
 
 from protocol import case_config
 from protocol.case_file import CaseFile, lost_in_json
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.recorded import CASES_FOLDER, MAX_NAMED, recorded_cases, restored
 from run_benchmarks.plan.resolve import Resolved, resolve
 from tests.run_benchmarks.conftest import TEST, Load
@@ -59,7 +59,7 @@ def test_files_that_cannot_be_used_any_more_are_not_needed(
     found = resolved(load, f"{BEGAN}{change}\n", recorded)
     assert found.cases[0].case_file == recorded["ONE"]
     assert said in found.warnings[0] and "continues with the settings it began with" in found.warnings[0]
-    with pytest.raises(ConfigError):
+    with pytest.raises(InputProblems):
         resolved(load, f"{BEGAN}{change}\n")
 
 
@@ -73,7 +73,7 @@ def test_a_secret_is_that_of_the_files_and_one_that_is_gone_is_a_mistake() -> No
     file = CaseFile(case="ONE", model="m", framework="f", config=began.model_dump(mode="json"))
     now = Secret(api_token="s3cr3t-token", index="https://me:password@host/", seed=5)
     assert restored(file.masked, now, Secret) == began
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         restored(file.masked, Secret(), Secret)
     assert [problem.key for problem in caught.value.problems] == ["api_token", "index"]
     assert "cases/ONE: api_token: expected as it was when the run began: it holds a secret" in str(caught.value)
@@ -82,7 +82,7 @@ def test_a_secret_is_that_of_the_files_and_one_that_is_gone_is_a_mistake() -> No
 def test_a_broken_record_is_named(tmp_path: Path) -> None:
     (tmp_path / CASES_FOLDER).mkdir()
     (tmp_path / CASES_FOLDER / "ONE.json").write_text('{"schema_version": 1}')
-    with pytest.raises(ConfigError, match=r"ONE\.json: is no case\.json"):
+    with pytest.raises(InputProblems, match=r"ONE\.json: is no case\.json"):
         recorded_cases(tmp_path)
     assert recorded_cases(tmp_path / "none") == {}
 

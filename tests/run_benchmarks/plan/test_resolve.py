@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vendors
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.resolve import Resolved, resolve
 from run_benchmarks.settings.settings import load_settings
 from tests.run_benchmarks.conftest import TEST, Load
@@ -35,7 +35,7 @@ def test_a_case_gets_all_its_name_stands_for(load: Load) -> None:
 
 def test_flagperf_s_example_says_what_there_is_instead() -> None:
     settings = load_settings(SEEDS / "cluster_conf.py.txt", SEEDS / "test_conf.py.txt")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolve(settings, local_python="python3")
     found = {(problem.key, problem.value) for problem in caught.value.problems}
     assert ("CASES", "GLM_TORCH_DEMO_A100_1X8") in found
@@ -52,7 +52,7 @@ ONE = {"model": "netwrk", "framework": "pytorch", "config": "c", "nproc": 1}
 TWO = {"model": "network", "framework": "pytorh", "config": "c", "nproc": 1, "nnodes": 3}
 THREE = {"model": "network", "framework": "pytorch", "config": "c", "nproc": 1, "nnodes": 2}
 """
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolved(load, test)
     expected = [
         ("VENDOR", "did you mean 'cpu'?"),
@@ -71,7 +71,7 @@ THREE = {"model": "network", "framework": "pytorch", "config": "c", "nproc": 1, 
 def test_case_configs_are_checked(load: Load) -> None:
     test = TEST.replace('"ONE"]', '"ONE", "TWO"]').replace("config_CPUx1x2", "config_CPU1x2")
     two = 'TWO = ONE | {"config": "config_CPUx1x2", "overrides": {"itertions": 5, "dtype": "float"}}\n'
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolved(load, test + two)
     text = str(caught.value)
     assert "ONE.config = 'config_CPU1x2': no file config_CPU1x2.py" in text
@@ -81,7 +81,7 @@ def test_case_configs_are_checked(load: Load) -> None:
 
 
 def test_what_a_case_s_hosts_and_ranks_cannot_do_is_a_mistake(load: Load) -> None:
-    with pytest.raises(ConfigError, match=r"ONE.nnodes x nproc = '1 x \d': pattern 'pairs' needs 2 hosts or more"):
+    with pytest.raises(InputProblems, match=r"ONE.nnodes x nproc = '1 x \d': pattern 'pairs' needs 2 hosts or more"):
         resolved(load, TEST + 'ONE["overrides"] = {"pattern": "pairs"}\n')
 
 
@@ -113,7 +113,7 @@ def test_a_setting_without_effect_is_said(test: str, cluster: str, expected: lis
 
 def test_a_version_of_a_framework_needs_an_image_of_its_own(load: Load) -> None:
     versioned = DOCKER.replace('"pytorch"', '"pytorch_2.0.1"')
-    with pytest.raises(ConfigError, match="vendor cpu has no image for it; did you mean 'pytorch'"):
+    with pytest.raises(InputProblems, match="vendor cpu has no image for it; did you mean 'pytorch'"):
         resolved(load, versioned)
     (case,) = resolved(load, versioned + 'IMAGE = "mine:2.0.1"').cases
     assert (case.image, case.python) == (None, "python3")
@@ -128,7 +128,7 @@ def test_a_version_of_a_framework_needs_an_image_of_its_own(load: Load) -> None:
     ],
 )
 def test_what_no_image_can_be_made_of_is_a_problem(line: str, key: str, load: Load) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolved(load, DOCKER + line)
     assert [problem.key for problem in caught.value.problems] == [key]
 
@@ -152,7 +152,7 @@ BERT = TEST.replace('"network"', '"bert"')
     ],
 )  # fmt: skip
 def test_what_would_fail_in_the_round_is_a_mistake_of_the_case(case: str, said: str, load: Load) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolved(load, f"{BERT}{case}\n")
     (problem,) = caught.value.problems
     assert f"test_conf.py: {said}" in str(problem)
@@ -190,7 +190,7 @@ def test_a_broken_file_of_a_case_is_named(load: Load, abacus: Path) -> None:
     (abacus / "network-pytorch" / "config" / "environment_variables.env").write_text("BEADS\n")
     (abacus / "network-pytorch" / "requirements.txt").write_text("-e .\n")
     test = TEST.replace('"cpu"', '"abacus"').replace("config_CPUx1x2", "config_A1x1x2")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolved(load, test)
     text = str(caught.value)
     assert "environment_variables.env, line 1" in text

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.finding import KINDS, SEVERITIES, FindingOutcome, PartFinding
 from run_benchmarks.commands.diagnose import problem_of
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.drain import drain_list, not_yet_said
 from run_benchmarks.results.outcomes import MAX_FINDINGS, findings_in
 from run_benchmarks.results.records import RoundRecord
@@ -157,7 +157,7 @@ def test_fail_on_takes_severities_and_kinds(load: Load, value: str) -> None:
 
 
 def test_names_that_fail_on_does_not_know_are_refused_at_once(load: Load) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load(f"{TEST}FAIL_ON = ['fault', 'slow', 7]\n")
     assert "FAIL_ON" in str(caught.value) and "found 'slow', 7" in str(caught.value)
     assert "constant" in str(caught.value) and "warning" in str(caught.value)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from common.errors import InputProblems
 from protocol.baseline_file import Baseline, CaseBaseline, save
-from protocol.problems import ConfigError
 from run_benchmarks.plan.resolve import resolve
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.comparison import BaselineRecord, BaselineRow
@@ -159,7 +159,7 @@ def mistakes(load: Load, *lines: str, **fields: object) -> str:
     case = {"model": "network", "framework": "pytorch", "config": "config_CPUx1x2", "nproc": 2} | fields
     try:
         resolve(load("\n".join([*TEST.splitlines()[:3], f"ONE = {case}", *lines]) + "\n"), local_python="python3")
-    except ConfigError as error:
+    except InputProblems as error:
         return str(error)
     return ""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import ConfigError, InterruptedRunError, RunTimeLimitError
+from run_benchmarks.errors import InputProblems, InterruptedRunError, RunTimeLimitError
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.interruption import Interruption
@@ -74,7 +74,7 @@ def test_a_signal_goes_before_the_limit() -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", '"day"', "True", "float('inf')"])
 def test_a_limit_is_a_number_of_seconds(value: str, load: Load) -> None:
-    with pytest.raises(ConfigError, match="RUN_TIME_LIMIT"):
+    with pytest.raises(InputProblems, match="RUN_TIME_LIMIT"):
         load(TEST + f"RUN_TIME_LIMIT = {value}\n")
     assert load().test.RUN_TIME_LIMIT is None
 

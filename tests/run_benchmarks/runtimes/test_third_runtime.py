@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.runtimes.registry import make_runtime
 from run_benchmarks.settings.runtime_names import RUNTIMES
@@ -55,7 +55,7 @@ def test_a_run_uses_it_from_the_check_to_the_cleaning(files: list[str], tmp_path
 
 
 def test_a_runtime_that_is_not_entered_is_refused(load: Load) -> None:
-    with pytest.raises(ConfigError, match="RUNTIME = 'null': expected one of 'docker', 'process'"):
+    with pytest.raises(InputProblems, match="RUNTIME = 'null': expected one of 'docker', 'process'"):
         load(TEST.replace("process", "null"))
 
 

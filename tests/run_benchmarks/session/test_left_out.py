@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
@@ -122,7 +122,7 @@ def test_fewer_than_min_hosts_end_the_run(tmp_path: Path, load: Load, monkeypatc
 
 @pytest.mark.parametrize("least", ["0", "4", "True", "'all'"])
 def test_min_hosts_is_a_number_of_hosts(least: str, load: Load) -> None:
-    with pytest.raises(ConfigError, match="MIN_HOSTS"):
+    with pytest.raises(InputProblems, match="MIN_HOSTS"):
         load(TEST, f"{CLUSTER}MIN_HOSTS = {least}\n")
 
 

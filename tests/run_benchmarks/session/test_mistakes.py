@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT, RUN_PY
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import checked_settings, prepare
 from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.host_selection import HostSelection
@@ -29,7 +29,7 @@ def said(
     """The keys of the mistakes, in their order, with their files."""
     (folder / "cluster_conf.py").write_text(cluster)
     (folder / "test_conf.py").write_text(test)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         files = folder / "cluster_conf.py", folder / "test_conf.py"
         prepare(checked_settings(*files, changes, selection), "run20261121191924")
     assert len(set(map(str, caught.value.problems))) == len(caught.value.problems)
@@ -45,7 +45,7 @@ def test_a_wrong_vendor_an_undefined_case_and_a_typo_appear_together(command: st
     answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert answer.returncode == 2 and "Traceback" not in answer.stderr
     text = answer.stderr.replace(f"{tmp_path}/", "")
-    assert text.startswith("6 mistakes in the configuration:\n")
+    assert text.startswith("error: ") and text.count("error: ") == 6
     for line in (
         "cluster_conf.py: SSH_PROT = 22: unknown key (a name of your own begins with an underscore: _SSH_PROT); "
         "did you mean 'SSH_PORT'?",
@@ -58,7 +58,7 @@ def test_a_wrong_vendor_an_undefined_case_and_a_typo_appear_together(command: st
         "test_conf.py: ONE.overrides.iteratons = 5: unknown setting; did you mean 'iterations'?",
         "test_conf.py: ONE.overrides.warmup_iterations = -1: expected a whole number of at least 0",
     ):
-        assert f"  {line}" in text
+        assert f"error: {line}" in text
 
 
 @pytest.mark.parametrize(

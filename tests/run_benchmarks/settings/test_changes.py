@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.resolve import resolve
 from run_benchmarks.settings.changes import Changes
 from run_benchmarks.settings.settings import Settings, load_settings
@@ -28,7 +28,7 @@ def changed(load: Load, tmp_path: Path) -> object:
 
 
 def mistakes(changed: Load, text: str, *sets: str, **rest: object) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolve(changed(text, *sets, **rest), local_python="python3")
     return [str(problem) for problem in caught.value.problems]
 
@@ -109,7 +109,7 @@ def test_numbers_that_no_plan_could_hold_are_refused(key: str, changed: Load) ->
 def test_rounds_times_hosts_have_a_bound_of_their_own(load: Load) -> None:
     hosts = f"HOSTS = {[f'h{number}' for number in range(100)]}\n"
     test = TEST + 'ONE["nnodes"] = 100\nONE["repeat"] = 501\n'
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolve(load(test, hosts), local_python="python3")
     assert "ONE.repeat = 501: expected a whole number from 1 to 500 on 100 hosts" in str(caught.value)
     assert resolve(load(test.replace("501", "500"), hosts), local_python="python3").cases[0].settings.repeat == 500

@@ -49,6 +49,7 @@ def test_without_options_of_a_user_the_vendor_s_are_taken() -> None:
         ("-v /mine:/opt:ro", {"volumes": parse_container_options("-v /mine:/opt:ro").volumes},
          ["-v /mine:/opt:ro of X replaces the vendor's /opt:/opt"]),
         ("--privileged=false", {"privileged": False}, []),
+        ("--device amd.com/gpu=1:0 --device amd.com/gpu=2:0", {"devices": ("amd.com/gpu=1:0", "amd.com/gpu=2:0")}, []),
         ("--device /dev/b --ipc private", {"devices": ("/dev/b",), "ipc": "private"},
          ["--ipc private of X replaces the vendor's host"]),
     ],

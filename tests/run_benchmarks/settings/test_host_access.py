@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.settings.host_access import endpoint_of, login_command, problems_and_notes
 from tests.run_benchmarks.conftest import TEST, Load
@@ -88,13 +88,13 @@ def test_another_file_or_none(folder: Path, load: Load) -> None:
     assert endpoint_of("gpu1", load(TEST, f'HOSTS = ["gpu1"]\nSSH_CONFIG = "{other}"').cluster).port == 9
     plain = endpoint_of("gpu1", load(TEST, 'HOSTS = ["gpu1"]\nSSH_CONFIG = ""').cluster)
     assert (plain.port, plain.target, plain.jump) == (22, "gpu1", None)
-    with pytest.raises(ConfigError, match="an ssh configuration file"):
+    with pytest.raises(InputProblems, match="an ssh configuration file"):
         load(TEST, 'HOSTS = ["gpu1"]\nSSH_CONFIG = "/none/there"')
 
 
 def test_users_that_differ_need_a_folder_for_all(folder: Path, load: Load) -> None:
     hosts = 'HOSTS = ["a", "root@b", "root@c"]\nSSH_USER = "bench"'
-    with pytest.raises(ConfigError, match=r"FLAGPERF_PATH_HOST = None: a folder .*bench on a, root on b"):
+    with pytest.raises(InputProblems, match=r"FLAGPERF_PATH_HOST = None: a folder .*bench on a, root on b"):
         prepare(load(TEST, hosts), "run20260101000000")
     prepare(load(f'{TEST}FLAGPERF_PATH_HOST = "/shared"\n', hosts), "run20260101000000")
 

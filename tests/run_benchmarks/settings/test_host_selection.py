@@ -11,7 +11,7 @@ import pytest
 
 from run_benchmarks.commands import starting
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.host_selection import HostSelection, select_hosts, selected
@@ -31,7 +31,7 @@ def cases_conf(**cases: dict[str, Any]) -> str:
 
 
 def mistakes(load: Load, test: str, **options: str) -> dict[str, str]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         prepare(select_hosts(load(test, FOUR), HostSelection(**options)), RUN)
     return {f"{problem.key} {problem.value}": problem.allowed for problem in caught.value.problems}
 
@@ -76,11 +76,11 @@ def test_mistakes_in_the_hosts_of_a_case_are_named(load: Load) -> None:
     found = mistakes(load, cases_conf(ONE={"hosts": ["a", "bb"], "nnodes": 3}))
     assert "a host that takes part" in found["ONE.hosts bb"] and "known: a, b, c, d" in found["ONE.hosts bb"]
     assert found["ONE.nnodes 3"] == "at most 2, the number of its hosts"
-    with pytest.raises(ConfigError, match=r"ONE\.hosts = .*each host once, but a stands there more than once"):
+    with pytest.raises(InputProblems, match=r"ONE\.hosts = .*each host once, but a stands there more than once"):
         load(cases_conf(ONE={"hosts": ["a", "b", "a"]}), FOUR)
-    with pytest.raises(ConfigError, match=r"ONE\.hosts = \[\]: "):
+    with pytest.raises(InputProblems, match=r"ONE\.hosts = \[\]: "):
         load(cases_conf(ONE={"hosts": []}), FOUR)
-    with pytest.raises(ConfigError, match=r"ONE\.hosts = 'a'"):
+    with pytest.raises(InputProblems, match=r"ONE\.hosts = 'a'"):
         load(cases_conf(ONE={"hosts": "a"}), FOUR)
 
 
@@ -126,7 +126,7 @@ def test_a_resume_takes_the_hosts_of_the_start(load: Load, tmp_path: Path, monke
     assert recorded_hosts(folder) == ["b", "c", "d"] and recorded_hosts(tmp_path) is None
     assert starting.resume(load(text, FOUR), folder, detach=False) == 0
     assert taken[1][0].plan == prepared.plan and prepared.plan.hosts == ("b", "c", "d")
-    with pytest.raises(ConfigError, match="a name of HOSTS"):
+    with pytest.raises(InputProblems, match="a name of HOSTS"):
         starting.resume(load(text, 'HOSTS = ["a", "c", "d"]\n'), folder, detach=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.without_effect import without_effect
 from run_benchmarks.settings.host_access import way_in
 from run_benchmarks.settings.host_selection import selected
@@ -59,7 +59,7 @@ def test_settings_of_the_other_launcher_are_said_to_have_no_effect(load: Load) -
     ],
 )
 def test_a_mistake_names_what_is_allowed(test: str, cluster: str, said: str, load: Load) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load(test, cluster)
     assert said in " ".join(str(caught.value).split())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.errors import ConfigError
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.resolve import resolve
 from run_benchmarks.settings.run import TestConf
 from run_benchmarks.settings.settings import load_settings
@@ -29,7 +29,7 @@ def shortened(text: str) -> str:
 
 
 def said(load: Load, folder: Path, text: str, cluster: str = CLUSTER) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         resolve(load(text, cluster), local_python="python3")
     return str(caught.value).replace(f"{folder}/", "").replace(f"{ROOT}/", "").splitlines()
 
@@ -70,14 +70,14 @@ def test_a_mistake_in_cluster_conf(load: Load, tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_told_in_words(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"/none\.py: cannot be read: No such file or directory; allowed: a config file$"
+        InputProblems, match=r"/none\.py: cannot be read: No such file or directory; allowed: a config file$"
     ):
         load_settings(tmp_path / "none.py", tmp_path / "none.py")
 
 
 def test_no_message_shows_a_regular_expression_or_none_for_nothing(tmp_path: Path) -> None:
     texts = [expected for _, expected in MESSAGES]
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load_settings(tmp_path / "none.py", tmp_path / "none.py")
     texts.append(str(caught.value))
     assert not [text for text in texts if re.search(r"\^|\\\\w|\(\?|\(file\)|= None|see above|Input should", text)]

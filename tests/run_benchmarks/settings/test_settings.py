@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.errors import ConfigError, Problem
+from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES
 from run_benchmarks.settings.case import parse_case_key
@@ -20,7 +20,7 @@ SEEDS = Path(__file__).parents[2] / "data" / "seeds"
 
 def problems(load: Load, test: str = TEST, cluster: str = CLUSTER) -> dict[str, Problem]:
     """Every mistake by its key."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load(test, cluster)
     assert len({problem.key for problem in caught.value.problems}) == len(caught.value.problems)
     return {problem.key: problem for problem in caught.value.problems}
@@ -217,7 +217,7 @@ def test_one_mistake_is_one_problem(lines: str, key: str, message: str, load: Lo
 
 def test_files_that_cannot_be_read_are_both_named(load: Load, tmp_path: Path) -> None:
     (tmp_path / "test_conf.py").write_text("VENDOR = 'cpu'\nCASES = [undefined]\n")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputProblems) as caught:
         load_settings(tmp_path / "clster_conf.py", tmp_path / "test_conf.py")
     missing, broken = map(str, caught.value.problems)
     assert "clster_conf.py" in missing

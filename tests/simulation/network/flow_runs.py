@@ -9,9 +9,10 @@ import numpy as np
 
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.simulate import FlowRun, simulate
-from simulation.network.flow_level.trust import queues, weakness, window_of
+from simulation.network.flow_level.trust import judged
 from simulation.network.flow_level.verb import flow_wishes
 from simulation.network.flow_level.ways import ECMP, Ways
+from simulation.topology.fabric import Fabric
 from tests.simulation.network.recordings import Recording, Times, arguments, recorded, request
 
 
@@ -20,13 +21,13 @@ class FlowLevelRun(NamedTuple):
 
     run: FlowRun
     ways: Ways
+    fabric: Fabric
     conf: NetworkConf
 
     @property
     def weakness(self) -> str:
         """What the flow level cannot follow in it."""
-        window = window_of(self.ways, self.run.job.ranks, self.conf.payload_bytes)
-        return weakness(self.run, self.ways, queues(self.run, self.ways, self.conf, window))
+        return judged(self.run, self.ways, self.fabric, self.conf)[0]
 
 
 class Errors(NamedTuple):
@@ -43,7 +44,7 @@ def flow_level(recording: Recording, folder: Path, *, apart: bool = False, routi
     asked = request(arguments(recording, folder))
     ways = Ways(asked.fabric, routing)
     run = simulate(ways, asked.job, flow_wishes(asked, ways)._replace(apart=apart), "network")
-    return FlowLevelRun(run, ways, asked.wishes.conf)
+    return FlowLevelRun(run, ways, asked.fabric, asked.wishes.conf)
 
 
 def times_of(run: FlowRun) -> Times:

@@ -270,7 +270,7 @@ def test_a_slow_leaf_and_a_slow_gpu_cost_what_the_same_network_edited_by_hand_do
 @pytest.mark.parametrize(
     ("part", "device", "others", "said"),
     [
-        ("device", "mlx5_0", {"share_of_expected": None, "kind": "link_errors"}, "no rate was measured"),
+        ("device", "mlx5_0", {"share_of_expected": None, "kind": "stalls"}, "no rate was measured"),
         ("device", "local ranks 0-1", {}, "it is no host's, no NIC's, no GPU's and no rack's"),
         ("rack", "r1", {}, "no switch of the network is its own"),
     ],
@@ -283,3 +283,23 @@ def test_what_a_what_if_cannot_follow_is_said(
     words = ["-n", str(fabric), "-r", f"{tmp_path}/p-", "--op", "AllReduce", "--size", "1M", "--what-if", str(folder)]
     assert main(["network", *words]) == 0
     assert f"not simulated, since {said}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-r", f"{tmp_path}/p-", "--op", "AllReduce", "--size", "64M"]
+    errors = finding("device", "host1", "mlx5_0", share_of_expected=None, kind="link_errors")
+    answer = network(["-n", str(fabric), *words, "--what-if", str(run_folder(tmp_path, errors))], capsys)
+    assert int(str(answer["retransmissions"])) >= int(str(answer["lost_packets"])) > 0
+    by_hand = tmp_path / "by_hand"
+    lines = fabric.read_text(encoding="utf-8").splitlines()
+    (link,) = (place for place, line in enumerate(lines) if place > 1 and line.startswith("1 "))
+    lines[link] = f"{lines[link].rsplit(maxsplit=1)[0]} 0.0001"
+    by_hand.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    costs = answer["what_if"]
+    assert isinstance(costs, dict)
+    assert costs["with_faults_us"] == took(["-n", str(by_hand), *words], capsys)
+    small = [*words[:-1], "1M", "--what-if", str(tmp_path / "run")]
+    assert main(["network", "-n", str(fabric), *small]) == 0
+    assert "assumed is a share of 0.0001" in " ".join(capsys.readouterr().out.split())

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.datasheet import datasheet
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from protocol.perflog import Event, check_sequence, parse_line
-from protocol.problems import ConfigError
 from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import exit_record, run
 from training.benchmarks.base.pytorch import operations, products
@@ -218,5 +218,5 @@ def test_the_promise_is_the_configs_before_the_datasheets() -> None:
     ],
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InputProblems, match=message):
         load_case_config(Config, None, settings)

@@ -13,9 +13,9 @@ import numpy
 import pytest
 import torch
 
+from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ROOT, exit_record
 from training.benchmarks.bert.pytorch.config import Config as TorchConfig
 from training.benchmarks.bert.pytorch.model import Bert
@@ -60,7 +60,7 @@ def test_nothing_that_a_paddle_rank_imports_of_ours_imports_torch() -> None:
 
 def test_what_paddle_does_not_offer_is_refused_all_at_once() -> None:
     config_class = benchmark("bert", "paddle").config_class
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(InputProblems) as error:
         load_case_config(config_class, CASE, {"strategy": "fsdp", "num_workers": 4})
     assert "num_workers = 4; allowed with Paddle: 0; strategy = 'fsdp'; allowed with Paddle: 'ddp'" in str(error.value)
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import InputProblems
 from protocol.case_config import load_case_config, parse_override
-from protocol.problems import ConfigError
 from training.benchmarks.network.pytorch.config import Config
 
 ROOT = Path(__file__).parents[4]
@@ -72,7 +72,7 @@ def test_sizes_are_read_and_a_number_is_a_size() -> None:
     ],
 )
 def test_a_wrong_setting_is_named(overrides: dict[str, object], expected: str) -> None:
-    with pytest.raises(ConfigError, match=expected):
+    with pytest.raises(InputProblems, match=expected):
         load_case_config(Config, None, overrides)
 
 

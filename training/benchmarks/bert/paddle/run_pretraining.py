@@ -10,10 +10,10 @@ from typing import Any
 import paddle
 
 import vendors
+from common.errors import InputProblems
 from protocol.arguments import parse_arguments, round_number
 from protocol.case_file import settings_of, submission
 from protocol.perflog import Event, PerfLogger
-from protocol.problems import ConfigError
 from training.benchmarks.bert.paddle.config import Config
 from training.benchmarks.bert.paddle.data import PreparedData, prepared
 from training.benchmarks.bert.paddle.group import PaddleGroup, device_of, open_group
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config, case_sha256 = settings_of(arguments, "bert", "paddle", Config)
         backend = config.backend or _backend_of(arguments.vendor)
         device = device_of(backend, placement.local_rank)
-    except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
+    except (InputProblems, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
         leave("bert", error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)

@@ -11,11 +11,11 @@ from typing import Generic
 import torch
 
 import vendors
+from common.errors import InputProblems
 from protocol.arguments import parse_arguments
 from protocol.case_config import ConfigT
 from protocol.case_file import settings_of, submission
 from protocol.perflog import Event, PerfLogger
-from protocol.problems import ConfigError
 from training.benchmarks.driver.workload import accelerator, process_group
 from training.benchmarks.driver.workload.placement import Placement, ProcessGroupError
 from training.benchmarks.driver.workload.process_group import ProcessGroup
@@ -56,7 +56,7 @@ def open_run(
         if vendors.load(vendor).device_type != "cpu" and backend == vendors.load(vendor).backend:
             accelerator.use(vendor)
         device = process_group.device_for(backend, placement.local_rank)
-    except (ConfigError, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
+    except (InputProblems, ProcessGroupError, vendors.UnknownVendor, vendors.BrokenVendor) as error:
         leave(model, error)
     config = config.model_copy(update={"backend": backend})
     logger = PerfLogger(placement.rank)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import vendors
+from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.config_file import config_files
-from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import COMMON, MODELS, config_of
 from training.benchmarks.catalog import available, benchmark
@@ -69,7 +69,7 @@ def test_the_head_node_needs_no_torch_for_any_config() -> None:
 )
 def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: str) -> None:
     _, config_class, sizes = MODELS["llama"]
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InputProblems, match=message):
         load_case_config(config_class, None, COMMON | sizes | settings)
 
 

@@ -5,8 +5,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from common.errors import Problem
 from protocol.case_config import CaseConfig
-from protocol.problems import Problem
 
 # What layout = "auto" decides by itself; train_batch_size x gradient_accumulation_steps it only divides.
 DECIDED = ("activation_checkpointing",)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from common.errors import in_brief
 from protocol.perflog import Event, PerfLogger
-from protocol.problems import in_brief
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _END = b"\0"  # no signal has this number

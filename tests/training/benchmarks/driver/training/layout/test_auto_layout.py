@@ -11,10 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from common.errors import InputProblems
 from protocol.case_config import load_case_config
 from protocol.config_file import config_file, config_files
 from protocol.perflog import Event, parse_line
-from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.layout import auto_layout
@@ -157,7 +157,7 @@ def test_a_value_that_the_choice_would_replace_is_refused(
     lines: str, overrides: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config_case.py").write_text(lines + "\n")
-    with pytest.raises(ConfigError, match=message) as found:
+    with pytest.raises(InputProblems, match=message) as found:
         load_case_config(Config, tmp_path / "config_case.py", overrides)
     assert "auto" in str(found.value)
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from common.errors import InputProblems
 from protocol.case_config import load_case_config
-from protocol.problems import ConfigError
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.driver.training.layout.memory_estimate import HeldStorages, activation_bytes
 from training.benchmarks.driver.training.model import parallel
@@ -144,5 +144,7 @@ def test_words_and_truth_values_say_the_same(value: bool | str, stored: bool | s
 
 
 def test_a_wrong_word_is_named_with_what_is_allowed() -> None:
-    with pytest.raises(ConfigError, match=r"activation_checkpointing = 'some': expected .*'none', 'selective', 'full'"):
+    with pytest.raises(
+        InputProblems, match=r"activation_checkpointing = 'some': expected .*'none', 'selective', 'full'"
+    ):
         load_case_config(MODELS["cpm"][1], None, {"activation_checkpointing": "some", "max_steps": 1})
