@@ -50,7 +50,7 @@ class Climb:
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
     check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools:
     which tools of others a rung's hosts have, and sentences on the others. usual: figures of an earlier acceptance;
-    measured: those of this one. ran: the cases of each run.
+    measured: those of this one. ran: the cases and hosts of each run.
     """
 
     vendor: str
@@ -64,7 +64,7 @@ class Climb:
     tools: Callable[[str, Sequence[str]], tuple[Sequence[str], Sequence[str]]] = lambda rung, hosts: ((), ())
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
-    ran: dict[str, list[str]] = field(default_factory=dict)
+    ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     _soak: int = 0
     _began: float = field(default_factory=time.monotonic)
@@ -172,7 +172,7 @@ class Climb:
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
-        self.ran[loaded.folder.name] = list(cases)
+        self.ran[loaded.folder.name] = list(cases), list(hosts)
         sick, unseen = self.gate(hosts)
         for host, said in sick.items():
             record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
@@ -193,6 +193,17 @@ class Climb:
             else:
                 found[host] = "not tested" if host in untested or not self.rungs else "accepted"
         return found
+
+    @property
+    def proofs(self) -> list[tuple[str, str]]:
+        """Run and case of those in which a host took part that its rung took out."""
+        return [
+            (run, case)
+            for rung in self.rungs
+            for run in rung.runs
+            if set(self.ran[run][1]) & rung.out.keys()
+            for case in self.ran[run][0]
+        ]
 
     @property
     def ready(self) -> bool:

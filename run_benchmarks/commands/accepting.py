@@ -307,12 +307,7 @@ def _record(climb: Climb, folder: Path, asked: Request, began: float, against: P
         drain=drain,
         commands=list(draining.commands(listed, folder.name)),
         again={host: again(host) for host in drain},
-        bundles=[
-            own_command("bundle", run_word(folder.parent / run), case)
-            for rung in climb.rungs
-            for run in (rung.runs if rung.out else ())
-            for case in climb.ran[run]
-        ],
+        bundles=[own_command("bundle", run_word(folder.parent / run), case) for run, case in climb.proofs],
         nproc=climb.nproc,
         usual=climb.measured,
         against=str(against or ""),

@@ -159,11 +159,14 @@ def test_an_endless_output_is_cut_and_the_tool_can_end() -> None:
 
 
 def test_a_tool_that_hangs_is_ended_with_all_that_it_started() -> None:
-    begin = time.monotonic()
-    with Call(["sh", "-c", "echo begun; sleep 4711 & sleep 4711"], 1) as call:
+    begin, nap = time.monotonic(), str(40_000_000 + os.getpid())
+    with Call(["sh", "-c", f"echo begun; sleep {nap} & sleep {nap}"], 1) as call:
         ended = call.wait()
     assert (ended.text, ended.is_late) == ("begun\n", True) and time.monotonic() - begin < 60
-    assert not [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "4711"]]
+    left = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", nap]]
+    for each in left:
+        each.kill()
+    assert not left
 
 
 def test_a_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
