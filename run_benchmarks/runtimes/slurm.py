@@ -104,9 +104,13 @@ class _Workload(ProcessTree):
         Raises:
             JobOverError: its job has lost the node.
         """
-        code = super().wait(seconds)
+        assert isinstance(self._host, SlurmHost)
+        try:
+            code = super().wait(seconds)
+        except TaskError:  # it is gone without an exit code
+            self._host.check_job()
+            raise
         if code:
-            assert isinstance(self._host, SlurmHost)
             self._host.check_job()
         return code
 

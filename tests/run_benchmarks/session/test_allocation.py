@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from run_benchmarks.errors import TaskError
+from run_benchmarks.hosts.slurm.allocation import Allocation
+from run_benchmarks.hosts.slurm.host import JobOverError, SlurmHost
 from run_benchmarks.hosts.slurm.jobs import WAITING, Job
+from run_benchmarks.runtimes.process import ProcessTree
+from run_benchmarks.runtimes.slurm import _Workload
 from run_benchmarks.session.allocation import _ender
 from run_benchmarks.state.interruption import Interruption
 
@@ -32,3 +37,22 @@ def test_an_end_of_the_job_ends_the_run_unless_it_is_a_verdict_on_a_host(state: 
     assert interruption.is_set() is ends_the_run
     assert ("job 12" in interruption.reason and state in interruption.reason) is ends_the_run
     assert (interruption.reason.endswith("on n[1-2]")) is (ends_the_run and state not in WAITING)
+
+
+@pytest.mark.parametrize("ended", ["without an exit code", "by SIGTERM"])
+def test_a_task_that_a_lost_job_took_along_is_no_failure_of_its_own(
+    ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(*_: object) -> int:
+        if ended == "by SIGTERM":
+            return 143
+        raise TaskError("n1", "task one vanished without an exit code")
+
+    monkeypatch.setattr(ProcessTree, "wait", wait)
+    held = Allocation(number="12", is_ours=True)
+    monkeypatch.setattr(held, "let_a_query_pass", lambda: None)
+    monkeypatch.setattr(held, "job", lambda: Job(id="12", state="CANCELLED"))
+    task = object.__new__(_Workload)
+    task._host = SlurmHost("n1", held)
+    with pytest.raises(JobOverError, match="somebody cancelled it"):
+        task.wait(1.0)
