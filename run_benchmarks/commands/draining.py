@@ -16,13 +16,12 @@ from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.slurm.client import SlurmError, call
-from run_benchmarks.hosts.slurm.nodes import NodeState, states_of
+from run_benchmarks.hosts.slurm.nodes import MARK, NodeState, states_of
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 
 NODE = re.compile(r"(?!all$)[a-z0-9][a-z0-9._-]*", re.IGNORECASE)  # one node: "ALL" and brackets mean several
 MAX_REASON = 400
-MARK = "clusterdyno"
 NOT_ALLOWED = ("Invalid user id", "ermission denied", "Access/permission")
 
 

@@ -195,12 +195,13 @@ def _add_accept(parser: VerbParser) -> None:
     add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
     add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
+    add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
 
 
 def _accept(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import accepting
 
-    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against")}
+    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected")}
     return accepting.accept(asked_for(arguments), **given)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from run_benchmarks.results.records import DrainRecord, RunRecord, load_record, 
 from run_benchmarks.state.journal import Journal
 from tests.cluster.controller import rank_processes, wait_until
 from tests.cluster.faulty_project import WAITS, project
-from tests.cluster.slurm.cluster import SlurmCluster
+from tests.cluster.slurm.cluster import OTHER_USER, SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.cluster.slurm.files import CPUS
 from tests.docs.pages import ROOT
@@ -173,7 +175,7 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
     controller.configure_test({name: {**WAITING, "nnodes": 1} for name in ("one", "two")}, MAX_PARALLEL_CASES=2)
     process = controller.start()
     wait_until("work of both", lambda: controller.at_work("one") and controller.at_work("two"))
-    assert len(controller.jobs()) == 1
+    assert len(controller.jobs()) == 1 and rank_processes(controller.cluster.bed.bed)
     process.send_signal(signal.SIGINT)
     answer = controller.finish(process)
     assert answer.exit_code == 130, answer.output
@@ -182,7 +184,7 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
     for record in records:
         assert (record["verdict"], record["reason"]) == ("aborted", "interrupted by SIGINT")
         assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
-    assert controller.jobs() == [] and rank_processes() == {}
+    assert controller.jobs() == [] and rank_processes(controller.cluster.bed.bed) == {}
 
 
 @pytest.mark.nightly
@@ -247,13 +249,25 @@ def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
     write_record(run / "run.json", run_record({}).model_copy(update={"drain": listed}))
     call, resume = controller.cluster.call, ["scontrol", "update", "nodename=node[1-2]", "state=resume"]
     call(["scontrol", "update", "nodename=node2", "state=drain", "reason=disk; Bob"])
+    program = tmp_path / "bin" / "scontrol"  # as an ordinary user's
+    program.parent.mkdir()
+    real = shutil.which("scontrol")
+    program.write_text(f'#!/bin/sh\nexec setpriv --reuid={OTHER_USER} --clear-groups {real} "$@"\n')
+    program.chmod(0o755)
     try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+            refused = controller.call("drain", str(run), "--apply")
+        assert refused.exit_code == 1 and "ask a Slurm operator or administrator" in refused.output, refused.output
         applied = controller.call("drain", str(run), "--apply")
         assert applied.exit_code == 0 and "node2: left as it is: node2 is drained (disk; Bob)" in applied.output
         refused = controller.call("check")
         assert refused.exit_code == 3, refused.output
         assert "node1 is drained (clusterdyno run20261125160000: net round 1: slow; 3|4 pairs)" in refused.output
         assert controller.jobs() == []
+        controller.configure_cluster(SLURM_PARTITION="main", SLURM_QUEUE_LIMIT=1)
+        named = controller.call("check").output
+        assert "node1 is drained (clusterdyno run20261125160000" in named and "node2 is drained" not in named, named
         back = controller.call("undrain", str(run))
         assert "node1: in service again" in back.output and "node2: left as it is" in back.output
         shown = call(["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N %T"]).split()
