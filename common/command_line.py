@@ -116,6 +116,10 @@ def _nothing(_: VerbParser) -> None:
     """Add no options."""
 
 
+def _ignored(_: argparse.Namespace) -> None:
+    """Do nothing before the verb."""
+
+
 class Program(NamedTuple):
     """A program of verbs. module: its name, or the path of a script. verbs: where each is, a module or `module:name`
     that is imported when it is called; its help.
@@ -123,7 +127,8 @@ class Program(NamedTuple):
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
     is_summarised: whether the verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
-    operands: what the shell completes beside options, by the name of an argument.
+    operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
+    before the verb.
     """
 
     module: str
@@ -136,6 +141,7 @@ class Program(NamedTuple):
     default: str = ""
     is_summarised: bool = True
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
+    begin: Callable[[argparse.Namespace], None] = _ignored
     exit_codes: str = EXIT_CODES
 
     @property
@@ -239,6 +245,7 @@ class Program(NamedTuple):
             arguments.output = STDOUT
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
+        self.begin(arguments)
         summary = self.verb(name).run(arguments)
         if isinstance(summary, int):
             return summary

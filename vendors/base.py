@@ -140,6 +140,8 @@ class Vendor:
     monitor_name: the accelerators' text log is `<monitor_name>_monitor.log` ("" for a vendor without accelerators).
     device_memory: a command of the driver's own tool (blank-separated words) that prints "index, total MiB, used MiB"
         for each device; device_processes: one that prints a line for each process on a device. "" for none.
+    link_devices: device nodes of the links between hosts, besides /dev/infiniband: in a case of several hosts a
+        container gets those that its host has.
     packages, image_variables: distributions, and variables of base images, whose versions sys_info.json shows.
     seen: the device and the month of the last run on one ("": none has been seen).
     """
@@ -160,6 +162,7 @@ class Vendor:
     monitor_name: str = ""
     device_memory: str = ""
     device_processes: str = ""
+    link_devices: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     image_variables: tuple[str, ...] = ()
     seen: str = ""

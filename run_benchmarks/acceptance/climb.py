@@ -20,7 +20,15 @@ from run_benchmarks.acceptance.rungs import (
     soak_times,
     stages_of,
 )
-from run_benchmarks.acceptance.suspects import Suspects, agreed, not_run_in, proven, suspects_of, usual_of
+from run_benchmarks.acceptance.suspects import (
+    Suspects,
+    against_datasheet,
+    agreed,
+    not_run_in,
+    proven,
+    suspects_of,
+    usual_of,
+)
 from run_benchmarks.results.loading import LoadedRun
 
 GOOD_BESIDE = 3
@@ -40,8 +48,9 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. usual:
-    figures of an earlier acceptance; measured: those of this one.
+    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools:
+    which tools of others a rung's hosts have, and sentences on the others. usual: figures of an earlier acceptance;
+    measured: those of this one. ran: the cases and hosts of each run.
     """
 
     vendor: str
@@ -52,11 +61,14 @@ class Climb:
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
+    tools: Callable[[str, Sequence[str]], tuple[Sequence[str], Sequence[str]]] = lambda rung, hosts: ((), ())
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
+    ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     _soak: int = 0
     _began: float = field(default_factory=time.monotonic)
+    _tools: Sequence[str] = ()
 
     @property
     def left(self) -> list[str]:
@@ -86,6 +98,8 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
+        self._tools, missing = self.tools(record.rung, record.hosts)
+        record.not_run = [*missing]
         stage = 0
         while stage < len(self._cases(record.rung, record.hosts)):
             hosts = [host for host in record.hosts if host not in record.out]
@@ -101,6 +115,7 @@ class Climb:
                 self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
             if record.rung == SINGLE:
                 self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
+            record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded)]))
             if self._soak:
                 record.soak_seconds = round(time.monotonic() - stage_began, 1)
             elif record.rung == WHOLE and not record.out and not record.reason:
@@ -111,7 +126,7 @@ class Climb:
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts; a soak is one once there is room for it."""
-        found = stages_of(rung, self.vendor, hosts, self.nproc, self.data)
+        found = stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
         return [*found, soak_of(found[-1], self._soak)] if rung == WHOLE and self._soak else found
 
     def _without(
@@ -157,6 +172,7 @@ class Climb:
         if loaded is None:
             raise EndedError
         record.runs.append(loaded.folder.name)
+        self.ran[loaded.folder.name] = list(cases), list(hosts)
         sick, unseen = self.gate(hosts)
         for host, said in sick.items():
             record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
@@ -177,6 +193,17 @@ class Climb:
             else:
                 found[host] = "not tested" if host in untested or not self.rungs else "accepted"
         return found
+
+    @property
+    def proofs(self) -> list[tuple[str, str]]:
+        """Run and case of those in which a host took part that its rung took out."""
+        return [
+            (run, case)
+            for rung in self.rungs
+            for run in rung.runs
+            if set(self.ran[run][1]) & rung.out.keys()
+            for case in self.ran[run][0]
+        ]
 
     @property
     def ready(self) -> bool:

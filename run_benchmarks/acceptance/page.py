@@ -31,7 +31,7 @@ def _body(record: AcceptRecord) -> Iterator[str]:
     if record.drain:
         rows = [(host, "; ".join(said), record.again.get(host, "")) for host, said in record.drain.items()]
         yield _table(("host", "because", "after its repair"), rows)
-        yield f"<pre>{safe(chr(10).join(record.commands))}</pre>"
+        yield f"<pre>{safe(chr(10).join([*record.commands, *record.bundles]))}</pre>"
     else:
         yield "<p>No host.</p>"
     unsteady = [(host, "; ".join(said), rung.rung) for rung in record.rungs for host, said in rung.unsteady.items()]

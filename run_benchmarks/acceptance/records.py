@@ -47,7 +47,8 @@ class Usual(BaseModel):
 
 class AcceptRecord(BaseModel):
     """An acceptance. ready: every rung passed on every host. hosts: the state of each. again: by host that is out, the
-    command that tests it after its repair. usual: by device test; against: the record whose `usual` counted, too.
+    command that tests it after its repair. bundles: commands that pack the cases of the rungs that took hosts out, for
+    the vendor. usual: by device test; against: the record whose `usual` counted, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -63,6 +64,7 @@ class AcceptRecord(BaseModel):
     drain: dict[str, list[str]]
     commands: list[str]
     again: dict[str, str]
+    bundles: list[str] = []
     nproc: int
     usual: dict[str, Usual] = {}
     against: str = ""

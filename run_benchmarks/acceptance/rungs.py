@@ -18,6 +18,7 @@ LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
 """A soak is at least so many trainings long, takes so many seconds at most, and this share of the time that is left."""
 LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
+TOOLS_CONFIG = {SINGLE: "config_host", NETWORK: "config_pairs"}
 Cases = Mapping[str, dict[str, Any]]
 DataPath = tuple[str, str]
 """A folder on the hosts, and where a container sees it."""
@@ -89,11 +90,19 @@ def choice_of(vendor: str) -> Choice:
     return _CPU if vendor == "cpu" else _DEVICES
 
 
-def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int, data: Sequence[DataPath] = ()) -> list[Cases]:
+def stages_of(
+    rung: str,
+    vendor: str,
+    hosts: Sequence[str],
+    nproc: int,
+    data: Sequence[DataPath] = (),
+    tools: Sequence[str] = (),
+) -> list[Cases]:
     """The cases of a rung on these hosts, by name, as test_conf.py defines them: one run for each stage.
 
-    `data`: folders with the data of the user's own cases, which all hosts read at once. The network first by pairs or
-    by search, then with all hosts together, so that every link is loaded at once.
+    `data`: folders with the data of the user's own cases, which all hosts read at once; `tools`: tools of others, after
+    the rung's own tests. The network first by pairs or by search, then with all hosts together, so that every link is
+    loaded at once.
     """
     chosen, nnodes = choice_of(vendor), len(hosts)
 
@@ -101,13 +110,17 @@ def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int, data: Se
         common = {"model": model, "framework": "pytorch", "config": config, "repeat": 1, "nnodes": nnodes}
         return {**common, "nproc": nproc, "hosts": list(hosts), "overrides": dict(overrides)}
 
+    def others() -> list[Cases]:
+        found = case("tools", TOOLS_CONFIG[rung], {"tools": list(tools), "max_percent_behind": chosen.limit})
+        return [{"ACCEPT_TOOLS": found | {"nproc": 1}}] if tools else []
+
     if rung == SINGLE:
         found = {"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}
         tests = {**chosen.device_overrides, "tests": list(DATA_TESTS)}
         for number, (on_host, inside) in enumerate(data, start=1):
             folders = {"data_dir_host": on_host, "data_dir_container": inside}
             found[f"ACCEPT_DATA_{number}"] = case("base", chosen.device_config, tests) | folders
-        return [found]
+        return [found, *others()]
     if rung == NETWORK:
         every_pair = nnodes <= ALL_PAIRS
         config = "config_pairs" if every_pair else "config_adaptive"
@@ -119,6 +132,7 @@ def stages_of(rung: str, vendor: str, hosts: Sequence[str], nproc: int, data: Se
                 f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
                 for name in ("all_reduce", "all_to_all")
             },
+            *others(),
         ]
     model, config = chosen.training
     samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)

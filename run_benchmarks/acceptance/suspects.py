@@ -123,9 +123,8 @@ def slow_devices(
             for rank, percent in ({} if figure.is_judged else behind(figure.values, most, figure.better)).items()
         }
         found |= _unusual(figure, most, usual.get(figure.test))
-        for rank, value in enumerate(figure.values if figure.test in FLOORS and figure.promised else ()):
-            if value is not None and (percent := 100 * value / (figure.promised or 1)) < FLOORS[figure.test]:
-                found[rank] = f"{percent:.0f} % of its datasheet, {FLOORS[figure.test]:g} % is the least"
+        if not _is_contradicted(figure, record):
+            found |= _below_datasheet(figure)
         values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
         slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
         for rank, value in values.items():
@@ -167,8 +166,40 @@ def not_run_in(run: LoadedRun) -> list[str]:
     records = [record for records in run.rounds.values() for record in records]
     steps = (step for record in records for step in record.steps)
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
-    said += [each.evidence[:300] for record in records for each in record.findings if each.kind == "not_run"]
+    tools = (each.evidence for record in records for each in record.findings if each.kind == "not_run")
+    said += [evidence.removeprefix("not run: ")[:300] for evidence in tools]
     return list(dict.fromkeys(said))
+
+
+def _below_datasheet(figure: _Figure) -> dict[int, str]:
+    """By rank, the share of the datasheet of those below FLOORS."""
+    if figure.test not in FLOORS or figure.promised is None:
+        return {}
+    shares = {rank: 100 * value / figure.promised for rank, value in enumerate(figure.values) if value is not None}
+    least = FLOORS[figure.test]
+    return {
+        rank: f"{percent:.0f} % of its datasheet, {least:g} % is the least"
+        for rank, percent in shares.items()
+        if percent < least
+    }
+
+
+def _is_contradicted(figure: _Figure, record: RoundRecord) -> bool:
+    """Whether most devices of two or more hosts are below the floor: what all have is no fault of one."""
+    return len(record.nodes) > 1 and 2 * len(_below_datasheet(figure)) > len(figure.values)
+
+
+def against_datasheet(run: LoadedRun) -> list[str]:
+    """The tests in which datasheet and peers disagree: most devices are below its floor, and no host is accused."""
+    records = (record for records in run.rounds.values() for record in records)
+    figures = (figure for record in records for figure in _figures(record) if _is_contradicted(figure, record))
+    return [
+        f"{figure.test}: {len(_below_datasheet(figure))} of {len(figure.values)} devices are below"
+        f" {FLOORS[figure.test]:g} % of the datasheet's {figure.promised:g} {figure.unit}: it disagrees with the peers,"
+        " so no host is accused;"
+        " look at clocks, power limits and driver"
+        for figure in figures
+    ]
 
 
 def _unusual(figure: _Figure, limit: float, then: Usual | None) -> dict[int, str]:

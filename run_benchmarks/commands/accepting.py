@@ -15,12 +15,24 @@ from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Look
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.page import PAGE_FILE, times, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
-from run_benchmarks.acceptance.rungs import FEWEST, HEALTH, RUNGS, Cases, DataPath, conf_text, stages_of
+from run_benchmarks.acceptance.rungs import (
+    FEWEST,
+    HEALTH,
+    RUNGS,
+    SINGLE,
+    TOOLS_CONFIG,
+    Cases,
+    DataPath,
+    conf_text,
+    stages_of,
+)
+from run_benchmarks.acceptance.tools import installed, tools_of
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
-from run_benchmarks.console.command_line import own_command
+from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
@@ -29,7 +41,7 @@ from run_benchmarks.inspection.health import examine_health
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.records import MAX_RECORD_BYTES, DrainRecord, record_text, write_text
 from run_benchmarks.session.allocation import allocated
-from run_benchmarks.session.preparation import checked_settings, connected, prepare
+from run_benchmarks.session.preparation import PreparedRun, checked_settings, connected, prepare
 from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
@@ -57,25 +69,26 @@ def chosen_rungs(text: str) -> list[str]:
     Raises:
         InputProblems: one is unknown.
     """
-    words = [word.strip() for word in text.split(",")]
-    unknown = [word for word in words if word not in RUNGS]
+    named = [word.strip() for word in text.split(",")]
+    unknown = [word for word in named if word not in RUNGS]
     if unknown:
         raise InputProblems([Problem("--rungs", "", word, f"some of {', '.join(RUNGS)}") for word in unknown])
-    return [rung for rung in RUNGS if rung in words]
+    return [rung for rung in RUNGS if rung in named]
 
 
 class Acceptance:
     """One acceptance: its folder, and the way in which its rungs run."""
 
-    def __init__(self, asked: Request, settings: Settings, folder: Path) -> None:
-        self._asked, self._settings, self.folder = asked, settings, folder
+    def __init__(self, asked: Request, settings: Settings, folder: Path, nproc: int) -> None:
+        self._vendor, self._in_containers = settings.test.VENDOR, settings.test.in_containers
+        self.folder, self._nproc = folder, nproc
         self._cluster, self._changes = asked.cluster_conf or DEFAULT_CLUSTER, asked.changes
         self._own = (asked.test_conf or DEFAULT_TEST).read_text(encoding="utf-8")
         self.interrupted = False
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
-        say(f"-- {name}: {', '.join(cases)} on {len(hosts)} hosts --")
+        say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
         self.interrupted = code == EXIT_INTERRUPTED
@@ -89,7 +102,7 @@ class Acceptance:
 
     def examine(self, hosts: Sequence[str]) -> Looked:
         """The objections of the check to each host, and what could not be looked at."""
-        say(f"-- health: {len(hosts)} hosts --")
+        say(words("-- health: {n} hosts --", n=len(hosts)))
         return self._looked(hosts, is_before=True)
 
     def gate(self, hosts: Sequence[str]) -> Looked:
@@ -97,10 +110,10 @@ class Acceptance:
         return self._looked(hosts, is_before=False)
 
     def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
-        selection = HostSelection(hosts=",".join(hosts))
-        own = self._asked.test_conf or DEFAULT_TEST
-        planned = prepare(checked_settings(self._cluster, own, self._changes, selection), new_run_id())
-        with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
+        with (
+            allocated(self.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
             plan, vendor = prepared.plan, prepared.resolved.vendor
             if is_before:
                 reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
@@ -110,6 +123,22 @@ class Acceptance:
                     reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
         return {host: report.objections for host, report in reports.items() if report.failed}, not_seen(reports)
+
+    def tools(self, rung: str, hosts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """The tools of others that hosts have; of a container's image it is known when they run."""
+        names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
+        if not names or self._in_containers:
+            return names, ()
+        with (
+            allocated(self.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
+            return installed(reached, names)
+
+    def look(self, hosts: Sequence[str]) -> PreparedRun:
+        """A run by which hosts are reached and looked at, of device tests: the user's own cases may need more hosts."""
+        cases = stages_of(SINGLE, self._vendor, hosts, self._nproc)[0]
+        return prepare(self.conf(HEALTH, cases, hosts, 1), new_run_id())
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
@@ -137,7 +166,15 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     return found
 
 
-def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path | None = None) -> int:
+def accept(
+    asked: Request,
+    *,
+    rungs: str,
+    budget: str,
+    nproc: int,
+    against: Path | None = None,
+    save_expected: Path | None = None,
+) -> int:
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
     Raises:
@@ -145,9 +182,9 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
+    _refuse_file(save_expected, names)
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
-    prepare(settings, new_run_id())
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
@@ -155,7 +192,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
     say(in_words(expected, len(hosts), seconds))
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
-    acceptance = Acceptance(asked, settings, folder)
+    acceptance = Acceptance(asked, settings, folder, nproc)
     climb = Climb(
         vendor=settings.test.VENDOR,
         nproc=nproc,
@@ -165,6 +202,7 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
         examine=acceptance.examine,
         gate=acceptance.gate,
         data=data_paths(settings),
+        tools=acceptance.tools,
         usual=earlier,
     )
     began = time.time()
@@ -172,11 +210,15 @@ def accept(asked: Request, *, rungs: str, budget: str, nproc: int, against: Path
         for name in names:
             climb.step(name, expected[name])
     except EndedError:
-        complain(f"ended early: {'interrupted' if acceptance.interrupted else 'a run could not be made'}")
+        complain(
+            words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
+        )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record)
     show(record, folder)
+    if save_expected is not None:
+        save(record, save_expected)
     if acceptance.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
@@ -203,6 +245,28 @@ def _refuse_cases(asked: Request) -> None:
         raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
 
 
+def _refuse_file(save_expected: Path | None, names: Sequence[str]) -> None:
+    if save_expected is None:
+        return
+    if SINGLE not in names:
+        allowed = f"a file, with {SINGLE} among --rungs"
+    elif save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
+        allowed = "a file in a folder that there is"
+    else:
+        return
+    raise InputProblems([Problem("--save-expected", "", str(save_expected), allowed)])
+
+
+def save(record: AcceptRecord, path: Path) -> None:
+    """Write the record where --against finds its figures; without any, nothing."""
+    good = sum(state == "accepted" for state in record.hosts.values())
+    if not record.usual or not good:
+        complain(f"{path} is not written: no host was accepted and measured")
+        return
+    write_text(path, record_text(record))
+    say(f"{path}: what is expected in {len(record.usual)} tests, learned from {good} hosts; for --against")
+
+
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
@@ -211,9 +275,11 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     """
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
-        planned = Acceptance(asked, settings, Path(folder))
+        planned = Acceptance(asked, settings, Path(folder), nproc)
+        planned.look(hosts)
         for name in names:
-            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data) if name != HEALTH else ()
+            tools = tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else []
+            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools) if name != HEALTH else ()
             for cases in stages if len(hosts) >= FEWEST[name] else ():
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
@@ -241,6 +307,7 @@ def _record(climb: Climb, folder: Path, asked: Request, began: float, against: P
         drain=drain,
         commands=list(draining.commands(listed, folder.name)),
         again={host: again(host) for host in drain},
+        bundles=[own_command("bundle", run_word(folder.parent / run), case) for run, case in climb.proofs],
         nproc=climb.nproc,
         usual=climb.measured,
         against=str(against or ""),
@@ -256,15 +323,16 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     table = [
-        (rung.rung, rung.verdict, str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
+        (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
     for rung in record.rungs:
         for said in rung.not_run:
-            say(f"{rung.rung}: not run: {said}")
+            say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())
-    say(f"{record.accept_id}: {'READY' if record.ready else 'NOT READY'}: {good} of {len(record.hosts)} hosts accepted")
+    ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
+    say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
-        say(f"After the repair of {host}: {command}")
-    say(f"See {folder / PAGE_FILE} and {ACCEPT_FILE} beside it")
+        say(words("After the repair of {host}: {command}", host=host, command=command))
+    say(words("See {page} and {record} beside it", page=folder / PAGE_FILE, record=ACCEPT_FILE))

@@ -15,6 +15,7 @@ from rich.text import Text
 from common.printable import printable
 from run_benchmarks.commands import status
 from run_benchmarks.console.console import CONSOLE
+from run_benchmarks.console.language import words
 from run_benchmarks.console.progress import clock
 from run_benchmarks.errors import HistoryError
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
@@ -74,7 +75,7 @@ def follow(folder: Path, out: TextIO, typical: Callable[[list[str]], Mapping[str
 def _table(state: JournalState, typical: Mapping[str, float], now: float) -> Table:
     found = Table(show_edge=False, pad_edge=False)
     for column in COLUMNS:
-        found.add_column(column)
+        found.add_column(words(column))
     for row in rows(state, typical, now):
         found.add_row(*(printable(cell) for cell in row))
     return found
@@ -88,12 +89,12 @@ def rows(state: JournalState, typical: Mapping[str, float], now: float) -> list[
     for case, planned in state.started.rounds.items():
         ends = [end for (name, _), end in state.ended.items() if name == case]
         left = lefts[case] = _left(case, planned - len(ends), state, typical, now)
-        words = "" if left == 0 else "?" if left is None else clock(left)
-        found.append((case, f"{len(ends)}/{planned}", _now(case, planned, state, now), words))
+        time_left = "" if left == 0 else "?" if left is None else clock(left)
+        found.append((case, f"{len(ends)}/{planned}", _now(case, planned, state, now), time_left))
     done, all_of_them = len(state.ended), sum(state.started.rounds.values())
     waves = state.started.waves or [[case] for case in lefts]
     whole = sum(max(lefts.get(case) or 0.0 for case in wave) for wave in waves)
-    found.append(("all", f"{done}/{all_of_them}", "", "?" if None in lefts.values() else clock(whole)))
+    found.append((words("all"), f"{done}/{all_of_them}", "", "?" if None in lefts.values() else clock(whole)))
     return found
 
 
@@ -110,9 +111,12 @@ def _left(case: str, rounds: int, state: JournalState, typical: Mapping[str, flo
 
 def _now(case: str, planned: int, state: JournalState, now: float) -> str:
     if (opened := state.open.get(case)) is not None:
-        what = "collects" if opened.collecting is not None else "runs"
-        return f"round {opened.started.round} {what} for {clock(now - opened.started.time_ms / 1000)}"
+        return words(
+            "round {n} runs for {time}" if opened.collecting is None else "round {n} collects for {time}",
+            n=opened.started.round,
+            time=clock(now - opened.started.time_ms / 1000),
+        )
     verdicts = [end.verdict.value for (name, _), end in state.ended.items() if name == case]
     if len(verdicts) < planned:
-        return "waits" if not verdicts else f"{verdicts[-1]}, waits"
-    return ", ".join(dict.fromkeys(verdicts))
+        return words("waits") if not verdicts else words("{verdict}, waits", verdict=words(verdicts[-1]))
+    return ", ".join(words(verdict) for verdict in dict.fromkeys(verdicts))

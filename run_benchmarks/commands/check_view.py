@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from run_benchmarks.console.console import print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.inspection.findings import HostReport
 
 SHOWN = 5
@@ -19,10 +20,10 @@ def show_reports(reports: Mapping[str, HostReport]) -> None:
     every = [finding for report in reports.values() for finding in report.findings]
     findings = [finding for finding in every if finding.severity != "not seen"]
     if findings:
-        rows = [(f.host, f.severity, f.subject, f.found, f.expected, f.action) for f in findings]
+        rows = [(f.host, words(f.severity), f.subject, f.found, f.expected, f.action) for f in findings]
         print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
     for said in not_seen(reports):
-        say(f"Not looked at: {said}")
+        say(words("Not looked at: {what}", what=said))
 
 
 def not_seen(reports: Mapping[str, HostReport]) -> list[str]:
@@ -43,14 +44,16 @@ def _host_rows(reports: Mapping[str, HostReport]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for report in reports.values():
         facts = report.facts
-        verdict = "failed" if report.failed else "ok"
+        verdict = words("failed" if report.failed else "ok")
         if facts is None:
             rows.append((report.host, verdict, "", "", "", "", "", ""))
             continue
         clock = f"{facts.clock_offset * 1000:+.0f} ms"
         devices = str(len(facts.devices))
         interface = facts.interface or ""
-        images = ", ".join(f"{tag} {'there' if image_id else 'to come'}" for tag, image_id in report.images.items())
+        images = ", ".join(
+            f"{tag} {words('there' if image_id else 'to come')}" for tag, image_id in report.images.items()
+        )
         docker = report.docker_version or ""
         rows.append((report.host, verdict, facts.kernel, docker, images, devices, clock, interface))
     return rows

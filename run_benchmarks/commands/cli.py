@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from common.command_line import Program
 from run_benchmarks import __version__
+from run_benchmarks.commands.options import add_language
 from run_benchmarks.console.command_line import DEFAULT_RESULTS, ROOT
 from run_benchmarks.console.console import complain, guard_console, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.state.exit_codes import EXIT_PASS
 
@@ -110,6 +112,8 @@ def _operands() -> Mapping[str, Sequence[str]]:
 
 
 PROGRAM = Program(
+    common=add_language,
+    begin=lambda arguments: words.speak(arguments.lang),
     module="run_benchmarks/run.py",
     purpose="Benchmarks the cluster of cluster_conf.py with the cases of test_conf.py. Without a verb: run.\n"
     "Options of run, but for --save-baseline, may stand before a verb that has them. --version: the version.",
@@ -134,12 +138,12 @@ def main() -> None:
     sys.exit(_main(sys.argv[1:]))
 
 
-def _main(words: Sequence[str]) -> int:
-    if "--version" in words:
+def _main(argv: Sequence[str]) -> int:
+    if "--version" in argv:
         say(_version())
         return EXIT_PASS
     try:
-        return PROGRAM.main(words)
+        return PROGRAM.main(argv)
     except ClusterDynoError as error:
         if error.ends_with is None:
             raise

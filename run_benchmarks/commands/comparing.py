@@ -15,6 +15,7 @@ from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, MetricResult, compare
 from run_benchmarks.compare.rules import Rules, read_rules
 from run_benchmarks.console.console import print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.loading import LoadError, load_run
 from run_benchmarks.results.summary import show
@@ -58,8 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
 
 
-def _folders(words: str, test_conf: Path | None) -> list[Path]:
-    return [find_run(word, test_conf, DEFAULT_TEST) for word in dict.fromkeys(words.split(",")) if word]
+def _folders(runs: str, test_conf: Path | None) -> list[Path]:
+    return [find_run(run, test_conf, DEFAULT_TEST) for run in dict.fromkeys(runs.split(",")) if run]
 
 
 def _of_baseline(word: str, test_conf: Path | None) -> list[Path]:
@@ -80,9 +81,10 @@ def _show(results: Sequence[CaseResult]) -> None:
     if rows:
         print_table("", COLUMNS, rows)
     for each in results:
-        say(f"{each.case}: {each.word}{f' ({each.reason})' if each.reason else ''}{', which fails' * each.fails}")
-        for words in each.changed:
-            say(f"  changed: {words}")
+        why = f" ({words.reason(each.reason)})" if each.reason else ""
+        say(f"{each.case}: {words(each.word)}{why}{words(', which fails') * each.fails}")
+        for what in each.changed:
+            say(words("  changed: {what}", what=what))
 
 
 def _cells(result: MetricResult) -> tuple[str, ...]:
@@ -90,4 +92,5 @@ def _cells(result: MetricResult) -> tuple[str, ...]:
     percent = "" if result.percent is None else f"{result.percent:+.2f} ± {result.half_width or 0:.2f}"
     found = "" if result.found_percent is None else f"{result.found_percent:.2f}"
     values = ["" if value is None else show(float(value)) for value in (result.first, result.second)]
-    return f"{name}{' (key)' if result.metric.is_key else ''}", result.word, *values, percent, found, result.note
+    marked = words("{metric} (key)", metric=name) if result.metric.is_key else name
+    return marked, words(result.word), *values, percent, found, words.reason(result.note)

@@ -13,15 +13,15 @@ from pydantic import ValidationError
 from common.command_line import VerbParser
 from run_benchmarks.commands.options import add_run_and_files, of_a_run
 from run_benchmarks.console.console import complain, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.slurm.client import SlurmError, call
-from run_benchmarks.hosts.slurm.nodes import NodeState, states_of
+from run_benchmarks.hosts.slurm.nodes import MARK, NodeState, states_of
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 
 NODE = re.compile(r"(?!all$)[a-z0-9][a-z0-9._-]*", re.IGNORECASE)  # one node: "ALL" and brackets mean several
 MAX_REASON = 400
-MARK = "clusterdyno"
 NOT_ALLOWED = ("Invalid user id", "ermission denied", "Access/permission")
 
 
@@ -71,7 +71,8 @@ def _each(listed: Sequence[DrainRecord], action: Callable[[DrainRecord], str]) -
             say(f"{entry.host}: {action(entry)}")
         except SlurmError as error:
             failed = True
-            who = ": ask a Slurm operator or administrator" if any(word in error.detail for word in NOT_ALLOWED) else ""
+            refused = any(word in error.detail for word in NOT_ALLOWED)
+            who = words(": ask a Slurm operator or administrator") if refused else ""
             complain(f"{entry.host}: {error.detail}{who}")
     return failed
 
@@ -86,17 +87,17 @@ def _state(host: str) -> NodeState:
 def _drain(entry: DrainRecord, run: str) -> str:
     node = _state(entry.host)
     if node.is_out_of_service and node.reason:
-        return f"left as it is: {node.in_words}"
+        return words("left as it is: {state}", state=node.in_words)
     call(drain_argv(entry, run))
-    return "drained"
+    return words("drained")
 
 
 def _undrain(entry: DrainRecord, run: str) -> str:
     node = _state(entry.host)
     if not node.reason.startswith(f"{MARK} {run}:"):
-        return f"left as it is: {node.in_words}"
+        return words("left as it is: {state}", state=node.in_words)
     call(["scontrol", "update", f"nodename={entry.host}", "state=resume"])
-    return "in service again"
+    return words("in service again")
 
 
 def _add_drain(parser: VerbParser) -> None:
@@ -107,7 +108,7 @@ def _add_drain(parser: VerbParser) -> None:
 def _drain_run(arguments: argparse.Namespace, folder: Path) -> int:
     listed = drain_list(folder)
     if not listed:
-        say(f"{folder.name}: no host is to be taken out of service")
+        say(words("{run}: no host is to be taken out of service", run=folder.name))
     if arguments.apply:
         return EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS
     for line in commands(listed, folder.name):

@@ -11,6 +11,7 @@ from common.whole_files import STDOUT, write_whole
 from run_benchmarks.commands.options import DEFAULT_TEST, add_run, add_test_conf
 from run_benchmarks.commands.run_reference import find_run
 from run_benchmarks.console.console import say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.export.bundle import bundle
 from run_benchmarks.export.formats import FORMATS, ExportError, write
@@ -98,7 +99,9 @@ def _bundle(arguments: argparse.Namespace) -> int:
     except OSError as error:
         problem = Problem("bundle", "--output", str(file), f"cannot be written: {error.strerror}")
         raise InputProblems([problem]) from error
-    say(f"{file}: {len(names)} files, {file.stat().st_size / 1e6:.1f} MB. Read it before you send it: host names stay")
+    size = f"{file.stat().st_size / 1e6:.1f} MB"
+    said = words("{n} files, {size}. Read it before you send it: host names stay", n=len(names), size=size)
+    say(f"{file}: {said}")
     return EXIT_PASS
 
 

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from common.command_line import VerbParser
-from run_benchmarks.commands.options import DEFAULT_TEST, add_language, add_test_conf
+from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
 from run_benchmarks.commands.run_reference import history_of
-from run_benchmarks.console.language import Words
+from run_benchmarks.console.language import words
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 
 
@@ -21,7 +21,6 @@ def add_arguments(parser: VerbParser) -> None:
     add("--output", type=Path, metavar="F", help="also as a page in this file")
     add("--rebuild", action="store_true", help="read all runs of the result folder again first")
     add_test_conf(parser)
-    add_language(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,5 +34,5 @@ def run(arguments: argparse.Namespace) -> int:
     root, url = history_of(arguments.test_conf or DEFAULT_TEST)
     failed = arguments.rebuild and rebuilt(root, url)
     asked = Asked(case=arguments.case, metric=arguments.metric, host=arguments.host, output=arguments.output)
-    show(url, asked, Words(arguments.lang))
+    show(url, asked, words)
     return EXIT_FAIL if failed else EXIT_PASS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.errors import ABSENT, Problem
 from run_benchmarks.console.console import complain, print_table, say
-from run_benchmarks.console.language import Words
+from run_benchmarks.console.language import Words, words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.database import Database
 from run_benchmarks.history.page import write_page
@@ -57,8 +57,7 @@ def show(url: str, asked: Asked, words: Words) -> None:
             _show_case(found[0], words)
         else:
             found = [told(series(database, name), words) for name in case_names(database)]
-            columns = [words(name) for name in ("case", "metric", "runs", "latest", "state")]
-            print_table("", columns, [_row(each, words) for each in found])
+            print_table("", ("case", "metric", "runs", "latest", "state"), [_row(each, words) for each in found])
     finally:
         database.close()
     if asked.output is not None:
@@ -76,7 +75,9 @@ def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
 
 def rebuilt(root: Path, url: str) -> bool:
     """Put all runs of the result folder into the history again; whether one could not be read, which is named."""
-    problems = [f"left out: {problem}" for _, problem in rebuild(root, owner_of(root), url) if problem]
+    problems = [
+        words("left out: {problem}", problem=problem) for _, problem in rebuild(root, owner_of(root), url) if problem
+    ]
     for problem in problems:
         complain(problem)
     return bool(problems)
@@ -127,7 +128,7 @@ def _show_case(found: CaseHistory, words: Words) -> None:
         )
         for point in listed
     ]
-    print_table("", [words(name) for name in ("run", "begun", "verdict", "value", "changed")], rows)
+    print_table("", ("run", "begun", "verdict", "value", "changed"), rows)
     if more := len(kept.points) - len(listed):
         say(words("{n} earlier runs are not listed.", n=more))
     for line in _changes(found, words):
@@ -160,14 +161,13 @@ def _show_host(database: Database, host: str, words: Words) -> None:
     states = ", ".join(f"{words(state)} {count}" for state, count in found.states.items())
     say(f"{host}: {states}")
     if found.last_reason:
-        say(words("Last trouble: {reason}", reason=found.last_reason))
+        say(words("Last trouble: {reason}", reason=words.reason(found.last_reason)))
     rows = [
         (each.case, each.metric, f"{shown(each.latest)} {each.unit}".strip(), f"{each.worst}/{each.runs}")
         for each in found.lines
     ]
     if rows:
-        columns = ("case", "metric", "latest", "runs in the worst 5 %")
-        print_table("", [words(name) for name in columns], rows)
+        print_table("", ("case", "metric", "latest", "runs in the worst 5 %"), rows)
 
 
 def sparkline(values: Sequence[float], width: int = 72) -> str:

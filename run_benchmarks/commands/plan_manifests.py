@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from run_benchmarks.session.allocation import request_of, surroundings_of
 from run_benchmarks.session.preparation import PreparedRun
 
 JOB, CPUS = "SLURM_JOB_ID", "SLURM_CPUS_ON_NODE"
-MAX_NAME = 63  # of a JobSet, as part of host names
+MAX_NAME = 63 - len("-node99999-0-0-abcde")  # of a JobSet: its pods' names are labels, and end so
+DIGEST_CHARACTERS = 6
 
 
 def slurm_script(prepared: PreparedRun) -> str:
@@ -58,16 +60,25 @@ def job_sets(prepared: PreparedRun) -> dict[str, Any]:
 
 
 def _job_set(prepared: PreparedRun, case: CasePlan, planned: RoundPlan) -> dict[str, Any]:
-    name = re.sub("[^a-z0-9]+", "-", f"{prepared.plan.run_id}-{case.folder}-r{planned.index}".lower())
+    name = _label(f"{prepared.plan.run_id}-{case.folder}-r{planned.index}")
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name[:MAX_NAME].strip("-"), "annotations": planned.nodes[0].workload.labels},
+        "metadata": {"name": name, "annotations": planned.nodes[0].workload.labels},
         "spec": {
             "failurePolicy": {"maxRestarts": 0},
             "replicatedJobs": [_node_job(prepared, case, planned, node) for node in planned.nodes],
         },
     }
+
+
+def _label(text: str) -> str:
+    """A name of at most MAX_NAME characters; where it is cut, a digest keeps it apart from others."""
+    name = re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
+    if len(name) <= MAX_NAME:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+    return f"{name[: MAX_NAME - len(digest) - 1].rstrip('-')}-{digest}"
 
 
 def _node_job(prepared: PreparedRun, case: CasePlan, planned: RoundPlan, node: NodePlan) -> dict[str, Any]:

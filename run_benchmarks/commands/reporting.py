@@ -7,10 +7,10 @@ from pathlib import Path
 
 from common.command_line import VerbParser
 from common.errors import Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, add_language, add_test_conf
+from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
 from run_benchmarks.commands.run_reference import find_run, history_beside
 from run_benchmarks.console.console import say
-from run_benchmarks.console.language import Words
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.report.html import write_page
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
@@ -25,7 +25,6 @@ def add_arguments(parser: VerbParser) -> None:
         "--output", type=Path, metavar="F", required=True, help="the page, outside of the runs' folders"
     )
     add_test_conf(parser)
-    add_language(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,6 +49,6 @@ def run(arguments: argparse.Namespace) -> int:
         problems.append(Problem("report", "--output", str(output), "lies in a sealed run; expected a file outside"))
     if problems:
         raise InputProblems(problems)
-    write_page(found, place, history_beside(folders[0], conf), Words(arguments.lang))
-    say(f"Written: {place}")
+    write_page(found, place, history_beside(folders[0], conf), words)
+    say(words("Written: {file}", file=place))
     return EXIT_PASS

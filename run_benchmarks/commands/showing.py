@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from common.command_line import VerbParser
 from common.printable import printable
 from run_benchmarks.commands.exporting import case_of, loaded
-from run_benchmarks.commands.options import add_language, add_run, add_test_conf
+from run_benchmarks.commands.options import add_run, add_test_conf
 from run_benchmarks.console.console import print_table, say
-from run_benchmarks.console.language import Words
+from run_benchmarks.console.language import words
 from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.loading import LoadedRun
@@ -28,7 +28,6 @@ def add_arguments(parser: VerbParser) -> None:
     add_run(parser)
     parser.add_argument("case", metavar="CASE", nargs="?", help="one case with its rounds; default: all")
     add_test_conf(parser)
-    add_language(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,30 +36,32 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         InputProblems: there is no such run or case.
     """
-    found, words, case = loaded(arguments, "show"), Words(arguments.lang), arguments.case
-    for text in _one(found, case_of(found, case, "show"), words) if case is not None else _all(found, words):
+    found, case = loaded(arguments, "show"), arguments.case
+    for text in _one(found, case_of(found, case, "show")) if case is not None else _all(found):
         say(text)
     return EXIT_PASS
 
 
-def _all(run: LoadedRun, words: Words) -> Iterator[str]:
+def _all(run: LoadedRun) -> Iterator[str]:
     """The lines before and after the table of cases, which is printed between them."""
     record = run.record
-    yield from _wrapped(_headline(record, words))
+    yield from _wrapped(_headline(record))
     if record.drain:
-        print_table(words("Take out of service"), (words("host"), words("because")), drain_rows(record))
+        print_table(
+            "Take out of service", ("host", "because"), [(host, words.reason(why)) for host, why in drain_rows(record)]
+        )
     cases = sorted(record.cases, key=lambda each: WORST_FIRST.index(each.verdict.value))
     rows = [(each.name, words(each.verdict.value), *_figures(each.key)) for each in cases]
-    print_table("", [words(name) for name in ("case", "verdict", "metric", "value", "of expected")], rows)
+    print_table("", ("case", "verdict", "metric", "value", "of expected"), rows)
     for each in cases:
         if each.reason:
-            yield from _wrapped(f"{each.name}: {each.reason}")
+            yield from _wrapped(f"{each.name}: {words.reason(each.reason)}")
     remarks = sum(len(each.remarks) for each in cases)
     if remarks:
         yield words("{n} remarks are in report.html.", n=remarks)
 
 
-def _headline(record: RunRecord, words: Words) -> str:
+def _headline(record: RunRecord) -> str:
     bad = [host for host in record.hosts if host.state not in (None, "healthy")]
     hosts = words("{n} of {total} hosts are healthy", n=len(record.hosts) - len(bad), total=len(record.hosts))
     seconds = (record.finished_ms - record.started_ms) / 1000
@@ -76,13 +77,13 @@ def _figures(key: KeyFigure | None) -> tuple[str, str, str]:
     return key.metric, f"{show(key.value)} {key.unit}".strip() + spread, percent
 
 
-def _one(run: LoadedRun, case: CaseRecord, words: Words) -> Iterator[str]:
-    said = f": {case.reason}" if case.reason else ""
+def _one(run: LoadedRun, case: CaseRecord) -> Iterator[str]:
+    said = f": {words.reason(case.reason)}" if case.reason else ""
     yield from _wrapped(f"{case.name}: {words(case.verdict.value)}{said}")
     size = words("{nodes} hosts with {ranks} ranks each", nodes=case.nnodes, ranks=case.nproc)
     yield from _wrapped(f"{case.model}:{case.framework}, {size}, {case.config_file}")
     metrics = [(name, show_spread(value, case.spread.get(name)) + unit) for name, value, unit in with_units(case)]
-    print_table("", (words("metric"), words("value")), metrics)
+    print_table("", ("metric", "value"), metrics)
     name = case.key.metric if case.key else ""
     rounds = [
         (
@@ -90,11 +91,11 @@ def _one(run: LoadedRun, case: CaseRecord, words: Words) -> Iterator[str]:
             words(each.verdict.value),
             f"{(each.finished_ms - each.started_ms) / 1000:.0f} s",
             show(each.metrics[name]) if name in each.metrics else "",
-            each.reason,
+            words.reason(each.reason),
         )
         for each in run.rounds[case.name]
     ]
-    print_table("", [words(each) for each in ("round", "verdict", "duration", "value", "reason")], rounds)
+    print_table("", ("round", "verdict", "duration", "value", "reason"), rounds)
     for text in (*case.sentences, *(each.sentence for each in case.expectations), *case.warnings, *case.remarks):
         yield from _wrapped(f"- {text}")
 

@@ -25,6 +25,7 @@ from run_benchmarks.console.console import (
     start_logging,
     stop_logging,
 )
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.history.recording import record as record_run
 from run_benchmarks.history.recording import url_of
@@ -141,7 +142,7 @@ def collect(settings: Settings, folder: Path) -> int:
     past = Journal(folder).read()
     prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
     if not is_owing(past):
-        say(f"{folder.name}: nothing is to be collected")
+        say(words("{run}: nothing is to be collected", run=folder.name))
         return EXIT_PASS
     if _refused(learn, folder.name):
         return EXIT_USAGE
@@ -215,7 +216,10 @@ def diagnose(settings: Settings) -> int:
 def _climb(ladder: Ladder) -> int:
     try:
         for rung in ladder.climb():
-            said = [f"{'FAILED' if rung.problems else 'ok':<6}  {rung.name}", *(f"        {p}" for p in rung.problems)]
+            said = [
+                f"{words('FAILED' if rung.problems else 'ok'):<6}  {rung.name}",
+                *(f"        {p}" for p in rung.problems),
+            ]
             say("\n".join(said))
             if rung.problems:
                 return EXIT_FAIL
@@ -228,7 +232,15 @@ def _submit(prepared: PreparedRun, folder: Path, learn: BaselineTarget | None) -
     """Let the run's job run run.py, which goes on with the run as inside any allocation."""
     settings = prepared.settings
     files = ["--cluster-conf", str(settings.cluster_file.resolve()), "--test-conf", str(settings.test_file.resolve())]
-    command = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), "resume", str(folder), *files]
+    command = [
+        sys.executable,
+        str(ROOT / "run_benchmarks" / "run.py"),
+        "resume",
+        str(folder),
+        *files,
+        "--lang",
+        words.language,
+    ]
     session = Session(prepared, folder, Interruption(""), sys.argv, learn)
     session.note_start(pid=0)
     try:
@@ -236,7 +248,10 @@ def _submit(prepared: PreparedRun, folder: Path, learn: BaselineTarget | None) -
     except AllocationError as error:
         complain(str(error))
         return EXIT_CHECK
-    print(f"{folder.name} is begun by a job of Slurm, which prints to {folder / CONSOLE_FILE}. Show it, end it:")
+    file = folder / CONSOLE_FILE
+    print(
+        words("{run} is begun by a job of Slurm, which prints to {file}. Show it, end it:", run=folder.name, file=file)
+    )
     for word in ("status", "clean"):
         print(f"  {own_command(word, run_word(folder))}")
     return EXIT_PASS
@@ -253,7 +268,7 @@ def _control(
     if detach and prepared.settings.cluster.SLURM_DETACH and not is_inside():
         return _submit(prepared, folder, learn)
     if detach and not go_to_the_background(folder):
-        print(f"{folder.name} runs in the background. Follow it, show its state, end it:")
+        print(words("{run} runs in the background. Follow it, show its state, end it:", run=folder.name))
         for word in ("attach", "status", "stop"):
             print(f"  {own_command(word, run_word(folder))}")
         return EXIT_PASS
@@ -335,9 +350,11 @@ def unwritable(error: OSError, folder: Path, action: str) -> str:
 def show_run(record: RunRecord, result_dir: Path) -> None:
     """Print a run's tables, its cases, the hosts to take out of service, and where its results are."""
     show_outcomes(record, result_dir)
-    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), case_rows(record))
+    cases = [(case, words.reason(verdict), *rest) for case, verdict, *rest in case_rows(record)]
+    print_table("", ("case", "verdict", "rounds", "ranks", "metric", "value"), cases)
     if record.drain:
-        print_table("Take out of service:", ("host", "because"), drain_rows(record))
+        rows = [(host, words.reason(why)) for host, why in drain_rows(record)]
+        print_table("Take out of service:", ("host", "because"), rows)
     for reason in record.left_out.values():
         LOG.warning("Left out of this run: %s", reason)
     LOG.info("Run %s: %s. See all logs in %s", record.run_id, record.verdict, result_dir)

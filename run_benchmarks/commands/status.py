@@ -12,6 +12,7 @@ from typing import TextIO
 from common.printable import printable
 from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.language import words
 from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState, OpenRound
 from run_benchmarks.state.run_lock import is_controlled
@@ -30,7 +31,7 @@ def _row(folder: Path) -> tuple[str, ...]:
     try:
         state = Journal(folder).read()
     except JournalError:
-        return (folder.name, "no journal", "", "", "")
+        return (folder.name, words("no journal"), "", "", "")
     ended = sum(1 for _ in state.ended)
     planned = sum(state.started.rounds.values())
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.begun_ms / 1000))
@@ -39,20 +40,24 @@ def _row(folder: Path) -> tuple[str, ...]:
 
 def _word(folder: Path, state: JournalState) -> str:
     if is_controlled(folder):
-        waits = f"waits for Slurm's job {state.job.id}" if state.is_queued and state.job is not None else "running"
-        return f"{waits} (process {state.started.pid})"
+        if state.is_queued and state.job is not None:
+            return words("waits for Slurm's job {job} (process {pid})", job=state.job.id, pid=state.started.pid)
+        return words("running (process {pid})", pid=state.started.pid)
     if state.run_ended is not None:
-        opened = "".join(f", {each.started.case} round {each.started.round} is open" for each in state.open.values())
-        return f"ended: {state.run_ended.verdict}{opened or _owed(state)}"
+        opened = "".join(
+            words(", {case} round {n} is open", case=each.started.case, n=each.started.round)
+            for each in state.open.values()
+        )
+        return words("ended: {verdict}", verdict=words(state.run_ended.verdict.value)) + (opened or _owed(state))
     if state.is_queued and state.job is not None and state.started.pid == 0:
-        return f"submitted: Slurm's job {state.job.id} begins it"
-    return f"{KILLED}{_owed(state)}"
+        return words("submitted: Slurm's job {job} begins it", job=state.job.id)
+    return f"{words(KILLED)}{_owed(state)}"
 
 
 def _owed(state: JournalState) -> str:
     """The files that are still on hosts alone, if any."""
     hosts = sorted({host for owed in state.owed.values() for host in owed.hosts})
-    return f", collection owed by {', '.join(hosts)}" if hosts else ""
+    return words(", collection owed by {hosts}", hosts=", ".join(hosts)) if hosts else ""
 
 
 def ways_on(folders: Iterable[Path]) -> list[str]:
@@ -65,14 +70,16 @@ def ways_on(folders: Iterable[Path]) -> list[str]:
             continue
         word = _word(folder, state)
         collect, resume, clean = (own_command(word, run_word(folder)) for word in ("collect", "resume", "clean"))
-        if word.startswith(KILLED):
-            lines += [f"{folder.name} was killed. Go on with it:", f"  {resume}"]
-            lines += ["or only collect what its hosts still have:", f"  {collect}"] if state.owed else []
-            lines += ["or remove what it left:", f"  {clean}"]
+        name = folder.name
+        if word.startswith(words(KILLED)):
+            lines += [words("{run} was killed. Go on with it:", run=name), f"  {resume}"]
+            lines += [words("or only collect what its hosts still have:"), f"  {collect}"] if state.owed else []
+            lines += [words("or remove what it left:"), f"  {clean}"]
         elif state.run_ended is not None and state.open:
-            lines += [f"{folder.name} has an open round. Go on with it:", f"  {resume}"]
+            lines += [words("{run} has an open round. Go on with it:", run=name), f"  {resume}"]
         elif state.run_ended is not None and state.owed:
-            lines += [f"{folder.name} is not collected. Collect it:", f"  {collect}", "or remove it:", f"  {clean}"]
+            lines += [words("{run} is not collected. Collect it:", run=name), f"  {collect}"]
+            lines += [words("or remove it:"), f"  {clean}"]
     return lines
 
 
@@ -82,9 +89,10 @@ def _now(state: JournalState) -> str:
 
 def _since(each: OpenRound) -> str:
     seconds = max(0.0, time.time() - each.started.time_ms / 1000)
-    again = f", attempt {each.started.attempt}" if each.started.attempt > 1 else ""
-    collecting = ", collecting" if each.collecting else ""
-    return f"{each.started.case} round {each.started.round}{again}, for {seconds:.0f} s{collecting}"
+    again = words(", attempt {n}", n=each.started.attempt) if each.started.attempt > 1 else ""
+    collecting = words(", collecting") if each.collecting else ""
+    begun = words("{case} round {n}", case=each.started.case, n=each.started.round)
+    return f"{begun}{again}{words(', for {s} s', s=f'{seconds:.0f}')}{collecting}"
 
 
 def follow(folder: Path, out: TextIO) -> int:

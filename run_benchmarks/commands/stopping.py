@@ -11,6 +11,7 @@ from typing import TextIO
 
 from run_benchmarks.commands.status import follow_log
 from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.language import words
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import LOCK_FILE, Controller, controller_of, is_controlled
@@ -33,9 +34,11 @@ def stop(folder: Path, out: TextIO, *, at_once: bool = False) -> int:
     """
     controller = _controller(folder)
     if controller.stopping and not at_once:
-        print(f"{folder.name}: process {controller.pid} is ending it already ({controller.stopping})", file=out)
+        said = words("process {pid} is ending it already ({how})", pid=controller.pid, how=controller.stopping)
+        print(f"{folder.name}: {said}", file=out)
     else:
-        print(f"{folder.name}: process {controller.pid} is asked to end it", file=out, flush=True)
+        said = words("process {pid} is asked to end it", pid=controller.pid)
+        print(f"{folder.name}: {said}", file=out, flush=True)
         _tell(folder, controller, twice=at_once and not controller.stopping)
     follow_log(folder, out, from_now=True)
     return _outcome(folder, out)

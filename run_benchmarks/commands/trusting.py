@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from run_benchmarks.console.console import complain, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import ConnectError, HostKeyError
 from run_benchmarks.hosts import host_keys
 from run_benchmarks.hosts.endpoint import Endpoint
@@ -50,9 +51,10 @@ def _trust(endpoint: Endpoint, ways: Ways, agree: Callable[[str], bool]) -> bool
             complain(str(error))
             return False
     else:
-        say(f"{host}: {shown} is {'recorded' if key in known.keys else 'certified'}")
+        said = words("{key} is recorded", key=shown) if key in known.keys else words("{key} is certified", key=shown)
+        say(f"{host}: {said}")
         return True
-    if agree(f"{host}: {shown}: trust it?"):
+    if agree(f"{host}: {shown}: {words('trust it?')}"):
         host_keys.record(endpoint, key)
-        say(f"{host}: recorded in {endpoint.known_hosts}")
+        say(words("{host}: recorded in {file}", host=host, file=endpoint.known_hosts))
     return True

@@ -17,6 +17,7 @@ from run_benchmarks.commands.options import (
     of_a_run,
 )
 from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
 
@@ -194,12 +195,13 @@ def _add_accept(parser: VerbParser) -> None:
     add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
     add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
+    add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
 
 
 def _accept(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import accepting
 
-    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against")}
+    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected")}
     return accepting.accept(asked_for(arguments), **given)
 
 
@@ -226,7 +228,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     if (known := noted_job(folder)) is not None and known.case:
         planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
     if jobs := leave_queue(planned):
-        say(f"Slurm's job {', '.join(jobs)}, which waited for nodes, is cancelled")
+        say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=", ".join(jobs)))
         if not cleaning.may_have_begun(folder):
             return EXIT_PASS
     with (
@@ -235,7 +237,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     ):
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
-        say(f"{host}: removed {', '.join(removed) or 'nothing'}")
+        say(words("{host}: removed {what}", host=host, what=", ".join(removed) or words("nothing")))
     for error in result.failed.values():
         complain(str(error))
     return EXIT_FAIL if result.failed else EXIT_PASS

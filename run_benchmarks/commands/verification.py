@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from common.reading import read_bounded
 from run_benchmarks.commands.round_verification import Findings, check_round
 from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.language import words
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
 from run_benchmarks.results.differences import different
@@ -113,10 +114,17 @@ def report(folder: Path, say: Callable[[str], object], signers: Path | None = No
     for problem in findings.problems:
         say(problem)
     if findings.problems:
-        say(f"{folder.name}: CHANGED since its run: {len(findings.problems)} finding(s)")
+        say(words("{run}: CHANGED since its run: {n} finding(s)", run=folder.name, n=len(findings.problems)))
     else:
-        say(f"{folder.name}: intact: {findings.files} files, their records and verdicts; seal {findings.seal}")
-        say(f"{folder.name}: {findings.signer or 'not signed'}")
+        say(
+            words(
+                "{run}: intact: {n} files, their records and verdicts; seal {seal}",
+                run=folder.name,
+                n=findings.files,
+                seal=findings.seal,
+            )
+        )
+        say(f"{folder.name}: {findings.signer or words('not signed')}")
     return bool(findings.problems)
 
 

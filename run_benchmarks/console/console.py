@@ -22,6 +22,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from common.printable import printable
+from run_benchmarks.console.language import words
 
 LOG = logging.getLogger("clusterdyno")
 # paramiko logs each broken connection with its traceback; our own errors hold what the user needs.
@@ -118,11 +119,15 @@ def stop_logging() -> None:
 def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, file: TextIO | None = None
 ) -> None:
-    """Print a plain table, or each row as a list where whole words do not fit; cells are harmless text, no markup."""
+    """Print a plain table, or each row as a list where whole words do not fit; cells are harmless text, no markup.
+
+    Title and columns are in the terminal's language.
+    """
     rows = [[*map(printable, row)] for row in rows]
+    title, columns = words(title), [words(name) for name in columns]
     console = CONSOLE if file is None else _Console(file=file, highlight=False, width=160)
     widths = [
-        max(min(len(word), LONGEST_WHOLE) for cell in (name, *cells) for word in (cell.split() or [""]))
+        max(min(len(part), LONGEST_WHOLE) for cell in (name, *cells) for part in (cell.split() or [""]))
         for name, *cells in zip(columns, *rows, strict=True)
     ]
     if sum(widths) + 3 * (len(widths) - 1) > console.width:

@@ -149,6 +149,7 @@ def _questions(
         device_globs=vendor.device_files,
         device_memory=vendor.device_memory,
         device_processes=vendor.device_processes,
+        link_devices=vendor.link_devices,
         data=sorted({case.data_dir_host for case in possible if case.data_dir_host}),
     )
 

@@ -62,7 +62,7 @@ class HostFacts:
     missing_packages: tuple[str, ...]
     no_python: str | None
     networks: frozenset[str]
-    has_infiniband: bool
+    link_devices: tuple[str, ...]
     has_powercap: bool
     resolves: frozenset[str]
     interface: str | None
@@ -96,6 +96,7 @@ class Questions:
     data: Sequence[str]
     device_memory: str = ""
     device_processes: str = ""
+    link_devices: Sequence[str] = ()
 
     def argv(self) -> list[str]:
         """The command that reads the facts."""
@@ -103,6 +104,7 @@ class Questions:
             *("sh", "-c", SCRIPT, "sh"),
             *(self.deploy, self.log_root, self.code_dir, self.python or "", self.master or ""),
             *(" ".join(self.packages), self.device_memory, self.device_processes),
+            " ".join((INFINIBAND, *self.link_devices)),
             *("--", *self.names, "--", *self.device_globs, "--", *self.data),
         ]
 
@@ -190,7 +192,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         missing_packages=tuple(missing_packages),
         no_python=one.get("no_python"),
         networks=frozenset(many("network")),
-        has_infiniband="infiniband" in one,
+        link_devices=tuple(many("link_device")),
         has_powercap="powercap" in one,
         resolves=frozenset(many("resolves")),
         interface=_interface(one.get("own"), one.get("route")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from run_benchmarks.inspection.code_folder import LISTED, LISTING
 
 # Arguments: deploy path, log root, code folder, interpreter ("" for none), master ("" for none), packages
-# (blank-separated), what prints the devices' memory, their processes ("" for none); "--", names to resolve, "--",
-# device globs, "--", data folders.
+# (blank-separated), what prints the devices' memory, their processes ("" for none), device nodes of links between hosts
+# (blank-separated); "--", names to resolve, "--", device globs, "--", data folders.
 # The script looks for installed packages itself: importing importlib.metadata took 30 of the interpreter's 50 ms.
 SCRIPT = (
     LISTING
@@ -36,7 +36,7 @@ read -r value </proc/sys/kernel/hostname; say hostname "$value"
 ids=$(id); ids=${ids#uid=}; uid=${ids%%[!0-9]*}; ids=${ids#"$uid"}; user=${ids%% gid=*}; ids=${ids#*gid=}
 user=${user#"("}; user=${user%")"}
 say uid "$uid"; say gid "${ids%%[!0-9]*}"; say user "${user:-$uid}"
-deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; memory=$7; processes=$8; shift 9
+deploy=$1; log=$2; code=$3; python=$4; master=$5; packages=$6; memory=$7; processes=$8; links=$9; shift 10
 # The mode of a folder that is not ours, such as /tmp, stays as it is.
 is_writable() {
   problem=
@@ -75,7 +75,7 @@ done </proc/meminfo 2>/dev/null
 # A driver in trouble may hang its tool.
 if [ -n "$memory" ]; then timeout 8 $memory 2>/dev/null | sed 's/^/device_memory	/'; fi
 if [ -n "$processes" ]; then timeout 8 $processes 2>/dev/null | head -n 64 | sed 's/^/device_process	/'; fi
-if [ -d /dev/infiniband ]; then say infiniband /dev/infiniband; fi
+for file in $links; do if [ -e "$file" ]; then say link_device "$file"; fi; done
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 groups=
 for file in /dev/ipmi[0-9]* /dev/ipmi/[0-9]* /dev/ipmidev/[0-9]* /sys/class/powercap/intel-rapl:*/energy_uj; do

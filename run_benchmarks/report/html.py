@@ -22,7 +22,7 @@ from common.charts.page import document, figure
 from common.printable import printable
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
-from run_benchmarks.console.language import ENGLISH, Words
+from run_benchmarks.console.language import ENGLISH, Words, words
 from run_benchmarks.history.recent import Drawn, drawn
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
@@ -42,10 +42,10 @@ UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], 
 
 
 def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord], history: str = "") -> Path:
-    """Write the page of a run into its folder and return its path; `history` as for write_page."""
+    """Write a run's page into its folder, in the terminal's language; returns its path. `history`: as write_page."""
     by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
     path = result_dir / "report.html"
-    write_page([LoadedRun(folder=result_dir, record=run, rounds=by_case)], path, history)
+    write_page([LoadedRun(folder=result_dir, record=run, rounds=by_case)], path, history, words)
     return path
 
 

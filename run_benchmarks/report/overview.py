@@ -136,14 +136,14 @@ def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]], wo
                 host=each.host,
                 state="lost" if state == "lost" else "degraded",
                 part="" if first is None else first.device or first.part,
-                evidence=first.evidence if first is not None else (each.reasons or [""])[0],
-                action=first.action if first is not None else "",
-                more=tuple(each.reasons[1:]),
+                evidence=words.reason(first.evidence if first is not None else (each.reasons or [""])[0]),
+                action=words.reason(first.action) if first is not None else "",
+                more=tuple(map(words.reason, each.reasons[1:])),
             )
     for name, (state, reason) in hosts.items():
         if state == "lost" and name not in seen:
-            action = words("keep it out until it passes `run.py check`")
-            yield Drained(host=name, state=state, part=words("host"), evidence=reason, action=action)
+            action = words("keep it out until it passes run.py check")
+            yield Drained(host=name, state=state, part=words("host"), evidence=words.reason(reason), action=action)
 
 
 def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, int], words: Words) -> str:
@@ -187,28 +187,38 @@ def _what_to_do(
 
 
 def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
-    from_ms, to_ms = min(run.record.started_ms for run in runs), max(run.record.finished_ms for run in runs)
-    devices = sum(len(host.devices) for host in runs[0].record.hosts)
-    rounds = sum(len(case.rounds) for run in runs for case in run.record.cases)
-    cases = sum(len(run.record.cases) for run in runs)
-    parts = [
-        words("{n} host", n=1) if hosts == 1 else words("{n} hosts", n=hosts),
-        words("{n} devices", n=devices) if devices else "",
-        words("{n} case", n=1) if cases == 1 else words("{n} cases", n=cases),
-        words("{n} round", n=1) if rounds == 1 else words("{n} rounds", n=rounds),
-    ]
-    waits = [job.queue_seconds for run in runs for job in run.record.jobs if job.queue_seconds is not None]
-    queued = f" {words('after {time} in the queue', time=duration(sum(waits)))}" if waits else ""
+    began_ms = min(run.record.started_ms for run in runs)
     return " · ".join(
         [
             _few([run.record.run_id for run in runs], words),
-            time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(from_ms / 1000)),
-            ", ".join(filter(None, parts[:2])),
-            ", ".join(parts[2:]),
-            f"{duration((to_ms - from_ms) / 1000)}{queued}",
+            time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(began_ms / 1000)),
+            _machines(runs[0], hosts, words),
+            _amount(runs, words),
+            _time_taken(runs, words),
             words("vendor {names}", names=", ".join(sorted({run.record.vendor for run in runs}))),
         ]
     )
+
+
+def _machines(run: LoadedRun, hosts: int, words: Words) -> str:
+    devices = sum(len(host.devices) for host in run.record.hosts)
+    found = words("{n} host", n=1) if hosts == 1 else words("{n} hosts", n=hosts)
+    return f"{found}, {words('{n} devices', n=devices)}" if devices else found
+
+
+def _amount(runs: Sequence[LoadedRun], words: Words) -> str:
+    """How many cases and rounds there are."""
+    every = [case for run in runs for case in run.record.cases]
+    cases, rounds = len(every), sum(len(case.rounds) for case in every)
+    told = words("{n} case", n=1) if cases == 1 else words("{n} cases", n=cases)
+    return f"{told}, {words('{n} round', n=1) if rounds == 1 else words('{n} rounds', n=rounds)}"
+
+
+def _time_taken(runs: Sequence[LoadedRun], words: Words) -> str:
+    from_ms, to_ms = min(run.record.started_ms for run in runs), max(run.record.finished_ms for run in runs)
+    waits = [job.queue_seconds for run in runs for job in run.record.jobs if job.queue_seconds is not None]
+    queued = f" {words('after {time} in the queue', time=duration(sum(waits)))}" if waits else ""
+    return f"{duration((to_ms - from_ms) / 1000)}{queued}"
 
 
 def _few(names: Sequence[str], words: Words) -> str:
@@ -250,7 +260,7 @@ def _line(run: LoadedRun, case: CaseRecord, anchor: str, words: Words) -> CaseLi
         anchor=anchor,
         run=run,
         case=case,
-        reason="" if case.verdict is Verdict.PASS else _cut(case.reason),
+        reason="" if case.verdict is Verdict.PASS else _cut(words.reason(case.reason)),
         spread=_spread([] if case.key is None else case.key.of_rounds, words),
         percent=percent,
         tone="bad" if is_below else "warn" if case.verdict is not Verdict.PASS else "good",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from run_benchmarks.inspection.facts import INFINIBAND
 from run_benchmarks.inspection.power_meters import with_power_meters
 from run_benchmarks.plan.plan import RoundPlan
 from run_benchmarks.runtimes.base import Bound
@@ -60,6 +59,6 @@ def bind(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: i
         image=image_id,
         user=f"{facts.uid}:{facts.gid}",
         extra_hosts={name: context.hosts[name].address for name in names if name not in facts.resolves},
-        devices=(INFINIBAND,) if facts.has_infiniband and len(names) > 1 else (),
+        devices=facts.link_devices if len(names) > 1 else (),
         facts={key: value for key, value in known.items() if value},
     )

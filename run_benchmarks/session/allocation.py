@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, l
 from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
 from run_benchmarks.hosts.slurm.node_names import expanded, folded
-from run_benchmarks.hosts.slurm.nodes import states_of
+from run_benchmarks.hosts.slurm.nodes import drained_by_us, states_of
 from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
 from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
@@ -161,6 +162,8 @@ def _of_our_own(
     number = left_over(request.name, None if known is None else known.id)
     if number is None and request.hosts:
         _refuse_out_of_service(request.hosts)
+    elif number is None:
+        _name_drained(cluster.SLURM_PARTITION)
     return obtain(
         request,
         number,
@@ -185,6 +188,13 @@ def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
         raise AllocationError(f"nodes of HOSTS are out of service: {'; '.join(unusable)}")
     if unknown := sorted(set(hosts) - {node.name for node in found}):
         raise AllocationError(f"Slurm knows no node {folded(unknown)}")
+
+
+def _name_drained(partition: str | None) -> None:
+    """Name the nodes that an earlier run's drain list keeps from a run that takes any."""
+    with contextlib.suppress(SlurmError):
+        for node in drained_by_us(partition):
+            LOG.warning("%s: no job gets it until `run.py undrain`", node.in_words)
 
 
 def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def _gpus(text: str) -> str:
 
 def _device(text: str) -> str:
     if not text.startswith("/dev/") and not is_cdi_name(text):
-        by_name = "a CDI name such as nvidia.com/gpu=all"
+        by_name = "a CDI name such as vendor.com/gpu=all"
         raise ValueError(f"--device takes /dev/name[:/dev/name[:rwm]] or {by_name}, not {text!r}")
     return text
 

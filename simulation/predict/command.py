@@ -34,6 +34,7 @@ ROW_OPTIONS = {
     "seq": ("--seq", "tokens of a sample (the model's)"),
     "recompute": ("--recompute", "none, selective or full (none)"),
     "fsdp": ("--fsdp", "ranks that hold one copy of the weights (HSDP); 1: all data-parallel ranks (0)"),
+    "power_limit_W": ("--power-limit", "watts that a GPU may draw (its datasheet's)"),
     "overlap": ("--overlap", "none: no communication beside compute"),
 }
 

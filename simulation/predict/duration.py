@@ -33,6 +33,13 @@ LAUNCH_US = 6.0
 NIC_LATENCY_US = 20.0
 CAST_BYTES = 3
 """For each element of a product's input in FP8 or FP4: two bytes read, one written."""
+DYNAMIC_CAST_BYTES = 5
+"""The same by torchao's dynamic scaling, which reads the input once more for its largest element; weights, too."""
+FLASH_2 = (1.75, 1.625)
+"""How many times longer FlashAttention-2, torch's own kernel, takes on H100 than the tables' kernels, forward and
+backward: the middles of 1.5 to 2.0 and of 1.5 to 1.75 (arXiv:2407.08608, section 4.1).
+"""
+HOPPER = ("H100", "H200")
 EXPOSED = {TP: 0.3, CP: 0.3, EP: 0.3}
 """Share of a group's communication that stays visible where the framework overlaps it with compute."""
 MEASURED_GPUS = 8
@@ -95,6 +102,8 @@ class Stopwatch:
         if isinstance(operation, Attention):
             at = operation
             us = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v) * factors.attention
+            if self.job.fsdp and self.machine.gpu in HOPPER:
+                us *= FLASH_2[at.backward]
             return ATTENTION, us * (2.5 if at.backward else 1.0)
         if isinstance(operation, Traffic):
             us = max(operation.bytes / self._bytes_us, SHORTEST_US * operation.kernels)
@@ -111,7 +120,15 @@ class Stopwatch:
         us = kernels.product_us(self.machine.gpu, dtype, each.m, each.n, each.k)
         us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
         us = max(us, SHORTEST_US) * each.times
-        return us + (CAST_BYTES * each.times * each.m * each.k / self._bytes_us if low else 0.0)
+        return us + (self._cast_bytes(each) / self._bytes_us if low else 0.0)
+
+    def _cast_bytes(self, each: Product) -> int:
+        """Bytes that move where operands become FP8 or FP4."""
+        if not self.job.fsdp:
+            return CAST_BYTES * each.times * each.m * each.k
+        # The gradient of the output is cast once for both products of the backward pass.
+        cast = each.n * each.k + (0 if each.master else each.m * each.k)
+        return DYNAMIC_CAST_BYTES * each.times * cast
 
     def _collective(self, each: Collective) -> float:
         job = self.job

@@ -48,6 +48,7 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
         KeyError: nothing was measured of this GPU in this precision.
     """
     machine = machine.servers_of(job.gpus_per_node) or machine
+    machine = machine.limited(job.power_limit, job.memory_GBps)
     machine = network.machine_on(machine) if network else machine
     watch = Stopwatch(job, machine, network)
     stages = _stages(job, watch)

@@ -21,6 +21,8 @@ class TrainingJob:
     dense_layers: leading layers without experts. sp: sequence parallelism. micro_batches: of one rank and iteration.
     fsdp: ranks that hold one copy of the weights between them, 0: each rank has its own.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
+    power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
+    lies between products (Megatron-LM's own kernels always do).
     """
 
     name: str
@@ -60,6 +62,9 @@ class TrainingJob:
     overlap: bool
     fused_loss: bool
     tied: bool
+    power_limit: int = 0
+    memory_GBps: int = 0  # noqa: N815 - the unit's own spelling
+    compiled: bool = True
 
     @property
     def tokens(self) -> int:
@@ -74,6 +79,11 @@ class TrainingJob:
     def leading_dense(self) -> int:
         """Layers without experts."""
         return self.dense_layers if self.experts else self.layers
+
+    @property
+    def eager(self) -> bool:
+        """Whether each of torch's operators between products reads and writes memory."""
+        return bool(self.fsdp) and not self.compiled
 
     @property
     def split(self) -> int:

@@ -16,7 +16,7 @@ from common.errors import InputProblems, MistakeList, input_problem
 from common.yaml_file import file_text, parsed_yaml
 from simulation.predict.job import LatentAttention, TrainingJob
 from simulation.predict.kernels import PRODUCT, grids
-from simulation.predict.machine import Machine, machine_of, machines
+from simulation.predict.machine import Machine, machine_of, machines, memory_of_name
 from workloads.dialects.framework import presets
 
 LARGEST = 1 << 40
@@ -31,7 +31,7 @@ MODEL = (
 )  # fmt: skip
 LAYOUT = (
     "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
-    "distributed_optimizer",
+    "distributed_optimizer", "power_limit_W", "compile",
 )  # fmt: skip
 WORDS = ("name", "gpu", "precision", "cp_comm", "recompute", "grad_dtype", "overlap", "ce_fusion")
 KEYS = (*MODEL, *LAYOUT, *WORDS)
@@ -42,7 +42,7 @@ MEASURED = (
 )  # fmt: skip
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings"}
+_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile"}
 _MAY_BE_ZERO = {
     *_FLAGS,
     "experts",
@@ -282,7 +282,8 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         grad_bytes=2 if (row.get("grad_dtype") or "").strip().lower() in ("bf16", "fp16") else 4,
         overlap=not (row.get("overlap") or "").strip().lower().startswith(("none", "0")),
         fused_loss=(row.get("ce_fusion") or "1").strip().lower() not in ("0", "none", "no"),
-        tied=bool(value("tied_embeddings", 0)),
+        tied=bool(value("tied_embeddings", 0)), power_limit=value("power_limit_W", 0),
+        memory_GBps=memory_of_name(row.get("gpu") or ""), compiled=bool(value("compile", 1)),
     )  # fmt: skip
 
 

@@ -65,6 +65,20 @@ class Machine:
         """The machine in servers of `per_server`, each GPU with `nic_gbps` GB/s to other servers."""
         return replace(self, server=per_server, nvlink_domain=per_server, nic_GBps=nic_gbps)
 
+    def limited(self, watts: int, memory_GBps: int) -> "Machine":  # noqa: N803 - the unit's own spelling
+        """The machine at a power limit and with another memory; 0: its own.
+
+        Power grows with clock times voltage squared, and voltage with the clock: clocks follow the cube root of the
+        power (Chandrakasan et al., IEEE JSSC 27(4), 1992, eq. 1).
+        """
+        found = replace(self, memory_GBps=memory_GBps or self.memory_GBps)
+        if not watts or watts >= self.power_W:
+            return found
+        slower = (self.power_W / watts) ** (1 / 3)
+        products = {key: factor * slower for key, factor in self.factors.products.items()}
+        source = {key: f"{text}; at {watts} of {self.power_W:g} W" for key, text in self.factors.source.items()}
+        return replace(found, power_W=watts, factors=replace(self.factors, products=products, source=source))
+
     def allowed_servers(self) -> str:
         """In words, the numbers of GPUs that `servers_of` takes."""
         racks = "" if self.nvlink_domain == self.server else f", {self.nvlink_domain // 2} or {self.nvlink_domain}"
@@ -96,6 +110,14 @@ def _sustained(gpu: str) -> Factors:
 def _table(name: str) -> list[dict[str, str]]:
     with (DATA / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def memory_of_name(name: str) -> int:
+    """GB/s of the memory that a GPU's name says instead of the usual one, 0 where it says none.
+
+    HBM2e has 3.2 Gbit/s on 1,024 lines a stack (JEDEC JESD235D), H100 with 96 GB six stacks.
+    """
+    return round(3.2 * 1024 * 6 / 8) if "HBM2E" in name.upper() and "H100" in name.upper() else 0
 
 
 def machine_of(name: str) -> Machine | None:

@@ -13,6 +13,10 @@ from simulation.predict.job import TrainingJob
 
 HALF = 2
 """Bytes of an activation."""
+EAGER_NORM, EAGER_ROPE, EAGER_GATE = (18, 34), 10, (5, 9)
+"""16-bit elements that torch's operators one by one move for each element: RMSNorm forward (a cast to 32 bits, square,
+mean, product, cast, weight) and backward, rotary positions in 32-bit complex numbers, a gate forward and backward.
+"""
 TP, CP, EP = "tp", "cp", "ep"
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = "ALLGATHER", "REDUCESCATTER", "ALLREDUCE", "ALLTOALL"
 PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION = (
@@ -124,7 +128,7 @@ def _attention_block(job: TrainingJob) -> Part:
     width, kv = heads * job.head_dim, groups * job.head_dim
     qkv = _linear(job, PRODUCTS, job.hidden, width + 2 * kv, 1)
     out = _linear(job, PRODUCTS, width, job.hidden, 1)
-    rope = Traffic(MEMORY, 2 * job.tokens * (width + kv) * HALF, 2)
+    rope = Traffic(MEMORY, (EAGER_ROPE if job.eager else 2) * job.tokens * (width + kv) * HALF, 2)
     split = Traffic(MEMORY, 2 * job.tokens * (width + 2 * kv) * HALF, 2)
     core = list(_core(job, heads, job.head_dim, job.head_dim, width, kv))
     return Part(
@@ -180,7 +184,8 @@ def _mlp(job: TrainingJob, ffn: int) -> Part:
     first = _linear(job, PRODUCTS, job.hidden, gates * width, 1)
     second = _linear(job, PRODUCTS, width, job.hidden, 1)
     elements = job.tokens * width * HALF
-    act, act_back = Traffic(MEMORY, (gates + 1) * elements), Traffic(MEMORY, (2 * gates + 1) * elements)
+    moved = EAGER_GATE if job.eager and job.gated else (gates + 1, 2 * gates + 1)
+    act, act_back = (Traffic(MEMORY, each * elements) for each in moved)
     return Part(
         (*first.forward, act, *second.forward, *_tensor_forward(job)),
         (*second.backward, act_back, *first.backward, *_tensor_backward(job)),
@@ -214,7 +219,8 @@ def _experts(job: TrainingJob) -> Part:
 def _around(job: TrainingJob) -> Part:
     """Two norms and two sums with the residual, over the tokens that a rank keeps between its blocks."""
     kept = job.tokens // job.split * job.hidden * HALF
-    return Part((Traffic(MEMORY, 2 * (2 + 3) * kept, 4),), (Traffic(MEMORY, 2 * (3 + 3) * kept, 4),))
+    norm, norm_back = EAGER_NORM if job.eager else (2, 3)
+    return Part((Traffic(MEMORY, 2 * (norm + 3) * kept, 4),), (Traffic(MEMORY, 2 * (norm_back + 3) * kept, 4),))
 
 
 def _linear(job: TrainingJob, part: str, inner: int, outer: int, count: int, tokens: int | None = None) -> Part:

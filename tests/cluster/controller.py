@@ -165,10 +165,9 @@ def wait_until(what: str, condition: Callable[[], object], seconds: float = 200.
         time.sleep(POLL_SECONDS)
 
 
-def rank_processes() -> dict[int, psutil.Process]:
-    """The processes of all global ranks, of any benchmark, on the session's bed; other beds' are none of ours."""
-    bed = bed_id(testbed_folder() / "bed")
-    networks = {(NETNS_FOLDER / name).stat().st_ino for name in namespaces(bed)}
+def rank_processes(bed: str = "") -> dict[int, psutil.Process]:
+    """The processes of all global ranks, of any benchmark, on a bed, by default the session's; others' are not ours."""
+    networks = {(NETNS_FOLDER / name).stat().st_ino for name in namespaces(bed or bed_id(testbed_folder() / "bed"))}
     found = {}
     for process in psutil.process_iter():
         try:

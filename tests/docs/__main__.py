@@ -1,10 +1,13 @@
-"""Writes what docs/explanation/architecture.md shows of the code: its picture and its table."""
+"""Writes what architecture.md shows of the code, its picture and its table, and the errors of predictions."""
 
 from __future__ import annotations
 
 from tests.docs import drawing, packages
+from tests.simulation.predict import accuracy
 
 if __name__ == "__main__":
     drawing.PICTURE.write_text(drawing.svg(drawing.read()), encoding="utf-8")
     packages.TABLE.write_text(packages.table(packages.measured()), encoding="utf-8")
-    print(f"written: {drawing.PICTURE.relative_to(packages.ROOT)}, {packages.TABLE.relative_to(packages.ROOT)}")
+    accuracy.TABLE.write_text(accuracy.text(), encoding="utf-8")
+    written = (drawing.PICTURE, packages.TABLE, accuracy.TABLE)
+    print(f"written: {', '.join(str(each.relative_to(packages.ROOT)) for each in written)}")

@@ -28,7 +28,7 @@ def facts(**changes: Any) -> HostFacts:
         "missing_packages": (),
         "no_python": None,
         "networks": frozenset({"eth0"}),
-        "has_infiniband": False,
+        "link_devices": (),
         "has_powercap": False,
         "resolves": frozenset(),
         "interface": "eth0",

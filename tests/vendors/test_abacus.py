@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 
 from protocol.perflog import parse_line
 from run_benchmarks.console.command_line import ROOT
+from tests.cluster import seed
+from tests.cluster.engine import Engine
 from tests.vendors.building import abacus_library
 
 HERE = Path(__file__).parent
@@ -50,8 +54,14 @@ class Project:
             variables = "".join(f"{name}={value}\n" for name, value in self.environment.items())
             (folder / f"vendors/abacus/{of_case}/config/environment_variables.env").write_text(variables)
 
-    def run(self, vendor: str, *names: str) -> Path:
+    def run(self, vendor: str, *names: str, **changes: object) -> Path:
         """Run cases with two ranks on this machine; the run's folder."""
+        done, logs = self.ended(vendor, *names, **changes)
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+        return max(logs.glob("run2*"))
+
+    def ended(self, vendor: str, *names: str, **changes: object) -> tuple[subprocess.CompletedProcess[str], Path]:
+        """A run of cases with two ranks on this machine, and where its folder is; `changes` are of test_conf.py."""
         logs = self.folder / f"logs_{vendor}_{'_'.join(names)}"
         conf = {
             "VENDOR": vendor,
@@ -60,14 +70,13 @@ class Project:
             "FLAGPERF_PATH_HOST": str(self.folder / "deploy"),
             "FLAGPERF_LOG_PATH_HOST": str(logs),
             **{name: {**CASES[name], "framework": "pytorch", "nproc": 2} for name in names},
+            **changes,
         }
         (self.folder / "test_conf.py").write_text("".join(f"{key} = {value!r}\n" for key, value in conf.items()))
         (self.folder / "cluster_conf.py").write_text('HOSTS = ["localhost"]\n')
         files = ["--cluster-conf", "cluster_conf.py", "--test-conf", "test_conf.py"]
         argv = [sys.executable, "run_benchmarks/run.py", "run", *files]
-        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-        return max(logs.glob("run2*"))
+        return subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, timeout=600), logs
 
     def figures(self, *words: str) -> subprocess.CompletedProcess[str]:
         """What shared code finds on the device, in a process of its own."""
@@ -151,3 +160,40 @@ def test_every_other_benchmark_runs_on_the_device(project: Project) -> None:
     for case in ("BERT", "BASE", "AICB"):
         assert value_of(run, case, "SUBMIT_INFO", 1)["device_name"] == "Abacus 3000"
         assert value_of(run, case, "FINISHED")
+
+
+@pytest.fixture
+def device_nodes() -> Iterator[None]:
+    """Nodes of two abacuses on this machine."""
+    nodes = [Path(f"/dev/abacus{index}") for index in range(2)]
+    for node in nodes:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    yield
+    for node in nodes:
+        node.unlink()
+
+
+@pytest.mark.cluster
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("device_nodes")
+def test_ranks_in_a_container_compute_on_the_device_nodes_that_the_vendor_s_options_give_it(
+    project: Project, docker_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{docker_engine.socket}")
+    library = abacus_library()
+    options = f"-v {library}:{library}:ro -e ABACUS_NODES=1"
+    in_container = {"RUNTIME": "docker", "IMAGE": seed.case_image().tag, "ACCE_CONTAINER_OPT": options}
+    run = project.run("abacus", "LLAMA", **in_container)
+    for rank in range(2):
+        submitted = value_of(run, "LLAMA", "SUBMIT_INFO", rank)
+        assert (submitted["device"], submitted["device_name"]) == (f"abacus:{rank}", "Abacus 3000")
+    assert losses(run, "LLAMA") == pytest.approx(losses(project.run("cpu", "LLAMA"), "LLAMA"), rel=1e-6)
+    adapter = project.folder / "vendors/abacus/adapter.py"
+    written = adapter.read_text(encoding="utf-8")
+    adapter.write_text(written.replace("--device /dev/abacus0 --device /dev/abacus1", ""), encoding="utf-8")
+    try:
+        done, _ = project.ended("abacus", "LLAMA", **in_container)
+    finally:
+        adapter.write_text(written, encoding="utf-8")
+    assert done.returncode != 0, "a container without the nodes has no device"

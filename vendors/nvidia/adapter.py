@@ -47,6 +47,8 @@ VENDOR = Vendor(
     image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
+    # NVLink joins the memory of the hosts of an IMEX domain (GB200 NVL72): NVIDIA's IMEX guide, "Channels".
+    link_devices=("/dev/nvidia-caps-imex-channels/channel0",),
     device_memory="nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits",
     device_processes="nvidia-smi --query-compute-apps=pid,process_name,used_memory,gpu_uuid --format=csv,noheader",
 )

@@ -9,6 +9,7 @@ from run_benchmarks.hosts.slurm.client import call
 from run_benchmarks.hosts.slurm.node_names import folded
 
 OUT_OF_SERVICE = ("down", "drain", "fail", "error", "unknown", "inval")
+MARK = "clusterdyno"  # with which the reason of a node begins that `drain --apply` took out of service
 SILENT = "*"  # after the state of a node that does not answer
 
 
@@ -42,8 +43,21 @@ def states_of(hosts: Iterable[str]) -> list[NodeState]:
     Raises:
         SlurmError: slurmctld does not answer, or knows no such node.
     """
-    argv = ["sinfo", "--noheader", "--Node", f"--nodes={folded(hosts)}", "--format=%N|%T|%E"]
-    return from_sinfo(call(argv))
+    return _listed(f"--nodes={folded(hosts)}")
+
+
+def drained_by_us(partition: str | None) -> list[NodeState]:
+    """The nodes of a partition, or of all, that `drain --apply` took out of service.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    found = _listed(*([] if partition is None else [f"--partition={partition}"]))
+    return [node for node in found if node.is_out_of_service and node.reason.startswith(f"{MARK} ")]
+
+
+def _listed(*filters: str) -> list[NodeState]:
+    return from_sinfo(call(["sinfo", "--noheader", "--Node", *filters, "--format=%N|%T|%E"]))
 
 
 def from_sinfo(text: str) -> list[NodeState]:

@@ -125,9 +125,15 @@ class SlurmCluster:
         self._daemon(["slurmctld", "-D", "-f", str(self._places.conf)])
         _wait(lambda: self._answers(["scontrol", "ping"]), "slurmctld")
 
-    def stop_controller(self) -> None:
-        """End slurmctld in order; it keeps its state."""
-        (found,) = [each for each in self._daemons if each[0] == "slurmctld"]
+    def start_accounts(self) -> None:
+        """Start slurmdbd, also again after stop("slurmdbd")."""
+        assert self._places is not None
+        self._daemon(["slurmdbd", "-D"], SLURM_CONF=str(self._places.conf))
+        _wait(lambda: self._answers(["sacctmgr", "--noheader", "show", "cluster"]), "slurmdbd")
+
+    def stop(self, name: str) -> None:
+        """End slurmctld or slurmdbd in order; it keeps its state."""
+        (found,) = [each for each in self._daemons if each[0] == name]
         self._daemons.remove(found)
         found[1].terminate()
         found[1].wait(STOP_SECONDS)
@@ -154,9 +160,8 @@ class SlurmCluster:
         _wait(lambda: run([*client, "-e", "select 1"], check=False).returncode == 0, "mariadbd")
         grant = f"create database {files.DATABASE}; grant all on {files.DATABASE}.* to slurm@127.0.0.1"
         run([*client, "-e", f"{grant} identified by 'slurm'"])
-        self._daemon(["slurmdbd", "-D"], SLURM_CONF=str(places.conf))
+        self.start_accounts()
         manage = ["sacctmgr", "--immediate", "--quiet", "add"]
-        _wait(lambda: self._answers(["sacctmgr", "--noheader", "show", "cluster"]), "slurmdbd")
         self.call([*manage, "cluster", "bed"])
         self.call([*manage, "account", "bench", "Description=bench"])
         self.call([*manage, "user", "root", "Account=bench"])

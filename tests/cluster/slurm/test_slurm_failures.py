@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cluster.controller import wait_until
@@ -14,6 +16,7 @@ from tests.cluster.slurm.controller import CASE, SlurmController
 from tests.conftest import testbed_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
+AWAY_SECONDS = 60.0
 WAITING: dict[str, object] = {**CASE, **WAITS}
 
 
@@ -126,17 +129,65 @@ def test_a_round_ends_before_the_allocation_does_and_is_collected(controller: Sl
     assert [node["missing"] for node in record["nodes"]] == [[], []]
 
 
-def test_a_round_outlives_slurmctld_s_absence(on_its_own: SlurmController) -> None:
+@pytest.mark.parametrize("both", [True, False], ids=["srun whole", "srun's first process"])
+def test_what_a_killed_controller_and_its_killed_sruns_left_is_gone_on_with(
+    controller: SlurmController, both: bool
+) -> None:
+    """Its tasks, or a job without a step: by chance, so either is right, and nothing is left at the end."""
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    jobs = controller.jobs()
+    process.kill()
+    process.communicate(timeout=60)
+    for srun in [each for each in psutil.process_iter(["name", "cmdline"]) if is_srun_of(each, jobs)]:
+        parent = srun.parent()
+        if both or parent is None or parent.name() != "srun":
+            srun.kill()
+    run = controller.newest_run()
+    assert run is not None
+    resumed = controller.start("resume", run.name)
+    wait_until(
+        "the takeover or another attempt",
+        lambda: controller.said("taken over (attempt 1)") and (is_alive(controller) or controller.at_work("one", 2)),
+    )
+    for attempt in (1, 2):
+        if controller.at_work("one", attempt):
+            controller.let_go("one", attempt)
+    answer = controller.finish(resumed)
+    assert answer.exit_code == 0, answer.output
+    assert controller.jobs() == [] and not is_alive(controller)
+
+
+def is_srun_of(process: psutil.Process, jobs: list[str]) -> bool:
+    """Whether it is an srun of one of these jobs."""
+    return process.info["name"] == "srun" and any(f"--jobid={job}" in process.info["cmdline"] for job in jobs)
+
+
+def is_alive(controller: SlurmController) -> bool:
+    """Whether a rank of its runs lives."""
+    folder = str(controller.logs)
+    return any(
+        folder in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"]) if each.pid > 1
+    )
+
+
+def test_a_round_outlives_a_minute_without_slurmctld_and_one_without_the_accounts(on_its_own: SlurmController) -> None:
     controller = on_its_own
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
-    controller.cluster.stop_controller()
+    controller.cluster.stop("slurmctld")
     try:
         wait_until("the outage", lambda: controller.said("trying to reconnect"))
+        time.sleep(AWAY_SECONDS)
     finally:
         controller.cluster.start_controller()
-    controller.let_go("one")
-    answer = controller.finish(process)
+    controller.cluster.stop("slurmdbd")
+    try:
+        time.sleep(AWAY_SECONDS)
+        controller.let_go("one")
+        answer = controller.finish(process)
+    finally:
+        controller.cluster.start_accounts()
     record = answer.round_record("one")
     assert answer.exit_code == 0 and record["verdict"] == "pass", answer.output
     assert [node["missing"] for node in record["nodes"]] == [[], []]

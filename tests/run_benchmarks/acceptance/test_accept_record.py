@@ -41,6 +41,7 @@ def sample(**changes: object) -> AcceptRecord:
         drain=dict(rungs[1].out),
         commands=["scontrol update nodename=n1 state=drain reason=x", "kubectl cordon n1"],
         again={"n1": "run.py accept --hosts n1,n0,n3 --nproc 8"},
+        bundles=["run.py bundle run1 ACCEPT_DEVICES"],
         nproc=8,
         usual={"memory": Usual(unit="GB/s", median=3000.0, scatter=30.0, devices=16)},
     )
@@ -52,7 +53,8 @@ def test_the_page_begins_with_what_to_take_out_and_how_to_test_it_again(tmp_path
     text = (tmp_path / "accept.html").read_text()
     order = [
         "Not ready: 2 of 4 hosts accepted", "Take out of service", "device 3: memory", "--hosts n1,n0,n3 --nproc 8",
-        "scontrol update nodename=n1", "kubectl cordon n1", "Suspected once", "<h2>Rungs</h2>", "run1, run2",
+        "scontrol update nodename=n1", "kubectl cordon n1", "run.py bundle run1 ACCEPT_DEVICES",
+        "Suspected once", "<h2>Rungs</h2>", "run1, run2",
         "Accepted devices", "3000 GB/s",
     ]  # fmt: skip
     places = [text.index(each) for each in order]

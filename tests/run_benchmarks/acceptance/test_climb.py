@@ -88,6 +88,7 @@ def test_a_host_that_a_rung_takes_out_takes_part_in_none_after_it() -> None:
     assert by_name["single1"] == ["n1", "n2", "n3", "n4", "n5"]
     assert by_name["single2"] == ["n1", "n2", "n3", "n4"], "the suspect again, beside three good hosts"
     assert by_name["whole1"] == ["n1", "n2", "n3", "n5"]
+    assert found.proofs == [(run, "ACCEPT_DEVICES") for run in found.rungs[1].runs], "of the runs without it, none"
 
 
 def test_a_soak_fills_what_is_left_of_the_budget_and_tells_of_suspects_like_a_training() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from run_benchmarks.acceptance.suspects import agreed, slow_devices, suspects_of
+from run_benchmarks.acceptance.suspects import against_datasheet, agreed, slow_devices, suspects_of, usual_of
 from run_benchmarks.results.records import FirstFailure, NodeRecord, RoundRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
@@ -75,6 +75,40 @@ def test_a_device_below_its_datasheet_is_named_where_all_its_peers_are_slow_too(
     assert said.startswith("device 7: memory ") and said.endswith(" % of its datasheet, 70 % is the least")
     record.steps[1]["datasheet"] = 3300.0
     assert list(slow_devices(record, LIMIT)) == []
+
+
+def test_a_datasheet_that_disagrees_with_the_peers_accuses_no_host_and_is_said() -> None:
+    record = measured(4, 0.005, 1, {2: ("memory", 3, 0.5)})
+    record.steps[1]["datasheet"] = 5000.0
+    found = dict(slow_devices(record, LIMIT))
+    assert found.keys() == {"n2"} and found["n2"].endswith("below its peers' median")
+    run = replace(a_run("run1", [1.0]), rounds={"ACCEPT_DEVICES": [record]})
+    (said,) = against_datasheet(run)
+    assert said.startswith("memory: 32 of 32 devices are below 70 % of the datasheet's 5000 GB/s: it disagrees with")
+    record.steps[1]["datasheet"] = 3300.0
+    assert against_datasheet(run) == [] and "% of its datasheet" in dict(slow_devices(record, LIMIT))["n2"]
+
+
+def of_a_tool(values: list[float | None], better: str = "higher") -> RoundRecord:
+    """A round of a tool of others, one process on each host."""
+    figure = {"test": "ib_write_bw mlx5_0", "unit": "GB/s", "better": better, "values_of_ranks": values}
+    node = a_round([]).nodes[0]
+    nodes = [
+        node.model_copy(update={"host": f"n{number}", "node_rank": number, "ranks": [number]})
+        for number in range(len(values))
+    ]
+    return a_round([{"tool": "ib_write_bw", "figures": [figure]}]).model_copy(update={"nodes": nodes})
+
+
+def test_a_tools_figures_are_held_to_accepted_ones_and_its_peers_are_judged_by_its_benchmark() -> None:
+    good = replace(a_run("run1", [1.0]), rounds={"ACCEPT_TOOLS": [of_a_tool([11.5, 11.6, 11.4, None, 11.5])]})
+    usual = usual_of(good, ["n4"])
+    assert (usual["ib_write_bw mlx5_0"].median, usual["ib_write_bw mlx5_0"].devices) == (11.5, 3)
+    assert list(slow_devices(of_a_tool([11.5, 11.6, 7.0, 11.5]), LIMIT)) == []
+    said = dict(slow_devices(of_a_tool([11.5, None, 7.0]), LIMIT, usual))
+    assert said == {"n2": "ib_write_bw mlx5_0 7 GB/s, 39 % below 3 accepted ones"}
+    slow = dict(slow_devices(of_a_tool([11.5, 23.0], "lower"), LIMIT, usual))
+    assert slow == {"n1": "ib_write_bw mlx5_0 23 GB/s, 100 % above 3 accepted ones"}
 
 
 def of_test(test: str, values: list[float], **more: object) -> RoundRecord:

@@ -10,9 +10,11 @@ import pytest
 
 from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
-from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all
+from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all, recorded, save
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
+from run_benchmarks.session.preparation import prepare
+from tests.run_benchmarks.acceptance.test_accept_record import sample
 
 
 def test_a_budget_has_a_unit_and_rungs_keep_their_order() -> None:
@@ -40,6 +42,21 @@ def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("rungs", "name"), [("network", "F"), ("single", "no/such/F"), ("single", ".")])
+def test_expected_values_are_refused_where_none_could_be_kept(tmp_path: Path, rungs: str, name: str) -> None:
+    with pytest.raises(InputProblems, match="--save-expected"):
+        accept(asked_for(Namespace()), rungs=rungs, budget="1m", nproc=1, save_expected=tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_expected_values_of_a_good_cluster_are_what_against_takes(tmp_path: Path) -> None:
+    save(sample(), tmp_path / "F")
+    assert recorded(tmp_path / "F", "nvidia", 8).usual == sample().usual
+    save(sample(usual={}), tmp_path / "none")
+    save(sample(hosts={"n0": "out"}), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
 def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
     """The files of a cluster of so many hosts of a vendor."""
     (tmp_path / "cluster_conf.py").write_text(f"HOSTS = {[f'n{n}' for n in range(hosts)]!r}\n")
@@ -53,6 +70,17 @@ def asked_of(tmp_path: Path, vendor: str, hosts: int) -> Request:
 def test_the_cases_of_every_rung_can_be_planned(vendor: str, hosts: int, nproc: int, tmp_path: Path) -> None:
     asked = asked_of(tmp_path, vendor, hosts)
     plan_all(asked, asked.settings(), RUNGS, nproc)
+
+
+def test_repaired_hosts_are_accepted_alone_though_the_users_case_needs_more_hosts(tmp_path: Path) -> None:
+    asked_of(tmp_path, "cpu", 8)
+    text = (tmp_path / "test_conf.py").read_text()
+    (tmp_path / "test_conf.py").write_text(text.replace("'nnodes': 1", "'nnodes': 8"))
+    files = {"cluster_conf": tmp_path / "cluster_conf.py", "test_conf": tmp_path / "test_conf.py"}
+    asked = asked_for(Namespace(**files, hosts="n1,n0,n3"))
+    with pytest.raises(InputProblems, match="at most 3, the number of HOSTS"):
+        prepare(asked.settings(), "run1")
+    plan_all(asked, asked.settings(), RUNGS, 1)
 
 
 def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

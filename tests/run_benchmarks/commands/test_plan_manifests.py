@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,50 @@ def test_kubernetes_receives_a_job_set_for_each_round(load: Load) -> None:
     assert [len(each["spec"]["replicatedJobs"]) for each in manifests["items"]] == [2, 2, 1]
     names = [each["metadata"]["name"] for each in manifests["items"]]
     assert len(set(names)) == 3 and all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in names)
+
+
+TYPES = json.loads((GOLDEN / "jobset_types.json").read_text())["types"]
+PRIMITIVE = {"string": str, "integer": int, "boolean": bool}
+
+
+def mistakes(value: object, kind: str, where: str = "") -> Iterator[str]:
+    """What is wrong with a part of a manifest by the documented types: unknown and missing fields, other types."""
+    if kind.startswith("[]") and isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from mistakes(item, kind[2:], f"{where}[{number}]")
+    elif kind.startswith("{}") and isinstance(value, dict):
+        for key, item in value.items():
+            yield from mistakes(item, kind[2:], f"{where}.{key}")
+    elif kind in TYPES and isinstance(value, dict):
+        yield from (f"{where}: lacks {name}" for name in TYPES[kind]["required"] if name not in value)
+        for key, item in value.items():
+            known = TYPES[kind]["fields"].get(key)
+            yield from [f"{where}.{key}: unknown"] if known is None else mistakes(item, known, f"{where}.{key}")
+    elif kind != "any" and not (kind in PRIMITIVE and type(value) is PRIMITIVE[kind]):
+        yield f"{where}: {value!r} is no {kind}"
+
+
+def test_a_job_set_has_the_fields_and_types_of_the_documented_api(load: Load) -> None:
+    manifests = job_sets(prepare(load(DOCKER, TWO_HOSTS), RUN))
+    assert [*chain.from_iterable(mistakes(each, "JobSet") for each in manifests["items"])] == []
+    broken = manifests["items"][0]
+    pod = broken["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    del pod["containers"][0]["name"]
+    broken["spec"]["replicas"], pod["hostNetwork"] = 1, "yes"
+    assert sorted(each.rpartition(".")[2] for each in mistakes(broken, "JobSet")) == [
+        "containers[0]: lacks name",
+        "hostNetwork: 'yes' is no boolean",
+        "replicas: unknown",
+    ]
+
+
+def test_names_of_pods_fit_and_stay_apart_however_long_a_case_is_called(load: Load) -> None:
+    long = "A" * 60
+    text = DOCKER.replace("ALL_REDUCE_H100_2X8", long)
+    manifests = job_sets(prepare(load(text, TWO_HOSTS), RUN))
+    names = [each["metadata"]["name"] for each in manifests["items"]]
+    jobs = [job["name"] for each in manifests["items"] for job in each["spec"]["replicatedJobs"]]
+    assert len(set(names)) == len(names) and max(map(len, names)) + len(f"-{max(jobs)}-0-0-abcde") <= 63
 
 
 def test_a_plan_that_does_not_fit_a_scheduler_is_refused(load: Load) -> None:

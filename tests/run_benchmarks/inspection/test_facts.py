@@ -18,7 +18,7 @@ import pytest
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.inspection.facts import HostFacts, Questions, gather, processors
+from run_benchmarks.inspection.facts import INFINIBAND, HostFacts, Questions, gather, processors
 from run_benchmarks.plan.code_bundle import bundle
 
 
@@ -36,6 +36,7 @@ def questions(tmp_path: Path) -> Questions:
         master="localhost",
         names=["localhost", "no-such-host.invalid"],
         device_globs=[f"{tmp_path}/device*", "/dev/no-such-device*"],
+        link_devices=[f"{tmp_path}/device0", "/dev/no-such-channel"],
         data=[str(tmp_path / "data with space"), "/no/such/data"],
     )
 
@@ -64,6 +65,8 @@ def test_this_machine(questions: Questions, tmp_path: Path) -> None:
     assert facts.resolves == {"localhost"}
     assert facts.networks == {name for _, name in socket.if_nameindex()}
     assert facts.devices == (str(tmp_path / "device0"), str(tmp_path / "device1"))
+    assert [each for each in facts.link_devices if each != INFINIBAND] == [str(tmp_path / "device0")]
+    assert (INFINIBAND in facts.link_devices) == Path(INFINIBAND).exists()
     assert facts.data == {str(tmp_path / "data with space")}
     assert facts.code is None and facts.code_listing == ()
     assert (tmp_path / "logs").stat().st_mode & 0o777 == 0o750

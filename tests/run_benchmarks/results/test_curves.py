@@ -88,3 +88,5 @@ def test_a_file_that_is_none_has_no_curves(tmp_path: Path, text: str) -> None:
     (tmp_path / CURVES_FILE).write_text(text)
     assert read_curves(tmp_path) == RoundCurves()
     assert Curve(metric="cpu", values="1 nan inf x -").numbers() == [1.0, None, None, None, None]
+    assert Curve(metric="cpu", values="1 nan -inf 2").numbers() == [1.0, None, None, 2.0]
+    assert Curve(metric="cpu", values="1e308 1e308 -1").numbers() == [1e308, 1e308, -1.0], "whose sum is no number"

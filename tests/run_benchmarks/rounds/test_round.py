@@ -14,7 +14,7 @@ from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.incoming.capture import Capture
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.inspection.facts import INFINIBAND, Questions, gather
+from run_benchmarks.inspection.facts import Questions, gather
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.blame import first_failure
@@ -194,11 +194,14 @@ def test_what_could_not_be_ended_is_remembered(load: Load, tmp_path: Path, lost:
     assert round_.left == {"localhost": [node.workload, node.monitor] if lost else [node.workload]}
 
 
+LINKS = ("/dev/infiniband", "/dev/nvidia-caps-imex-channels/channel0")
+
+
 @pytest.mark.parametrize(
-    ("nnodes", "has_infiniband", "given"), [(2, True, (INFINIBAND,)), (2, False, ()), (1, True, ())]
+    ("nnodes", "there", "given"), [(2, LINKS, LINKS), (2, LINKS[:1], LINKS[:1]), (2, (), ()), (1, LINKS, ())]
 )
-def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
-    load: Load, tmp_path: Path, nnodes: int, has_infiniband: bool, given: tuple[str, ...]
+def test_containers_get_the_links_between_hosts_that_their_host_has_where_ranks_meet_over_them(
+    load: Load, tmp_path: Path, nnodes: int, there: tuple[str, ...], given: tuple[str, ...]
 ) -> None:
     text = f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\nPYTHON = {sys.executable!r}\n"
     text = text.replace('"nproc": 2', f'"nproc": 2, "nnodes": {nnodes}')
@@ -218,7 +221,7 @@ def test_containers_get_infiniband_where_there_is_some_and_ranks_meet_over_it(
         device_globs=(),
         data=(),
     )
-    facts = replace(gather(LocalHost("localhost"), asked), has_infiniband=has_infiniband)
+    facts = replace(gather(LocalHost("localhost"), asked), link_devices=there)
     context = RunContext(
         plan=plan,
         code=prepared.code,

@@ -126,6 +126,8 @@ def test_racks_of_a_gb200_may_be_of_36_or_72_gpus(capsys: pytest.CaptureFixture[
 def test_an_unknown_column_is_named_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rows.csv").write_text("gpu,hiden\nH100,1\n")
     assert "'hiden': is no column; did you mean hidden?" in refused(capsys, "predict", "--rows", "rows.csv")
+    Path("twice.csv").write_text("gpus,gpus\n8,16\n", encoding="utf-8")
+    assert "gpus: this column is there twice" in refused(capsys, "predict", "--rows", "twice.csv")
 
 
 def test_columns_of_nobody_come_back_and_are_told_and_numbers_may_be_of_a_table_of_floats(

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import types
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +27,9 @@ def module_of(library: Any) -> types.ModuleType:
     accelerator, made = torch.accelerator, types.ModuleType("torch.abacus")
 
     def count() -> int:
-        return int(os.environ.get("ABACUS_DEVICES", "2"))
+        """Two, or with ABACUS_NODES as many as have a device node."""
+        nodes = len([*Path("/dev").glob("abacus[0-9]*")]) if "ABACUS_NODES" in os.environ else 2
+        return int(os.environ.get("ABACUS_DEVICES", nodes))
 
     def index_of(device: object = None) -> int:
         if device is None:

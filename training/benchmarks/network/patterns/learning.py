@@ -5,9 +5,10 @@ each other; else it is no tier. Latency is asked first, as other pairs do not ch
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import or_
 
 from training.benchmarks.network.patterns.tiers import LEARNT, Pair, Tiers
@@ -135,19 +136,17 @@ def _places_of_kinds(pairs: Sequence[Pair], kinds: Mapping[int, str]) -> list[li
 
 def _learnt(pairs: Sequence[Pair], times: Sequence[float], noise: float) -> list[dict[int, int]]:
     """The blocks of each tier from the innermost outwards, by host."""
-    hosts = sorted({host for pair in pairs for host in pair})
+    hosts = sorted(set(chain.from_iterable(pairs)))
     own = {host: place for place, host in enumerate(hosts)}
     found: list[dict[int, int]] = []
-    between = [(own[first], own[second]) for first, second in pairs]
     count = len(hosts)
     while len(found) < MAX_TIERS and count >= 4:
-        block = _blocks(count, _middles(between, times), noise)
+        block = _blocks(count, _middles(own, pairs, times), noise)
         if block is None:
             break
         found.append({host: block[at] for host, at in own.items() if at in block})
         number = _numbers(block, count)
         own = {host: number[at] for host, at in own.items()}
-        between, times = _beyond(number, between, times)
         count = len(set(number))
     return found
 
@@ -159,24 +158,19 @@ def _numbers(block: Mapping[int, int], count: int) -> list[int]:
     return [number[each] for each in place]
 
 
-def _beyond(
-    number: Sequence[int], pairs: Sequence[tuple[int, int]], times: Sequence[float]
-) -> tuple[list[tuple[int, int]], list[float]]:
-    """The pairs, and their times, of nodes with another number, as pairs of these numbers, the smaller first."""
-    ends = [(number[first], number[second]) for first, second in pairs]
-    left = [time for time, (one, other) in zip(times, ends, strict=True) if one != other]
-    return [(min(pair), max(pair)) for pair in ends if pair[0] != pair[1]], left
-
-
-def _middles(keys: Sequence[tuple[int, int]], values: Sequence[float]) -> dict[tuple[int, int], float]:
-    """The middle one of each key's values, of an even number the higher."""
-    found = dict(zip(keys, values, strict=True))
-    if len(found) == len(keys):
-        return found
-    every: dict[tuple[int, int], list[float]] = {}
-    for key, value in zip(keys, values, strict=True):
-        every.setdefault(key, []).append(value)
-    return {key: sorted(own)[len(own) // 2] for key, own in every.items()}
+def _middles(node: Mapping[int, int], pairs: Sequence[Pair], times: Sequence[float]) -> dict[tuple[int, int], float]:
+    """The middle time of the pairs between every two nodes, of an even number the higher; `node` is that of a host."""
+    count = len(set(node.values()))
+    if count == len(node):
+        found = {(node[first], node[second]): time for (first, second), time in zip(pairs, times, strict=True)}
+        if len(found) == len(pairs):
+            return found
+    every: defaultdict[int, list[float]] = defaultdict(list)
+    for (first, second), time in zip(pairs, times, strict=True):
+        one, other = node[first], node[second]
+        if one != other:
+            every[one * count + other if one < other else other * count + one].append(time)
+    return {divmod(key, count): sorted(own)[len(own) // 2] for key, own in every.items()}
 
 
 def _blocks(count: int, figures: Mapping[tuple[int, int], float], noise: float) -> dict[int, int] | None:

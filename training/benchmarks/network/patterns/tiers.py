@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 
 # Loads that differ by less than this factor are alike.
 _LOAD_FACTOR = 1.1
@@ -99,21 +100,28 @@ def classes_of(pairs: Sequence[Pair], rounds: Sequence[int], tiers: Tiers, *, wi
     keys = _alike(pairs, levels, tiers.kinds)
     if with_load and tiers.is_loaded:
         ends = (0, 1) if any(first > second for first, second in pairs) else (0, 0)
-        loads = [_loads(pairs, rounds, levels, tiers.blocks[tier], tier, ends) for tier in range(len(tiers.blocks))]
-        keys = [
-            (*key, *chain.from_iterable(each[place] for each in loads[: key[0]][::-1]))
-            for place, key in enumerate(keys)
-        ]
-    return _numbered(keys)
+        for tier, block in reversed([*enumerate(tiers.blocks)]):
+            keys = _with_loads(keys, _loads(pairs, rounds, levels, block, tier, ends))
+    return _numbered(keys, levels)
 
 
-def _alike(pairs: Sequence[Pair], levels: Sequence[int], kinds: Mapping[int, str]) -> list[tuple[int, ...]]:
-    """The tier of each pair, and the numbers of its hosts' kinds where there are `kinds`."""
+def _alike(pairs: Sequence[Pair], levels: Sequence[int], kinds: Mapping[int, str]) -> Sequence[int]:
+    """A number for the tier of each pair, and its hosts' kinds where there are `kinds`, in their order."""
     if not kinds:
-        return [(level,) for level in levels]
-    number = {kind: place for place, kind in enumerate(sorted(set(kinds.values())))}
+        return levels
+    every = sorted(set(kinds.values()))
+    number = {kind: place for place, kind in enumerate(every)}
     own = {host: number[kind] for host, kind in kinds.items()}
-    return [(level, *sorted((own[one], own[other]))) for level, (one, other) in zip(levels, pairs, strict=True)]
+    return [
+        (level * len(every) + min(own[one], own[other])) * len(every) + max(own[one], own[other])
+        for level, (one, other) in zip(levels, pairs, strict=True)
+    ]
+
+
+def _with_loads(keys: Sequence[int], loads: Sequence[int]) -> list[int]:
+    """The numbers of pairs that are told apart by their loads, too, in the order of (number, load)."""
+    wide = max(loads, default=0) + 1
+    return [key * wide + load for key, load in zip(keys, loads, strict=True)]
 
 
 def _loads(
@@ -123,36 +131,39 @@ def _loads(
     block: Mapping[int, int],
     tier: int,
     ends: tuple[int, int],
-) -> list[tuple[int, int]]:
-    """By how many pairs of its round each of its two blocks of a tier is left, in steps of _LOAD_FACTOR.
+) -> list[int]:
+    """By how many pairs of its round each of its two blocks of a tier is left, in steps of _LOAD_FACTOR, as a number.
 
     Of both, the less busy one first: uplinks that are too few show only where their own block is busy. `ends` differ
     where messages go from the first host to the second alone: a block's uplinks carry either way apart.
     """
     # A number for each round, end and block; 0 for a host without a block or a pair that does not leave its own.
     wide = 2 * (max(block.values(), default=0) + 1)
-    number = {host: 2 * each for host, each in block.items()}
+    missing = -1 - wide * (max(rounds, default=0) + 1)
+    number = dict.fromkeys(chain.from_iterable(pairs), missing) | {host: 1 + 2 * each for host, each in block.items()}
     keys = [
         [
-            1 + this * wide + number[pair[at]] + end if level > tier and pair[at] in number else 0
-            for pair, this, level in zip(pairs, rounds, levels, strict=True)
+            max(0, this * wide + number[host] + end) if level > tier else 0
+            for host, this, level in zip(map(itemgetter(at), pairs), rounds, levels, strict=True)
         ]
         for at, end in enumerate(ends)
     ]
     leaving = Counter(keys[0])
     leaving.update(keys[1])
     steps = {key: _step(count) if key else 0 for key, count in leaving.items()}
-    found = [(steps[one], steps[other]) for one, other in zip(*keys, strict=True)]
-    return found if ends[0] != ends[1] else [(one, other) if one <= other else (other, one) for one, other in found]
+    most = max(steps.values(), default=0) + 1
+    ordered = ends[0] != ends[1]
+    found = zip(map(steps.__getitem__, keys[0]), map(steps.__getitem__, keys[1]), strict=True)
+    return [one * most + other if ordered or one <= other else other * most + one for one, other in found]
 
 
 def _step(load: int) -> int:
     return round(math.log(max(1, load)) / math.log(_LOAD_FACTOR))
 
 
-def _numbered(keys: Sequence[tuple[int, ...]]) -> Classes:
-    """The classes of the keys, each of which begins with its tier; none for those that few have."""
+def _numbered(keys: Sequence[int], levels: Sequence[int]) -> Classes:
+    """The classes of the pairs with equal keys, all of one tier; none for those that few have."""
     counts = Counter(keys)
-    frequent = [key for key in sorted(counts) if counts[key] >= MIN_CLASS]
-    number = {key: place for place, key in enumerate(frequent)}
-    return Classes(of_pairs=[number.get(key, -1) for key in keys], tiers=[key[0] for key in frequent])
+    number = {key: place for place, key in enumerate(key for key in sorted(counts) if counts[key] >= MIN_CLASS)}
+    tier = dict(zip(keys, levels, strict=True))
+    return Classes(of_pairs=[number.get(key, -1) for key in keys], tiers=[tier[key] for key in number])

@@ -5,9 +5,12 @@ bandwidth and the smallest latency, each by its median time; `symptoms` has the 
 symptoms is one finding, with all symptoms and their probable cause.
 """
 
+import gc
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
 from typing import Any
 
 from common.statistics import Cell
@@ -104,9 +107,22 @@ def analyse_scan(
     if not _has_groups(scan):
         return None
     (pattern,) = scan.patterns
-    search = _Search(scan, pattern, slow_percent, late_percent, around)
-    enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
-    return shown_with(scan, search.findings() if enough else [], search.remarks)
+    with _without_collecting():
+        search = _Search(scan, pattern, slow_percent, late_percent, around)
+        enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
+        return shown_with(scan, search.findings() if enough else [], search.remarks)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Pause Python's search for cycles, of which an analysis makes none: it looks at each of a million pairs again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _across_the_cut(scan: Scan, shown: Readings) -> list[float]:
@@ -150,7 +166,7 @@ def _places_to_show(readings: Readings) -> Sequence[int]:
     if len(readings) <= MAX_CELLS * (1 + readings.is_one_way):
         return range(len(readings))
     times = medians(readings.columns["middle"])
-    return sorted(range(len(times)), key=lambda place: -times[place])[:_SLOWEST]
+    return nlargest(_SLOWEST, range(len(times)), key=times.__getitem__)
 
 
 class _Search:
@@ -158,7 +174,8 @@ class _Search:
 
     def __init__(self, scan: Scan, pattern: str, slow_percent: float, late_percent: float, around: Topology) -> None:
         self._scan, self._pattern, self._around = scan, pattern, around
-        kinds = {rank: around.kinds.get(rank, "") for rank in scan.names}
+        self._names = scan.names
+        kinds = {rank: around.kinds.get(rank, "") for rank in self._names}
         self._kinds = kinds if len(set(kinds.values())) > 1 else {}
         self._slow_percent, self._late_percent = slow_percent, late_percent
         self.remarks: list[str] = []
@@ -173,7 +190,7 @@ class _Search:
         if self._pattern == PEERS:
             sizes = [self._scan.of_size(size) for size in sorted(self._scan.sizes)]
             slow, late = self._slow_percent, self._late_percent
-            return peer_findings(sizes, self._scan.names, self._kinds, slow_percent=slow, late_percent=late)
+            return peer_findings(sizes, self._names, self._kinds, slow_percent=slow, late_percent=late)
         if self._pattern != "halves":
             found = self._of_part(self._pattern, "")
         else:
@@ -186,8 +203,10 @@ class _Search:
         if not same:
             return []
         tiers = self._tiers_of(part, same)
-        figures = [self._figure(part, each, tiers) for each in same]
-        names = self._scan.names
+        # The groups of all sizes are the same, and so are the ends of pairs.
+        pairs = same[-1].ends() if part in PAIR_PATTERNS else None
+        figures = [self._figure(each, pairs, tiers) for each in same]
+        names = self._names
         subjects = blamed(part, _symptoms(figures), figures[-1], names, tiers)
         links, remark = told_links(subjects, same[-1], names)
         self.remarks += [remark] if remark else []
@@ -202,7 +221,7 @@ class _Search:
         elif self._kinds:
             readings = [without_common(each, [self._kind(own) for own in each.members]) for each in readings]
         readings = [each for each in readings if len(each)]
-        return [each for each in readings if each.members == readings[-1].members]
+        return [each for each in readings if (each.members, each.rails) == (readings[-1].members, readings[-1].rails)]
 
     def _kind(self, members: Sequence[int]) -> tuple[str, ...]:
         """The kinds of a group's hosts."""
@@ -220,16 +239,14 @@ class _Search:
             late = learnt[0] if readings[0].size_bytes <= LATENCY_BYTES else Tiers()
             tiers = combined(late, learnt[-1])
         if tiers.blocks:
-            names = self._scan.names
-            outside = [name for rank, name in names.items() if rank not in tiers.blocks[0]]
+            outside = [name for rank, name in self._names.items() if rank not in tiers.blocks[0]]
             self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
         return replace(tiers, kinds=self._kinds)
 
-    def _figure(self, part: str, readings: Readings, tiers: Tiers) -> Figure:
+    def _figure(self, readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers) -> Figure:
         is_latency = readings.size_bytes <= LATENCY_BYTES
         percent = self._late_percent if is_latency else self._slow_percent
         name: SymptomName = "latency" if is_latency else "bandwidth"
-        pairs = readings.ends() if part in PAIR_PATTERNS else None
         return figure(name, readings, pairs, tiers, percent)
 
 

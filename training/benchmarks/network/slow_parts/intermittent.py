@@ -12,7 +12,7 @@ from training.benchmarks.network.slow_parts.events import Culprit
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.noise import every_nth
 from training.benchmarks.network.slow_parts.outliers import ALPHA, Compared, Outlier
-from training.benchmarks.network.slow_parts.readings import Readings
+from training.benchmarks.network.slow_parts.readings import Readings, picked
 
 # A slow operation takes this many times the expected time, or more where operations scatter so much.
 SLOW_FACTOR = 2.0
@@ -46,13 +46,13 @@ def intermittent(
         math.log(SLOW_FACTOR), _SPREADS * usual_gap(readings, "high", "low", every_nth(kept)) / _QUARTILES_PER_STD
     )
     pairs = None if found.pairs is None else [found.pairs[place] for place in kept]
+    expected = picked(compared.expected, kept)
     # The slow operations of a part that stalls have one cause with its stalls, and are no other symptom.
     known = {(each.host, each.place) for each in stalling}
     best: dict[tuple[int, int], tuple[Culprit, list[list[int]], float]] = {}
     for cut in _CUTS:
         excess = max(deviation, _usual_excess(readings, cut, compared.expected, kept, found.bound))
-        limits = [compared.expected[place] + excess for place in kept]
-        events = _slow_events(readings, cut, limits, kept)
+        events = _slow_events(readings.columns[cut], [each + excess for each in expected], kept)
         for each in culprits(pairs, len(kept), events, ALPHA / (2 * len(_CUTS)), rare=False):
             key = _key(each, kept)
             if cut == "top" and key in known:
@@ -92,14 +92,12 @@ def _unexplained(found: Figure, outliers: Sequence[Outlier]) -> Sequence[int]:
     return [place for place, pair in enumerate(found.pairs) if place not in known and hosts.isdisjoint(pair)]
 
 
-def _slow_events(readings: Readings, cut: str, limits: Sequence[float], kept: Sequence[int]) -> list[list[int]]:
-    """By repeat, which of the kept groups are slow at the cut, as indices."""
-    found = []
-    whole = len(kept) == len(readings)
-    for column in readings.columns[cut]:
-        times = column if whole else [column[place] for place in kept]
-        found.append([*compress(count(), map(gt, times, limits))])
-    return found
+def _slow_events(columns: Sequence[Sequence[float]], limits: Sequence[float], kept: Sequence[int]) -> list[list[int]]:
+    """By repeat, which of the kept groups take longer than their limits, as indices."""
+    return [
+        [*compress(count(), map(gt, column if len(kept) == len(column) else picked(column, kept), limits))]
+        for column in columns
+    ]
 
 
 def _slow_at_times(

@@ -11,7 +11,7 @@ well acquits nobody.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 from statistics import median, median_low
 
 from training.benchmarks.network.patterns.tiers import Classes
@@ -68,7 +68,7 @@ def pair_outliers(
     the smallest deviation to report, as a logarithm. `adds_up`: the deviations of two bad hosts add up in a time, as
     delays do; else the worse host determines it, as with bandwidths.
     """
-    hosts = len({host for pair in pairs for host in pair})
+    hosts = len(set(chain.from_iterable(pairs)))
     comparisons = len(pairs) + hosts
     settled = settle(repeats, ALPHA / comparisons)
     of_pairs = classes.of_pairs
@@ -81,8 +81,9 @@ def pair_outliers(
         for key, own in _slow_hosts(pairs, of_pairs, model, judge).items()
         if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
     }
-    paths = _Paths(pairs, classes, model, judge, {host for host, _ in constant})
     found, acquitted = list[Outlier](), list[tuple[int, int]]()
+    if constant:
+        paths = _Paths(pairs, classes, model, judge, {host for host, _ in constant})
     for (host, each), own in constant.items():
         whole = judge.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
         slow, of_host, of_paths = paths.of_host(host, each)
@@ -106,14 +107,14 @@ def _slow_hosts(
         (host, each): []
         for each, able in enumerate(model.able[:-1])
         for host, value in able.items()
-        if model.pairs_of[each][host] >= _MIN_PAIRS_OF_A_HOST and judge.exceeds(value - model.usual[each], each)
+        if judge.exceeds(value - model.usual[each], each)
     }
     if places:
         for place, ((first, second), each) in enumerate(zip(pairs, of_pairs, strict=True)):
             for key in ((first, each), (second, each)):
                 if key in places:
                     places[key].append(place)
-    return places
+    return {key: own for key, own in places.items() if len(own) >= _MIN_PAIRS_OF_A_HOST}
 
 
 class _Paths:
@@ -136,11 +137,11 @@ class _Paths:
         self._own: dict[int, list[int]] = {host: [] for host in suspects}
         # Of the others by class: all, and the slow ones.
         self._others, self._slow = [0] * len(classes.tiers), [0] * len(classes.tiers)
-        for place, (pair, each) in enumerate(zip(pairs, classes.of_pairs, strict=True)):
-            ends = suspects.intersection(pair)
-            for host in ends:
-                self._own[host].append(place)
-            if not ends and each >= 0:
+        for place, ((first, second), each) in enumerate(zip(pairs, classes.of_pairs, strict=True)):
+            if first in suspects or second in suspects:
+                for host in suspects.intersection((first, second)):
+                    self._own[host].append(place)
+            elif each >= 0:
                 self._others[each] += 1
                 self._slow[each] += self._is_slow(place)
 

@@ -22,6 +22,7 @@ TIMES = ("min", "p25", "p50", "p75", "p95", "max")
 # What each group of a packed step shares, and what a packed step cannot hold unless all groups share it.
 _SHARED = ("size_bytes", "count", "world_size", "iterations", "dtype", "in_place", "collective", "convention")
 _NUMBER_LIMIT = 0x10000
+_NUMBERS = (*range(_NUMBER_LIMIT),)
 _RANK_DIGITS = 5
 _PAIR = 2
 LENGTHS = "the columns of a packed step differ in length"
@@ -108,7 +109,8 @@ def group_keys(columns: Mapping[str, Any]) -> list[tuple[tuple[int, ...], int]]:
         ValueError, KeyError, TypeError: the step was not made by `packed`.
     """
     count, wide = int(columns["groups"]), int(columns["hosts"])
-    ranks = decode(columns["node_ranks"])
+    # The same number is one object: half a million pairs of thousand ranks stay in the caches.
+    ranks = [*map(_NUMBERS.__getitem__, decode(columns["node_ranks"]))]
     rails = decode(columns["rails"]) if "rails" in columns else array("i", [-1]) * max(0, count)
     if wide < 1 or len(ranks) != count * wide or len(rails) != count:
         raise ValueError(LENGTHS)

@@ -5,6 +5,7 @@ host determines the time, the delays of two late hosts add up.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median_low
 
@@ -19,25 +20,24 @@ class PairModel:
         self._pairs, self._classes = pairs, classes
         number = max(classes, default=0) + 1
         self.able: list[dict[int, float]] = [{} for _ in range(number + 1)]  # the last for class -1
-        self.pairs_of: list[dict[int, int]] = [{} for _ in range(number + 1)]
+        of_classes, most = self.able, math.inf
         for (first, second), each, value in zip(pairs, classes, values, strict=True):
-            able, count = self.able[each], self.pairs_of[each]
-            if value < able.get(first, math.inf):
+            able = of_classes[each]
+            if value < able.get(first, most):
                 able[first] = value
-            if value < able.get(second, math.inf):
+            if value < able.get(second, most):
                 able[second] = value
-            count[first] = count.get(first, 0) + 1
-            count[second] = count.get(second, 0) + 1
         self.usual = [median_low(able.values()) if able else 0.0 for able in self.able]
         self.expected = self._expected()
 
     def acquit(self, hosts: Iterable[tuple[int, int]]) -> None:
         """Expect of these hosts, each in a class, what is usual there, and of those that they alone meet there."""
         acquitted = set(hosts)
+        pairs_of = Counter((host, each) for pair, each in zip(self._pairs, self._classes, strict=True) for host in pair)
         for pair, each in zip(self._pairs, self._classes, strict=True):
             if any((host, each) in acquitted for host in pair):
                 able = self.able[each]
-                able |= {h: self.usual[each] for h in pair if (h, each) in acquitted or self.pairs_of[each][h] == 1}
+                able |= {h: self.usual[each] for h in pair if (h, each) in acquitted or pairs_of[h, each] == 1}
         self.expected = self._expected()
 
     def _expected(self) -> list[float]:

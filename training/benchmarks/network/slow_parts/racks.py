@@ -9,13 +9,15 @@ nobody.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median_low
 
 from training.benchmarks.network.patterns.tiers import Classes, Pair, Tiers
 from training.benchmarks.network.slow_parts.outliers import Compared, Outlier, pair_outliers
-from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST
+from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, picked
 
 _LEAST_BLOCKS, _LEAST_HOSTS = 3, 2
 
@@ -67,27 +69,28 @@ def bad_blocks(
 
 
 # Two blocks and the class of their pairs, and the places of these.
-_Between = Mapping[tuple[tuple[int, int], int], Sequence[int]]
+_Between = Mapping[tuple[Pair, int], Sequence[int]]
 
 
 def _between(
     members: Sequence[Pair], rails: Sequence[int], classes: Sequence[int], block: Mapping[int, int]
 ) -> _Between:
     """The pairs between every two blocks of a tier, by class; a block on a rail has a number of its own."""
-    found: dict[tuple[int, int, int, int], list[int]] = {}
+    wide, several = DEVICES_PER_HOST, max(classes, default=0) + 1
+    own = {host: block.get(host, -1) for host in set(chain.from_iterable(members))}
+    blocks = max(own.values(), default=0) + 1
+    found: defaultdict[int, list[int]] = defaultdict(list)
     for place, ((first, second), rail, each) in enumerate(zip(members, rails, classes, strict=True)):
-        one, other = block.get(first, -1), block.get(second, -1)
+        one, other = own[first], own[second]
         if one != other and each >= 0 and one >= 0 and other >= 0:
-            key = (one, other, rail, each) if one < other else (other, one, rail, each)
-            if key in found:
-                found[key].append(place)
-            else:
-                found[key] = [place]
-    wide = DEVICES_PER_HOST
-    return {
-        ((one * wide + rail + 1, other * wide + rail + 1), each): places
-        for (one, other, rail, each), places in found.items()
-    }
+            pair = one * blocks + other if one < other else other * blocks + one
+            found[(pair * wide + rail + 1) * several + each].append(place)
+    result: dict[tuple[Pair, int], list[int]] = {}
+    for key, places in found.items():
+        of_rail, each = divmod(key, several)
+        pair, number = divmod(of_rail, wide)
+        result[tuple(block * wide + number for block in divmod(pair, blocks)), each] = places
+    return result
 
 
 def _compared(
@@ -96,6 +99,6 @@ def _compared(
     """The blocks compared with each other."""
     if not between:
         return Compared(outliers=[], expected=[])
-    middles = [[median_low([column[place] for place in places]) for places in between.values()] for column in repeats]
+    middles = [[median_low(picked(column, places)) for places in between.values()] for column in repeats]
     classes = Classes(of_pairs=[each for _, each in between], tiers=tiers)
     return pair_outliers(middles, [pair for pair, _ in between], classes, bound, adds_up=adds_up)

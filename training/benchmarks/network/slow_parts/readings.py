@@ -6,6 +6,8 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from common.statistics import Cell, median_of
@@ -22,7 +24,12 @@ SIDES = ("sending", "receiving")
 _RAILS = DEVICES_PER_HOST // (len(SIDES) + 1)
 # Cells (groups x repeats) beyond which a host's nonsense would fill the memory.
 _MAX_CELLS = 50_000_000
-_LOGS = array("f", [_NAN, *(packing.LOG_LEAST_US + code * packing.STEP for code in range(1, 0x10000))])
+_LOGS = tuple(array("f", [_NAN, *(packing.LOG_LEAST_US + code * packing.STEP for code in range(1, 0x10000))]))
+
+
+def picked(values: Sequence[float], places: Sequence[int]) -> tuple[float, ...]:
+    """The values at these places, in their unit."""
+    return itemgetter(*places)(values) if len(places) > 1 else tuple(values[place] for place in places)
 
 
 class End(NamedTuple):
@@ -117,7 +124,9 @@ class Readings:
         places = self._packed_places(this_round, columns)
         self._grow(repeat)
         for name, column in codes.items():
-            values = array("f", map(_LOGS.__getitem__, column))
+            values = array("f", picked(_LOGS, column))
+            if isinstance(places, range) and places.start == len(self.columns[name][repeat]):
+                self.columns[name][repeat] += values
             target = self._column(name, repeat)
             if isinstance(places, range):
                 target[places.start : places.stop] = values
@@ -272,7 +281,7 @@ class Scan:
     @property
     def names(self) -> dict[int, str]:
         """Every host's name by node rank: the user's, else its own."""
-        ranks = {rank for each in self.sizes.values() for members in each.members for rank in members}
+        ranks = set(chain.from_iterable(chain.from_iterable(each.members for each in self.sizes.values())))
         return {rank: self._given.get(rank, self._own.get(rank, f"node {rank}")) for rank in sorted(ranks)}
 
     def add(self, step: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from training.benchmarks.tools.table import TOOLS
 
 INSPECTOR_HINT = "it comes late: the others wait for it in this collective"
 _LIMIT = 7.0
+SHOWN = 4
 
 
 class ToolsOutcome(DefaultOutcome):
@@ -105,7 +106,7 @@ def _failed(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFi
     tool = str(step.get("tool"))
     for host, parts in _by_host(step, "failed", measured).items():
         for part, why in parts.items():
-            yield _finding(host, "failed_test", f"{tool}: {part}: {why}", "follow the tool's manual")
+            yield _finding((host,), "failed_test", f"{tool}: {part}: {why}", "follow the tool's manual")
 
 
 def _slow(step: Mapping[str, Any], measured: MeasuredRound, limit: float) -> Iterator[PartFinding]:
@@ -117,35 +118,39 @@ def _slow(step: Mapping[str, Any], measured: MeasuredRound, limit: float) -> Ite
                 said = (
                     f"{figure.test} {figure.values[rank]:.4g} {figure.unit}, {percent:.0f} % {word} its peers' median"
                 )
-                yield _finding(host, "constant", f"{said}{hint}", "check the device, its slot and cable")
+                yield _finding((host,), "constant", f"{said}{hint}", "check the device, its slot and cable")
 
 
 def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
-    """A fault of the host where the tool gives no result, though it does on most; a fault of nobody without any."""
+    """A fault of the host where the tool gives no result, though it does on most; else nobody's, and nothing passed."""
     tool, found = str(step.get("tool")), _by_host(step, "not_run", measured)
     ran = len(measured.hosts) - len(found)
+    reasons: dict[str, list[str]] = {}
     for host, why in found.items():
-        name = "" if tool in TOOLS and str(why.get("why")).startswith(TOOLS[tool].command[0]) else f"{tool}: "
-        said = f"not run: {name}{why.get('why')} on {host}"
         if why.get("is_missing") is not True and ran > len(found):
             said = f"{tool} gives a result on {ran} other hosts, not here: {why.get('why')}"
-            yield _finding(host, "failed_test", said, "run it there by hand")
+            yield _finding((host,), "failed_test", said, "run it there by hand")
         else:
-            yield _finding(host, "not_run", said, "install it, or leave it out", "warning" if ran else "fault")
+            reasons.setdefault(str(why.get("why")), []).append(host)
+    for reason, hosts in reasons.items():
+        name = "" if tool in TOOLS and reason.startswith(TOOLS[tool].command[0]) else f"{tool}: "
+        more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
+        said = f"not run: {name}{reason} on {', '.join(hosts[:SHOWN])}{more}"
+        yield _finding(tuple(hosts), "not_run", said, "install it, or leave it out", "warning" if ran else "fault")
 
 
 def _finding(
-    host: str, kind: FindingKind, evidence: str, action: str, severity: FindingSeverity = "fault"
+    hosts: tuple[str, ...], kind: FindingKind, evidence: str, action: str, severity: FindingSeverity = "fault"
 ) -> PartFinding:
     return PartFinding(
-        part="host",
-        hosts=(host,),
+        part="host" if len(hosts) == 1 else "group",
+        hosts=hosts,
         kind=kind,
         severity=severity,
         evidence=evidence[:MAX_CHARACTERS],
         suggested_action=action,
-        drained_hosts=() if kind == "not_run" else (host,),
-        sentence=f"host {host}: {evidence}"[:MAX_CHARACTERS],
+        drained_hosts=() if kind == "not_run" else hosts,
+        sentence=(f"host {hosts[0]}: {evidence}" if len(hosts) == 1 else evidence)[:MAX_CHARACTERS],
     )
 
 

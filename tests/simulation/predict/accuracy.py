@@ -1,0 +1,96 @@
+"""Holds predictions against iterations that others measured on real GPUs, and writes their errors as a table.
+
+`python -m tests.docs` writes docs/data/simulation/predicted.csv; a test compares it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from simulation.predict.calibration import calibrated
+from simulation.predict.certainty import flat_efficiency_ms, flat_mfu_ms
+from simulation.predict.iteration import Prediction, predict
+from simulation.predict.job_table import job_of, jobs_of, preset, read_rows
+from simulation.predict.machine import machines
+from simulation.predict.report import families, measured_ms
+
+ROOT = Path(__file__).parents[3]
+DATA = ROOT / "tests" / "data" / "measured"
+TABLE = ROOT / "docs" / "data" / "simulation" / "predicted.csv"
+HEADER = "measured by,predicted by,family,rows,median,90th percentile,worst,in the interval"
+Row = dict[str, str]
+Held = list[tuple[Row, Prediction]]
+
+
+@cache
+def _held(name: str) -> tuple[tuple[Row, Prediction], ...]:
+    rows = read_rows(DATA / name)
+    return tuple((row, predict(job, machines()[job.gpu])) for row, job in zip(rows, jobs_of(rows), strict=True))
+
+
+def held(name: str) -> Held:
+    """The rows of a file with their predictions by the shipped factors."""
+    return list(_held(name))
+
+
+def torchtitan() -> Held:
+    """Llama-3.1 8B by FSDP2 on H100 of 500 W, with torchtitan's selective recomputation per operator."""
+    with (DATA / "torchtitan_h100.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    keys = ("gpu", "gpus", "precision", "mbs", "seq", "fsdp", "recompute", "power_limit_W", "compile")
+    found = []
+    for row in rows:
+        job = job_of({**preset("llama3_8b"), **{key: row[key] for key in keys}}, row["name"])
+        measured = {"measured_tokens_s_gpu": row["tokens_s_gpu"], "measured_reserved_gib": row["memory_GiB"]}
+        found.append((row | measured | {"family": "FSDP2"}, predict(job, machines()[job.gpu])))
+    return found
+
+
+@cache
+def other_half() -> tuple[tuple[Row, Prediction], ...]:
+    """SimuMax's rows, each predicted by factors that were fitted to half of the layouts, without its own."""
+    layouts: dict[str, Held] = defaultdict(list)
+    for row, found in held("simumax.csv"):
+        layouts[row["name"].rsplit("_mbc", 1)[0]].append((row, found))
+    names = sorted(layouts)
+    left: Held = []
+    for parity in (0, 1):
+        fitted = [(found.job, float(row["measured_ms"])) for name in names[parity::2] for row, found in layouts[name]]
+        machine = calibrated(machines()["B200"], fitted)
+        left += [(row, predict(found.job, machine)) for name in names[1 - parity :: 2] for row, found in layouts[name]]
+    return tuple(left)
+
+
+def text() -> str:
+    """The table: medians, 90th percentiles and worst errors by family, misses and baselines, too."""
+    simumax, bridge, fsdp = held("simumax.csv"), held("bridge.csv"), torchtitan()
+    lines = [HEADER]
+    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
+        lines += _lines(source, "shipped factors", rows)
+    lines += [each for each in _lines("SimuMax", "factors of other layouts", list(other_half())) if ": time" in each]
+    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
+        for baseline, of in (("one MFU", flat_mfu_ms), ("one efficiency of products", flat_efficiency_ms)):
+            lines.append(_baseline(source, baseline, [of(found) / measured_ms(row, found.job) for row, found in rows]))
+    own = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
+    return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", own), ""])
+
+
+def _lines(source: str, by: str, rows: Held) -> list[str]:
+    found = families([row for row, _ in rows], [prediction for _, prediction in rows])
+    return [
+        f"{source},{by},{family},{its['rows']:.0f},"
+        + ",".join(f"{its[key]:.1f} %" for key in ("median", "p90", "worst"))
+        + (f",{its['inside']:.1f} %" if family.endswith("time") else ",")
+        for family, its in found.items()
+    ]
+
+
+def _baseline(source: str, by: str, ratios: list[float]) -> str:
+    """A row of all families; ratios: predicted over measured."""
+    errors = sorted((100 * (ratio - 1) for ratio in ratios), key=abs)
+    places = (errors[len(errors) // 2], errors[min(len(errors) - 1, int(0.9 * len(errors)))])
+    shown = [*(f"{abs(error):.1f} %" for error in places), f"{errors[-1]:.1f} %"]
+    return f"{source},{by},all: time,{len(errors)},{','.join(shown)},"
