@@ -27,7 +27,7 @@ from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from workloads.rows.ranks import Ranks
 
 VENDORS = Path(__file__).parents[5] / "vendors"
-NVIDIA = sorted((VENDORS / "nvidia" / "aicb-pytorch" / "config").glob("config_suite*.py"))
+SUITE = sorted((VENDORS / "common" / "aicb-pytorch" / "config").glob("config_suite*.py"))
 
 
 def stage(rows: list[LogItem], *, world_size: int = 4, pp: int = 1, number: int = 0) -> StageWorkload:
@@ -40,7 +40,7 @@ def caller(of: StageWorkload, rank: int = 0, scale: str = "1") -> Caller:
     return Caller(of, rank, of.groups.world_size, Fraction(scale))
 
 
-@pytest.mark.parametrize("path", NVIDIA, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SUITE, ids=lambda path: path.stem)
 def test_a_case_of_the_suite_is_its_row(path: Path) -> None:
     """AICB's suite on 128 ranks: the same rows as `aicb suite` writes, but for ten iterations."""
     config = load_case_config(Config, path, {})
@@ -51,7 +51,7 @@ def test_a_case_of_the_suite_is_its_row(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "multi_all_reduce"])
 def test_the_checks_of_collectives_go_to_8_gib(name: str) -> None:
-    config = load_case_config(Config, NVIDIA[0].with_name(f"config_coll_{name}.py"), {})
+    config = load_case_config(Config, SUITE[0].with_name(f"config_coll_{name}.py"), {})
     found = stage_workload(config, 0, 8, None)
     sizes = {item.msg_size for item in found.workload if item.is_communication}
     assert sizes == {4096 << power for power in range(22)}
