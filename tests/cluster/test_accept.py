@@ -67,7 +67,9 @@ def accepted(folder: Path, bed: TestBed, *words: str) -> tuple[Answer, dict[str,
     controller = Controller(folder, bed)
     controller.configure_test({"MINE": {"nnodes": 4, "nproc": 1}}, **PROCESS)
     answer = controller.finish(controller.start("accept", "--nproc", "1", *words), within=1200)
-    (file,) = controller.logs.glob("accept*/accept.json")
+    files = [*controller.logs.glob("accept*/accept.json")]
+    assert len(files) == 1, answer.output
+    (file,) = files
     return answer, json.loads(file.read_text()), file
 
 

@@ -98,8 +98,8 @@ class Allocation:
     def over(self, host: str) -> str:
         """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
         job = self.job()
-        while job is not None and self._is_ending:
-            self.let_a_query_pass()
+        while job is not None and job.state == jobs.ENDING and (self._ending_since is None or self._is_ending):
+            self.let_a_query_pass()  # None: another thread has just learnt of the end, and tells it
             job = self.job()
         if job is None or not job.has_no_nodes:
             return ""

@@ -15,7 +15,7 @@ import pytest
 from run_benchmarks.report.overview import duration
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record, read_round, write_record
 from run_benchmarks.state.journal import Journal
-from tests.cluster.controller import rank_processes, wait_until
+from tests.cluster.controller import Answer, rank_processes, wait_until
 from tests.cluster.faulty_project import WAITS, project
 from tests.cluster.slurm.cluster import OTHER_USER, SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
@@ -133,7 +133,8 @@ def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal(con
     assert [job["id"] for job in answer.run_record()["jobs"]] == jobs and controller.jobs() == []
 
 
-def test_each_case_has_a_job_of_its_own_and_one_that_is_lost_ends_its_case_alone(controller: SlurmController) -> None:
+def one_case_loses_its_job(controller: SlurmController) -> Answer:
+    """A run of two cases with a job each, whose first job somebody cancels."""
     controller.configure_test({"one": {**WAITING, "nnodes": 1}, "two": CASE})
     controller.configure_cluster(ALLOCATION="case")
     process = controller.start()
@@ -142,19 +143,52 @@ def test_each_case_has_a_job_of_its_own_and_one_that_is_lost_ends_its_case_alone
     assert controller.cluster.call(["squeue", "--noheader", f"--jobs={first}", "--format=%D"]).strip() == "1"
     controller.cluster.call(["scancel", first])
     answer = controller.finish(process)
+    assert answer.run_record()["jobs"][0]["id"] == first
+    return answer
+
+
+def test_each_case_has_a_job_of_its_own_and_one_that_is_lost_ends_its_case_alone(controller: SlurmController) -> None:
+    answer = one_case_loses_its_job(controller)
     assert answer.round_record("one")["verdict"] == "aborted", answer.output
     assert answer.round_record("two")["verdict"] == "pass", answer.output
-    jobs = answer.run_record()["jobs"]
-    assert [(job["case"], job["hosts"]) for job in jobs] == [("one", "node1"), ("two", "node[1-2]")]
-    assert jobs[0]["id"] == first and answer.folder is not None
+    jobs = [(job["case"], job["hosts"]) for job in answer.run_record()["jobs"]]
+    assert jobs == [("one", "node1"), ("two", "node[1-2]")] and controller.jobs() == []
+
+
+@pytest.mark.nightly
+def test_a_resume_gives_a_job_to_the_case_alone_that_lost_its_own(controller: SlurmController) -> None:
+    answer = one_case_loses_its_job(controller)
+    assert answer.folder is not None
     resumed = controller.start("resume", answer.folder.name)
-    wait_until("work of rank 0", lambda: controller.at_work("one", attempt=2))
-    assert controller.jobs() not in ([], [first])
+    wait_until("work of rank 0", lambda: controller.at_work("one", attempt=2) or resumed.poll() is not None)
+    assert resumed.poll() is None, controller.finish(resumed).output
+    jobs = controller.jobs()
+    assert jobs not in ([], [answer.run_record()["jobs"][0]["id"]])
+    resumed.kill()
+    resumed.communicate(timeout=60)
+    resumed = controller.start("resume", answer.folder.name)
+    wait_until("the takeover", lambda: controller.said("taken over (attempt 2)"))
+    assert controller.jobs() == jobs
     controller.let_go("one", attempt=2)
     again = controller.finish(resumed)
     assert again.exit_code == 0 and again.round_record("one", attempt=2)["verdict"] == "pass", again.output
     assert [job["case"] for job in again.run_record()["jobs"]] == ["one", "two", "one"]
     assert controller.jobs() == []
+
+
+@pytest.mark.nightly
+def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller: SlurmController) -> None:
+    controller.configure_test({"one": {**WAITING, "nnodes": 1}, "two": CASE})
+    controller.configure_cluster(ALLOCATION="case")
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    process.kill()
+    process.communicate(timeout=60)
+    run = controller.newest_run()
+    assert run is not None and len(controller.jobs()) == 1
+    answer = controller.call("clean", run.name)
+    assert answer.exit_code == 0 and "one/round1/node1_noderank0.workload" in answer.output, answer.output
+    assert controller.jobs() == [] and rank_processes(controller.cluster.bed.bed) == {}
 
 
 def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controller: SlurmController) -> None:

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from protocol.perflog import Event, check_sequence
+from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
 from tests.training.benchmarks.network.test_network_cases import CASES, records, settings, values
 from training.benchmarks.network.patterns.schedule import HostRanks
-from training.benchmarks.network.pytorch.measuring.congestion import congestion, roles
-from training.benchmarks.network.pytorch.measuring.overlap import overlap
+from training.benchmarks.network.pytorch.measuring.congestion import roles
 from training.benchmarks.network.pytorch.outcome import OUTCOME
+from training.benchmarks.network.reporting.answers import congestion, overlap
 
 RANKS = 4
 RESIDENT = "tests.training.benchmarks.network.resident_workload"
@@ -70,6 +71,8 @@ def test_every_rank_keeps_the_rules_and_rank_0_has_the_figures(measured: Path, t
     summary = values(measured / tool, Event.FINISHED)[0]
     assert {metric.name for metric in OUTCOME.metrics({"tool": tool})} <= summary.keys()
     assert summary["answer"]
+    assert contradictions(measured / tool, "network", RANKS) == []
+    assert unnoticed(measured / tool, "network", RANKS) == ["e2e_time"]
 
 
 def test_all_reduce_is_measured_alone_and_beside_products(measured: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from pydantic import JsonValue
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from tests.training.benchmarks.claimed import contradictions
+from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
 from tests.training.benchmarks.network.conftest import Ended, plain_processes
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
@@ -74,6 +74,8 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     summary = values(tmp_path / "0", Event.FINISHED)[0]
     assert summary["correct"] == "pass" and summary["answer"] == "; ".join(found.sentences)
     assert {metric.name for metric in OUTCOME.metrics({"pattern": "pairs"})} <= summary.keys()
+    assert contradictions(tmp_path / "0", "network", 1) == []
+    assert "noise_percent" not in unnoticed(tmp_path / "0", "network", 1)
     assert len((tmp_path / "0" / "network.csv").read_text().splitlines()) == 1 + 18
     assert float(str(values(tmp_path / "0", Event.TRAIN_START)[0]["predicted_s"])) > 0
     assert not (tmp_path / "1" / "network.csv").exists()
@@ -105,6 +107,8 @@ def test_halves_of_two_nodes_measure_within_and_across(tmp_path: Path) -> None:
     assert [len(step["groups"]) for step in (within, across)] == [2, 1]  # type: ignore[arg-type]
     summary = values(tmp_path / "0", Event.FINISHED)[0]
     assert {metric.name for metric in OUTCOME.metrics({"pattern": "halves"})} <= summary.keys()
+    assert contradictions(tmp_path / "0", "network", 1) == []
+    assert "bisection_GBps" not in unnoticed(tmp_path / "0", "network", 1)
     assert float(str(summary["bisection_GBps"])) > 0 and "set repeats = 3" in str(summary["answer"])
 
 

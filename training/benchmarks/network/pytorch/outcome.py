@@ -26,8 +26,10 @@ from protocol.outcome import (
     Table,
     TableCell,
 )
+from protocol.perflog import Event
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.summing import derived
+from training.benchmarks.network.reporting.answers import jitter
 from training.benchmarks.network.reporting.references import (
     median_busbw_gbps,
     named_references,
@@ -104,6 +106,8 @@ class NetworkOutcome(DefaultOutcome):
         if log.rows is None:
             return process_seconds(log)
         found = derived(Config.model_validate_json(json.dumps(dict(case.config))), case.nnodes, log.rows)
+        if case.config.get("tool") == "soak":
+            found["jitter"] = jitter(log.value(Event.FINISHED)["soak"])
         return [*process_seconds(log), *departures(log, found, "the rows of its log")]
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:

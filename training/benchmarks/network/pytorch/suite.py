@@ -20,9 +20,9 @@ from training.benchmarks.network.hosts.links import advertised_gbps
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.measuring.congestion import Congestion, congestion
+from training.benchmarks.network.pytorch.measuring.congestion import Congestion
 from training.benchmarks.network.pytorch.measuring.output import Output
-from training.benchmarks.network.pytorch.measuring.overlap import Overlap, overlaps
+from training.benchmarks.network.pytorch.measuring.overlap import Overlap
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 from training.benchmarks.network.pytorch.measuring.scan import AdaptiveScan
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
@@ -130,9 +130,9 @@ def _concluded(
 def _loaded(work: Work, steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]] | None:
     """Figures and sentences of the tools that measure under load or for long; None for the others."""
     if isinstance(work, Overlap):
-        return overlaps(steps)
+        return answers.overlaps(steps)
     if isinstance(work, Congestion):
-        return congestion(steps)
+        return answers.congestion(steps)
     return work.conclusion() if isinstance(work, LongRun) else None
 
 

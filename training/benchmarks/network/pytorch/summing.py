@@ -8,7 +8,9 @@ from protocol.bandwidth import host_gbps
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.reporting import answers
+from training.benchmarks.network.slow_parts.analysis import shown_with
 from training.benchmarks.network.slow_parts.packing import host_names, unpacked
+from training.benchmarks.network.slow_parts.readings import scan_of
 
 
 def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -87,7 +89,20 @@ def derived(config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]]) -> 
     if config.tool == "all_reduce_latency_comp":
         return found | {"many_over_one": answers.one_against_many(steps, PARTS)[0]}
     if config.tool in SWEEPS:
-        return found | rates(config, nnodes, steps)[0]
+        return found | rates(config, nnodes, steps)[0] | _of_groups(steps)
+    if config.tool == "overlap":
+        return found | answers.overlaps(steps)[0]
+    if config.tool == "congestion":
+        return found | answers.congestion(steps)[0]
     if config.tool.startswith("all_gather_object"):
         return found | {"object_over_tensor": answers.object_against_tensor(steps, "")[0]}
     return found
+
+
+def _of_groups(steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Noise and bisection bandwidth of a pattern's groups; nothing where all ranks measured together."""
+    found = shown_with(scan_of(steps), (), ())
+    if found is None:
+        return {}
+    bisection = {} if found.bisection_gbps is None else {"bisection_GBps": found.bisection_gbps}
+    return {"noise_percent": found.noise_percent} | bisection

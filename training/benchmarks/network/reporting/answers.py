@@ -1,6 +1,8 @@
 """Answers the questions of ml-engineering's network tools in words from measurements."""
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from common.units import format_size
@@ -10,6 +12,8 @@ from training.benchmarks.network.hosts.links import judge_share, link
 # 100 is not enough, 200 to 400 is acceptable, 800 to 1000 is ideal. Highest first.
 _SCALE = ((800, "ideal"), (200, "acceptable"), (100.001, "less than acceptable"), (0, "not enough"))
 _CLAIM = 23
+# Bins of a soak's histogram per power of two.
+PER_OCTAVE = 8
 
 
 def between_hosts(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -74,3 +78,53 @@ def one_against_many(steps: Sequence[Mapping[str, Any]], parts: int) -> tuple[fl
         f"one all_reduce of {total} takes {whole:.4g} s, {parts} of {size / parts / 1e6:.3g} MB take {many:.4g} s:"
         f" {many / whole:.2f}x"
     )
+
+
+def overlap(communication_us: float, compute_us: float, both_us: float) -> float:
+    """The share of the shorter time, in microseconds each, that is hidden (dimensionless): 1 if it costs nothing."""
+    return (communication_us + compute_us - both_us) / min(communication_us, compute_us)
+
+
+def overlaps(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """(figures for FINISHED, sentences) from the steps of rank 0."""
+    found: dict[str, float] = {}
+    sentences = []
+    for alone, both in zip(steps[::2], steps[1::2], strict=True):
+        times = [float(alone["time_us"]["p50"]), float(both["compute_us"]), float(both["time_us"]["p50"])]
+        name = format_size(int(alone["size_bytes"]))
+        found[name] = overlap(*times)
+        sentences.append(
+            f"{name}: all_reduce {times[0]:.4g} us, matrix products {times[1]:.4g} us, both at once {times[2]:.4g} us:"
+            f" {100 * found[name]:.0f} % of the shorter one is hidden"
+        )
+    return {"overlap": found, "overlap_percent": 100 * [*found.values()][-1]}, sentences
+
+
+def congestion(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """(figures for FINISHED, sentences) from the steps of rank 0: times beside the aggressors / alone."""
+    found: dict[str, dict[str, float]] = {}
+    sentences = []
+    for alone, beside in zip(steps[::2], steps[1::2], strict=True):
+        name = format_size(int(alone["size_bytes"])) if alone["size_bytes"] else "barrier"
+        found[name] = {key: float(beside["time_us"][key]) / float(alone["time_us"][key]) for key in ("p50", "p99")}
+        sentences.append(
+            f"{name}: {alone['time_us']['p50']:.4g} us alone (p99 {alone['time_us']['p99']:.4g}),"
+            f" {beside['time_us']['p50']:.4g} us beside traffic (p99 {beside['time_us']['p99']:.4g}):"
+            f" {found[name]['p50']:.2f} times, p99 {found[name]['p99']:.2f} times"
+        )
+    last = [*found.values()][-1]
+    return {"congestion": found, "congestion_p50": last["p50"], "congestion_p99": last["p99"]}, sentences
+
+
+def jitter(soak: Mapping[str, Mapping[str, Any]]) -> float:
+    """The largest p99 / p50 of a size, dimensionless, by the histograms of all iterations in FINISHED."""
+    return max(_quantile_us(own, 0.99) / _quantile_us(own, 0.5) for own in soak.values())
+
+
+def _quantile_us(own: Mapping[str, Any], share: float) -> float:
+    """The time in microseconds that `share` (0 to 1) of the iterations do not exceed, rounded up to its bin's end."""
+    least = max(1, math.ceil(share * sum(count for _, count in own["histogram"])))
+    reached = accumulate(count for _, count in own["histogram"])
+    lower_us = next(lower for (lower, _), done in zip(own["histogram"], reached, strict=True) if done >= least)
+    place = round(math.log2(lower_us) * PER_OCTAVE)
+    return float(min(2.0 ** ((place + 1) / PER_OCTAVE), own["max_us"]))

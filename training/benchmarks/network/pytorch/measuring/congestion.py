@@ -8,13 +8,12 @@ Source: Chunduri and others, "GPCNeT: Designing a Benchmark Suite for Inducing a
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from common.units import format_size
 from protocol.bandwidth import CONVENTION
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
@@ -136,19 +135,3 @@ class Congestion:
 
 def _store() -> Any:
     return dist.distributed_c10d._get_default_store()
-
-
-def congestion(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """(figures for FINISHED, sentences) from the steps of rank 0: times beside the aggressors / alone."""
-    found: dict[str, dict[str, float]] = {}
-    sentences = []
-    for alone, beside in zip(steps[::2], steps[1::2], strict=True):
-        name = format_size(int(alone["size_bytes"])) if alone["size_bytes"] else "barrier"
-        found[name] = {key: float(beside["time_us"][key]) / float(alone["time_us"][key]) for key in ("p50", "p99")}
-        sentences.append(
-            f"{name}: {alone['time_us']['p50']:.4g} us alone (p99 {alone['time_us']['p99']:.4g}),"
-            f" {beside['time_us']['p50']:.4g} us beside traffic (p99 {beside['time_us']['p99']:.4g}):"
-            f" {found[name]['p50']:.2f} times, p99 {found[name]['p99']:.2f} times"
-        )
-    last = [*found.values()][-1]
-    return {"congestion": found, "congestion_p50": last["p50"], "congestion_p99": last["p99"]}, sentences

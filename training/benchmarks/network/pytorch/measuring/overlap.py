@@ -7,7 +7,7 @@ the other, below 0 if they hinder each other.
 Source: the question is that of SuperBench's computation-communication-overlap, which shows the time b.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from common.units import format_size
 from protocol.bandwidth import CONVENTION
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
@@ -113,23 +112,3 @@ class Overlap:
         operation = partial(self._compute.queue, products)
         times_s = np.array([elapsed_s(operation, self._team) for _ in range(self._run.config.iterations)])
         return float(np.median(slowest_rank(times_s, self._team))) * MICROSECONDS
-
-
-def overlap(communication_us: float, compute_us: float, both_us: float) -> float:
-    """The share of the shorter time, in microseconds each, that is hidden (dimensionless); see the module."""
-    return (communication_us + compute_us - both_us) / min(communication_us, compute_us)
-
-
-def overlaps(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """(figures for FINISHED, sentences) from the steps of rank 0."""
-    found: dict[str, float] = {}
-    sentences = []
-    for alone, both in zip(steps[::2], steps[1::2], strict=True):
-        times = [float(alone["time_us"]["p50"]), float(both["compute_us"]), float(both["time_us"]["p50"])]
-        name = format_size(int(alone["size_bytes"]))
-        found[name] = overlap(*times)
-        sentences.append(
-            f"{name}: all_reduce {times[0]:.4g} us, matrix products {times[1]:.4g} us, both at once {times[2]:.4g} us:"
-            f" {100 * found[name]:.0f} % of the shorter one is hidden"
-        )
-    return {"overlap": found, "overlap_percent": 100 * [*found.values()][-1]}, sentences

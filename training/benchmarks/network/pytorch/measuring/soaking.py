@@ -18,8 +18,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from training.benchmarks.network.reporting.answers import PER_OCTAVE
+
 # Bins of a histogram: 8 per power of two, from 1 us to 2**31 us; what is shorter or longer is in the first and last.
-PER_OCTAVE, OCTAVES = 8, 31
+OCTAVES = 31
 # Windows of a run; two are joined into one when there are more.
 MOST_WINDOWS = 512
 # A change is a step between two stretches of windows beyond this many standard errors, and this share of the level.
