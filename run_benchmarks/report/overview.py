@@ -142,7 +142,7 @@ def _drained(runs: Sequence[LoadedRun], hosts: Mapping[str, tuple[str, str]], wo
             )
     for name, (state, reason) in hosts.items():
         if state == "lost" and name not in seen:
-            action = words("keep it out until it passes `run.py check`")
+            action = words("keep it out until it passes run.py check")
             yield Drained(host=name, state=state, part=words("host"), evidence=words.reason(reason), action=action)
 
 

@@ -46,11 +46,11 @@ class Sureness(NamedTuple):
 
 def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: Sequence[Path]) -> Summary:
     """The summary of a run; it failed if it did not complete."""
-    ended = int((found.end >= 0).sum())
+    ended, flows = int((found.end >= 0).sum()) + found.not_kept, len(found.end) + found.not_kept
     data: dict[str, JsonValue] = {
         "files": [str(path) for path in files],
         "complete": found.complete,
-        "flows": len(found.end),
+        "flows": flows,
         "flows_completed": ended,
         "marks": found.marks,
         "rate_decreases": found.rate_decreases,
@@ -63,11 +63,11 @@ def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: S
     }
     named = f"{', '.join(map(str, files[:-1]))} and {files[-1]}"
     lines = [
-        f"{named}: {counted(len(found.end), 'flow')}, {found.events} events in {found.seconds:.2f} s",
+        f"{named}: {counted(flows, 'flow')}, {found.events} events in {found.seconds:.2f} s",
         *request.notes,
     ]
     if not found.complete:
-        lines.append(f"did not complete: {ended} of {len(found.end)} flows ended{_stuck(found)}")
+        lines.append(f"did not complete: {ended} of {flows} flows ended{_stuck(found)}")
         return Summary("\n".join(lines), data, failed=True)
     ends, first = found.rank_ends, found.first_start
     if not len(ends):  # a fast-forwarded iteration keeps none of its flows

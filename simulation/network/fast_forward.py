@@ -222,9 +222,13 @@ class FastForward:
                 self._flows.end[begin : begin + count] = found.end[place : place + count]
             place += count
 
+    @property
+    def _flow_count(self) -> int:
+        return sum(schedule.flow_count for each in self.job.collectives for schedule in each.schedules)
+
     def _all_flows(self) -> _Flows:
         """Room for the flows of all collectives, none if they are too many."""
-        count = sum(schedule.flow_count for each in self.job.collectives for schedule in each.schedules)
+        count = self._flow_count
         begin: dict[tuple[int, int], int] = {}
         if count <= MOST_FLOWS:
             place = 0
@@ -261,4 +265,5 @@ class FastForward:
             np.zeros(count + 1, np.int64), none, self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
             marks=self.marks, pauses=self.pauses, events=self.profiles.events, seconds=seconds,
+            not_kept=0 if self._flows.begin else self._flow_count,
         )  # fmt: skip

@@ -17,7 +17,7 @@ class NetworkRun(NamedTuple):
     the ports of its `path`, of which the rest is -1. `parents[parent_begin[f] : parent_begin[f + 1]]` are the flows
     that f waited for. `part_begin` and `part_end`, by collective and rank, are when a rank came to its part and when
     that ended; `walked` is when a rank was through its steps, `finished` when what it queued was done, too. `usage` are
-    the bytes of each port in bins of `bin_ns`.
+    the bytes of each port in bins of `bin_ns`; `not_kept` counts flows without columns.
     """
 
     source: Ints
@@ -44,6 +44,7 @@ class NetworkRun(NamedTuple):
     events: int = 0
     deepest_bytes: int = 0
     seconds: float = 0.0
+    not_kept: int = 0
 
     @property
     def complete(self) -> bool:

@@ -72,7 +72,9 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
 
     found = _run(request, network, write)
     flows.close()
-    files = [flows.path, *rows.paths]
+    if found.not_kept:
+        flows.path.unlink()
+    files = [*([] if found.not_kept else [flows.path]), *rows.paths]
     if not request.fast_forward:
         write_whole(busy, (line.encode() for line in links.table(request.fabric, found)))
         files.append(busy)

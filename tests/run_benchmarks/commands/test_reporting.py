@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import ROOT
 from tests.pages import charts_of
 from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.report.sample import write_sample
 
+RUN = ROOT / "run_benchmarks" / "run.py"
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -90,3 +95,32 @@ def test_a_sealed_run_is_not_changed(runs: list[Path]) -> None:
     answer = call("report", str(runs[0]), "--output", str(runs[0] / "report.html"))
     assert answer.exit_code == 2 and "lies in a sealed run" in answer.stderr
     assert not (runs[0] / "report.html").exists()
+
+
+# Runs a script and prints each file that it opens to read, by an audit hook of Python.
+WATCHED = """
+import runpy, sys
+opened = []
+sys.addaudithook(lambda event, what: opened.append(str(what[0])) if event == "open" else None)
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(*opened, sep="\\n")
+"""
+
+
+def test_a_report_opens_no_log_and_each_record_and_file_of_curves_once(runs: list[Path]) -> None:
+    logs = [
+        runs[0] / "LLAMA2_70B" / "round1" / "node00_noderank0" / name for name in ("rank0.out.log", "monitor.jsonl")
+    ]
+    for log in (*logs, runs[0] / "run.log"):
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("a line\n")
+    page = runs[0].parent / "watched.html"
+    argv = [sys.executable, "-c", WATCHED, str(RUN), "report", str(runs[0]), "--output", str(page)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    opened = Counter(line for line in said.splitlines() if line.startswith(f"{runs[0]}/"))
+    assert {Path(name).name for name in opened} == {"run.json", "round.json", "curves.json"}
+    assert len(opened) == 21 and set(opened.values()) == {1}, opened

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from simulation.cli import main
+from simulation.network import fast_forward
 from simulation.network.critical import critical_path
 from simulation.network.links import busiest, port_names
 from simulation.network.routing import ports_of
@@ -135,3 +136,17 @@ def test_an_iteration_is_the_same_with_what_is_skipped(
     whole, fast = network(words, capsys), network([*words, "--fast-forward"], capsys)
     assert whole["iteration_us"] == fast["iteration_us"]
     assert np.isclose(float(str(whole["makespan_us"])), float(str(fast["makespan_us"])))
+
+
+def test_flows_too_many_to_keep_are_counted_and_leave_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = "-topo Spectrum-X -g 16 -gt A100 -bw 100Gbps -nvbw 2400Gbps -psn 4"
+    assert main(["topology", *options.split(), "--output", str(tmp_path / "fabric")]) == 0
+    capsys.readouterr()
+    words = ["-n", str(tmp_path / "fabric"), "-r", f"{tmp_path}/", "--op", "AllGather", "--size", "1M", "--tp", "8"]
+    kept = network([*words, "--fast-forward"], capsys)
+    monkeypatch.setattr(fast_forward, "MOST_FLOWS", 10)
+    many = network([*words, "--fast-forward"], capsys)
+    assert many["flows"] == many["flows_completed"] == kept["flows"]
+    assert not (tmp_path / "fct.txt").exists() and f"{tmp_path}/fct.txt" not in str(many["files"])

@@ -91,8 +91,8 @@ experts.
 
 @cache
 def recorded(frame: str) -> list[TraceJob]:
-    """Every recorded training of a framework."""
-    files = [trace_matrix.FOLDER / f"{name}.jsonl.xz" for name in trace_matrix.MATRICES]
+    """Every recorded training of a framework; with context parallelism, selective recomputation sends, too."""
+    files = [trace_matrix.FOLDER / f"{name}.jsonl.xz" for name in trace_matrix.MATRICES if name != "context"]
     return [
         trace.job for path in files for trace in load(path) if (trace.job.frame, trace.job.phase) == (frame, TRAINING)
     ]

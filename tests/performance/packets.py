@@ -1,0 +1,74 @@
+"""How fast `network --fast-forward` is beside the event loop in the same run, and a whole iteration with it.
+
+Times are those of the simulation that the command tells; code is compiled once before.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from simulation.cli import main
+from tests.performance.rows import Row
+
+ROOT = Path(__file__).parents[2]
+A100 = "-topo Spectrum-X -gt A100 -bw 100Gbps -nvbw 2400Gbps -g"
+WORKLOAD = "simai -m 13 --world_size 128 --tp 8 --global_batch 128 --output"
+GOAL_TIMES, GOAL_PERCENT, GOAL_S = 100, 1, 60
+
+
+def measure(*, smoke: bool = False) -> list[Row]:
+    """A row for a long collective in 16 groups, and one for an iteration; with `smoke` a short one in 2 groups."""
+    gpus, size = (16, "1M") if smoke else (128, "2G")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        assert main(["topology", *f"{A100} {gpus}".split(), "--output", str(folder / "network")]) == 0
+        rows = [_collective(folder, gpus, size)]
+        return rows if smoke else [*rows, _iteration(folder)]
+
+
+def _collective(folder: Path, gpus: int, size: str) -> Row:
+    words = ["--op", "AllReduce", "--size", size, "--tp", "8"]
+    _run(folder, [*words[:3], "1M", "--tp", "8"])  # compiles
+    seconds, makespan = _run(folder, [*words, "--fast-forward"])
+    loop_seconds, loop_makespan = _run(folder, words)
+    percent = 100 * abs(makespan / loop_makespan - 1)
+    return Row(
+        what=f"network --fast-forward, AllReduce of {size}iB in groups of 8, {gpus} GPUs",
+        measured=f"{seconds:.2f} s",
+        baseline=f"{loop_seconds:.2f} s of the event loop alone",
+        ratio=seconds / loop_seconds,
+        goal=f"at least {GOAL_TIMES} times as fast, under {GOAL_PERCENT} % off (found {percent:.3f} %)",
+        met=seconds * GOAL_TIMES < loop_seconds and percent < GOAL_PERCENT,
+    )
+
+
+def _iteration(folder: Path) -> Row:
+    workload = folder / "gpt13.txt"
+    command = [sys.executable, "-m", "workloads", *WORKLOAD.split(), str(workload)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    seconds, _makespan = _run(folder, ["-w", str(workload), "--fast-forward"])
+    flow_seconds, _makespan = _run(folder, ["-w", str(workload), "--level", "flow"])
+    return Row(
+        what="network --fast-forward, iteration of GPT-13B, tp 8, 128 GPUs",
+        measured=f"{seconds:.2f} s",
+        baseline=f"{flow_seconds:.2f} s at flow level",
+        ratio=seconds / flow_seconds,
+        goal=f"under {GOAL_S} s",
+        met=seconds < GOAL_S,
+    )
+
+
+def _run(folder: Path, words: list[str]) -> tuple[float, float]:
+    """The seconds of a simulation, and its makespan (us)."""
+    seed = [] if "flow" in words else ["--seed", "1"]  # one order of starts, no probes
+    command = [sys.executable, "-m", "simulation", "network", "-n", str(folder / "network"), "-r", f"{folder}/"]
+    done = subprocess.run([*command, *words, *seed, "--json"], cwd=ROOT, check=True, capture_output=True, text=True)
+    answer = json.loads(done.stdout)
+    return answer["seconds"], answer["makespan_us"]
+
+
+if __name__ == "__main__":
+    for measured in measure():
+        print(measured)
