@@ -8,9 +8,9 @@ from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import ConnectError, HostKeyError
 from run_benchmarks.hosts import host_keys
+from run_benchmarks.hosts.connections import Connections
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.ssh_login import connect, scan
-from run_benchmarks.hosts.ways import Ways
 from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of
 
@@ -22,7 +22,7 @@ def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
     """
     failed = False
     asked: set[Endpoint] = set()
-    ways = Ways(connect)
+    ways = Connections(connect)
     ways.enter()
     try:
         for name in cluster.ssh_hosts:
@@ -35,7 +35,7 @@ def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
     return failed
 
 
-def _trust(endpoint: Endpoint, ways: Ways, agree: Callable[[str], bool]) -> bool:
+def _trust(endpoint: Endpoint, ways: Connections, agree: Callable[[str], bool]) -> bool:
     host, known = endpoint.host, host_keys.load(endpoint)
     try:
         key = scan(endpoint, ways)

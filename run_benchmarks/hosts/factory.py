@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.connections import Connections
 from run_benchmarks.hosts.endpoint import Endpoint, is_local
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.slurm.allocation import Allocation
 from run_benchmarks.hosts.slurm.host import SlurmHost
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_login import connect
-from run_benchmarks.hosts.ways import Ways
 
 
 def hosts_of(
@@ -23,5 +23,5 @@ def hosts_of(
     """
     if allocation is not None:
         return {name: SlurmHost(name, allocation) for name in names}
-    ways = Ways(connect)
+    ways = Connections(connect)
     return {name: LocalHost(name) if is_local(name) else SshHost(endpoint_of(name), ways) for name in names}

@@ -33,6 +33,7 @@ from run_benchmarks.hosts.base import (
     Completed,
     ConnectionAdvice,
 )
+from run_benchmarks.hosts.connections import Connections
 from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.docker_client import Check
 from run_benchmarks.hosts.endpoint import Endpoint
@@ -49,7 +50,6 @@ from run_benchmarks.hosts.login_shell import (
 from run_benchmarks.hosts.ssh_links import Links
 from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
 from run_benchmarks.hosts.ssh_streams import drain, feed, find_group, killed_or_lost
-from run_benchmarks.hosts.ways import Ways
 
 MAX_CHANNELS = 6  # sshd's MaxSessions is 10 by default; the rest is for a user's own login and for killing
 KILL_SECONDS, CANCEL_SECONDS = 1.0, 5.0  # to kill a command past its deadline; a cancelled one that has time left
@@ -66,10 +66,10 @@ class SshHost:
 
     needs_docker_client = True  # hosts/docker_channel.py
 
-    def __init__(self, endpoint: Endpoint, ways: Ways | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, ways: Connections | None = None) -> None:
         self.name = endpoint.host
         self.endpoint = endpoint
-        self._ways = ways or Ways(connect)
+        self._ways = ways or Connections(connect)
         self._uses_ways = False
         self._links = Links(self.name, lambda: connect(endpoint, self._ways))
         self._address = ""

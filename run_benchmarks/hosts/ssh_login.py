@@ -13,9 +13,9 @@ import paramiko
 
 from run_benchmarks.errors import ConnectError
 from run_benchmarks.hosts import host_keys
+from run_benchmarks.hosts.connections import Connection, Connections
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.login_keys import login_keys
-from run_benchmarks.hosts.ways import Connection, Ways
 
 CONNECT_SECONDS = 10.0
 MIN_SECONDS = 0.1
@@ -52,7 +52,7 @@ class ClientTransport(paramiko.Transport):
         closing.join(CLOSE_SECONDS)
 
 
-def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
+def connect(endpoint: Endpoint, ways: Connections) -> paramiko.Transport:
     """A connection to a host, over its jump hosts; an overloaded host is asked again for some time.
 
     Raises:
@@ -74,7 +74,7 @@ def connect(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
     raise AssertionError("the last attempt returns or raises")
 
 
-def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
+def log_in(endpoint: Endpoint, ways: Connections) -> paramiko.Transport:
     """One attempt to log in.
 
     Raises:
@@ -90,7 +90,7 @@ def log_in(endpoint: Endpoint, ways: Ways) -> paramiko.Transport:
         return transport
 
 
-def scan(endpoint: Endpoint, ways: Ways) -> paramiko.PKey:
+def scan(endpoint: Endpoint, ways: Connections) -> paramiko.PKey:
     """A host's key, without logging in; the login to jump hosts must succeed.
 
     Raises:
@@ -114,7 +114,9 @@ def _known(endpoint: Endpoint) -> host_keys.Known:
 
 
 @contextlib.contextmanager
-def _greeted(endpoint: Endpoint, known: host_keys.Known, ways: Ways, until: float) -> Iterator[paramiko.Transport]:
+def _greeted(
+    endpoint: Endpoint, known: host_keys.Known, ways: Connections, until: float
+) -> Iterator[paramiko.Transport]:
     """A connection with keys exchanged, closed if the code inside fails; `until` is in monotonic seconds."""
     transport: paramiko.Transport | None = None
     connection: Connection | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
-from run_benchmarks.results.sights import number
+from run_benchmarks.results.monitor_readings import number
 
 APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
 ASSUMED_LIMIT_C = 95.0

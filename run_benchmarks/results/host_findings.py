@@ -8,7 +8,7 @@ from typing import Any
 from monitors.ports import ERRORS
 from protocol.finding import MAX_CHARACTERS, PartFinding
 from run_benchmarks.results.device_findings import device_findings
-from run_benchmarks.results.sights import number
+from run_benchmarks.results.monitor_readings import number
 
 MAX_OF_A_HOST = 50
 SOCKETS = "Socket"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.monitor_readings import read_sys_info
 from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.results.seal import node_folder
-from run_benchmarks.results.sights import read_sys_info
 from vendors import working
 
 PACKAGES = ("torch", *(name for vendor in working() for name in vendor.packages))

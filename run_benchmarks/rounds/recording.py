@@ -21,11 +21,11 @@ from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
 from run_benchmarks.results.device_findings import is_broken_device
 from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.judge import judge
+from run_benchmarks.results.monitor_readings import Sight, read_sys_info, sight_of
 from run_benchmarks.results.observations import with_observations
 from run_benchmarks.results.outcomes import CaseLike, findings_in
 from run_benchmarks.results.records import NodeRecord, RoundRecord, Verdict, record_text, write_text
 from run_benchmarks.results.seal import config_digest
-from run_benchmarks.results.sights import Sight, read_sys_info, sight_of
 from run_benchmarks.results.step_curves import StepCurves
 from run_benchmarks.rounds.integrity import Neighbourhood, dead_monitor, integrity
 from run_benchmarks.rounds.owed import with_recorded

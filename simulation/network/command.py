@@ -8,7 +8,7 @@ from common.units import SIZE_FORM
 from simulation.analytical.schedules import ONE_F_ONE_B
 from simulation.common.dialect import SIMAI
 from simulation.flows.collective import AUTO, ORIGINAL_OPS
-from simulation.network.flow_level.ways import ECMP, ROUTINGS
+from simulation.network.flow_level.port_routes import ECMP, ROUTINGS
 from simulation.network.outages import FORM
 from simulation.network.pipeline import PIPELINES
 

@@ -20,7 +20,7 @@ from simulation.flows.groups import ParallelSizes, RankGroup
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job
-from simulation.network.making import JobGroups, job_of_collective, job_of_workload, together
+from simulation.network.job_reading import JobGroups, job_of_collective, job_of_workload, together
 from simulation.network.outages import Outage, parse
 from simulation.network.placing import groups_by_kind
 from simulation.topology import whatif

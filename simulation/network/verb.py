@@ -12,7 +12,7 @@ from simulation.network.answer import Sureness, summary
 from simulation.network.engine import EngineCall, EngineRun, environment_of, run_engine, simulator_words
 from simulation.network.fast_forward import FastForward
 from simulation.network.flow_file import FlowFile
-from simulation.network.flow_level.ways import ECMP
+from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.measured import measured_faults
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network, network_of, simulate

@@ -15,10 +15,10 @@ from simulation.flows.copies import in_copies
 from simulation.flows.groups import ParallelSizes
 from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from simulation.network.conf import NetworkConf
+from simulation.network.flow_level.port_routes import RAIL, PortRoutes
 from simulation.network.flow_level.simulate import FlowWishes, simulate
 from simulation.network.flow_level.trust import window_of
-from simulation.network.flow_level.ways import RAIL, Ways
-from simulation.network.making import JobGroups, job_of_collective
+from simulation.network.job_reading import JobGroups, job_of_collective
 from simulation.network.placing import groups_by_kind, homes_of
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import NIC_SHARE, Machine
@@ -54,7 +54,7 @@ class Network:
             mistakes.add(str(path), None, "GPU 0 has no link to a switch")
         mistakes.check()
         self.per_server = sizes.pop()
-        self._ways = Ways(self.fabric, RAIL)
+        self._ways = PortRoutes(self.fabric, RAIL)
         self._pair_us = cache(self._simulated)
 
     def machine_on(self, machine: Machine) -> Machine:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from common.summary import JsonValue, Summary, counted
 from common.units import format_bandwidth
-from simulation.topology import bisection, distance, oddities, structure
+from simulation.topology import bisection, distance, plausibility, structure
 from simulation.topology.bisection import Bisection
 from simulation.topology.fabric import Fabric, names, tiers
 from simulation.topology.reading import ReadTopology, read
@@ -59,7 +59,7 @@ def examine(read_file: ReadTopology, path: Path) -> TopologyReport:
     by_tier = structure.oversubscription(fabric, tier)
     exact = bisection.of_template(shape) if shape is not None and shape.gpus > 1 else None
     hops = distance.diameter_of_template(shape) if shape is not None else None
-    odd = oddities.find(fabric, tier, names(fabric, tier), of_servers, by_tier, template=shape is not None)
+    odd = plausibility.find(fabric, tier, names(fabric, tier), of_servers, by_tier, template=shape is not None)
     return TopologyReport(
         fabric=fabric,
         template=shape is not None,

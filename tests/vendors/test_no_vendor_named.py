@@ -28,7 +28,7 @@ EXEMPT = {
     "run_benchmarks/inspection/health_script.py": "modules of the kernel and lines of its log, of every vendor",
     "run_benchmarks/results/host_findings.py": "sys_info.json's key of those lines",
     "run_benchmarks/results/observations.py": "sys_info.json's key of those lines",
-    "run_benchmarks/results/sights.py": "sys_info.json's key of those lines",
+    "run_benchmarks/results/monitor_readings.py": "sys_info.json's key of those lines",
     "training/benchmarks/bert/paddle/group.py": "Paddle's own names of its GPUs",
     "training/benchmarks/bert/paddle/run_pretraining.py": "Paddle's own names of its GPUs",
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",

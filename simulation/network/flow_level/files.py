@@ -9,15 +9,15 @@ from pathlib import Path
 
 from common.whole_files import write_whole
 from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, Link, PortRoutes
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
-from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, Link, Ways
 from simulation.network.tables import address_text
 
 LINKS_HEADER = "link,from,to,bandwidth_bps,bytes,busy_percent,busiest_percent\n"
 SLICES = 20  # of the makespan, for the busiest of which a link's load is told
 
 
-def write_flows(path: Path, run: FlowRun, ways: Ways, payload: int) -> None:
+def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> None:
     """Write all flows in order of their ends, in the form of ns-3's fct.txt."""
     lines: list[tuple[float, str]] = []
     known: dict[tuple[int, int], list[tuple[float, str]]] = {}
@@ -42,7 +42,7 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
     return tails
 
 
-def round_trip(ways: Ways, source: int, target: int, payload: int) -> tuple[int, int]:
+def round_trip(ways: PortRoutes, source: int, target: int, payload: int) -> tuple[int, int]:
     """The shortest round trip between two nodes (ns) and the slowest link (bit/s); see routing.round_trip."""
     return _trip(tuple([ways.kinds[kind] for kind in ways.first_kinds(source, target)]), payload)
 
@@ -52,7 +52,7 @@ def _trip(links: tuple[Link, ...], payload: int) -> tuple[int, int]:
     return sum(2 * link.delay_ns + payload * BITS // link.bps for link in links), min(link.bps for link in links)
 
 
-def _ideal(ways: Ways, group: FlowGroup, payload: int) -> int:
+def _ideal(ways: PortRoutes, group: FlowGroup, payload: int) -> int:
     """ns of a flow alone: round trip, and its bytes with headers over the slowest link."""
     rtt, bps = round_trip(ways, group.source, group.target, payload)
     return rtt + (group.size + -(-group.size // payload) * HEADER_BYTES) * BITS // bps
@@ -64,7 +64,7 @@ class LinkLoads:
     The bytes of a flow count evenly over its time.
     """
 
-    def __init__(self, run: FlowRun, ways: Ways, begin: float, end: float) -> None:
+    def __init__(self, run: FlowRun, ways: PortRoutes, begin: float, end: float) -> None:
         self.ways, self.begin, self.slice_ns = ways, begin, max(end - begin, 1.0) / SLICES
         self.loads: dict[int, list[float]] = {}
         built = run.work.built

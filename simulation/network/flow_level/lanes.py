@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulation.network.flow_level.fluid_state import Lanes
-from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, SPREAD, Link, Ways
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, SPREAD, Link, PortRoutes
 
 HEADER_BYTES, ACK_BYTES = 52, 60
 BITS = 8_000_000_000  # a byte's bits over a rate in bit/s, in ns
@@ -39,7 +39,7 @@ class Costs(NamedTuple):
 class CostModel:
     """Knows the costs of ways by the kinds of their links; `payload` and `window` are those of a flow (bytes)."""
 
-    def __init__(self, ways: Ways, payload: int, window: int) -> None:
+    def __init__(self, ways: PortRoutes, payload: int, window: int) -> None:
         self.ways, self.payload, self.window = ways, payload, window
         self._known: dict[tuple[object, ...], Costs] = {}
 
@@ -72,7 +72,7 @@ class CostModel:
         )
 
 
-def way_of_flow(ways: Ways, source: int, target: int, number: int) -> Way:
+def way_of_flow(ways: PortRoutes, source: int, target: int, number: int) -> Way:
     """The way of the `number`-th flow (from 0) from a sender to a receiver, which has a port number of its own."""
     if ways.routing == SPREAD:
         forth, back = ways.shares(source, target), ways.shares(target, source)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simulation.network.flow_level.fluid_state import Fluid
 from simulation.network.flow_level.lanes import CostModel, LaneBook, Way
-from simulation.network.flow_level.ways import DPORT, FIRST_SPORT, HOST_SEED, Ways, address, hashed
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, HOST_SEED, PortRoutes, address, hashed
 
 Ints = NDArray[np.int64]
 NO_PORT = -1
@@ -35,7 +35,7 @@ class Sent(NamedTuple):
 class _Paths:
     """Follows flows from node to node."""
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: PortRoutes) -> None:
         self._ways, self._peer = ways, np.array(ways.peer, np.int64)
 
     def between(self, sources: Ints, targets: Ints, words: Ints) -> Ints:

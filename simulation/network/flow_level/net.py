@@ -6,8 +6,8 @@ from typing import NamedTuple
 from common.errors import input_problem
 from simulation.network.flow_level.hops import Hop, hops_of
 from simulation.network.flow_level.lanes import CostModel, Costs, Way, way_of_flow
+from simulation.network.flow_level.port_routes import RAIL, SPREAD, PortRoutes
 from simulation.network.flow_level.refine import Likeness
-from simulation.network.flow_level.ways import RAIL, SPREAD, Ways
 from simulation.network.job import Job
 
 WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
@@ -63,7 +63,7 @@ class HopNet:
         return [key for key in self.keys for _hop in self.of_key(key)]
 
 
-def check_ways(net: HopNet, ways: Ways, place: str) -> None:
+def check_ways(net: HopNet, ways: PortRoutes, place: str) -> None:
     """Say which GPU another one does not reach.
 
     Raises:
@@ -74,7 +74,7 @@ def check_ways(net: HopNet, ways: Ways, place: str) -> None:
             raise input_problem(place, None, f"GPU {source} does not reach GPU {target}: GPUs do not forward")
 
 
-def laid_out(net: HopNet, ways: Ways, model: CostModel) -> list[Laid] | None:
+def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | None:
     """Every hop on its way, if it is the same for all of its flows as far as it matters; else None.
 
     By ECMP each flow takes a way of its own. That does not matter where none of the links to choose from can be full.
@@ -103,14 +103,14 @@ def laid_out(net: HopNet, ways: Ways, model: CostModel) -> list[Laid] | None:
     return laid
 
 
-def _fixed(ways: Ways, source: int, target: int) -> Way | None:
+def _fixed(ways: PortRoutes, source: int, target: int) -> Way | None:
     if ways.routing in (SPREAD, RAIL):
         return way_of_flow(ways, source, target, 0)
     forward, back = ways.only_path(source, target), ways.only_path(target, source)
     return None if forward is None or back is None else Way(tuple(forward), tuple(back))
 
 
-def _without_choice(ways: Ways, hop: Hop, model: CostModel, common: Collection[int]) -> Laid:
+def _without_choice(ways: PortRoutes, hop: Hop, model: CostModel, common: Collection[int]) -> Laid:
     """A hop on the ports that all its ways have in `common`, forward as back, with the delay of one of them."""
     way = way_of_flow(ways, hop.source, hop.target, 0)
     costs = model.costs(way, hop.size)
@@ -135,7 +135,7 @@ class _Slack:
     `common` are the ports that all ways of a pair have in common.
     """
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: PortRoutes) -> None:
         self.ways = ways
         self.common: dict[tuple[int, int], list[int]] = {}
         self._ends: tuple[dict[int, int | set[int]], ...] = {}, {}  # of a port: one alone, or several

@@ -13,10 +13,10 @@ from simulation.network.flow_level import fluid
 from simulation.network.flow_level.fluid_state import PLANNED
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.net import HopNet, all_different, check_ways, laid_out
+from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
 from simulation.network.flow_level.steady import undisturbed
 from simulation.network.flow_level.twins import alike
-from simulation.network.flow_level.ways import FIRST_SPORT, Ways
 from simulation.network.flow_level.work import Span, Work
 from simulation.network.job import Job
 from simulation.network.tables import RankTimes
@@ -163,7 +163,7 @@ class FlowWishes(NamedTuple):
     apart: bool = False
 
 
-def simulate(ways: Ways, job: Job, wishes: FlowWishes, place: str = "") -> FlowRun:
+def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") -> FlowRun:
     """Run a job; `place` names the network in messages.
 
     Raises:

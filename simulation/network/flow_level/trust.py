@@ -6,8 +6,8 @@ from typing import NamedTuple
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.files import round_trip
 from simulation.network.flow_level.lanes import BITS
+from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.simulate import FlowRun
-from simulation.network.flow_level.ways import Ways
 from simulation.topology.fabric import SWITCH, Fabric
 
 ALL_PAIRS = 64  # GPUs up to which the window is looked for among all pairs
@@ -33,7 +33,7 @@ class Window(NamedTuple):
     rtt_ns: int
 
 
-def window_of(ways: Ways, gpus: int, payload: int) -> Window:
+def window_of(ways: PortRoutes, gpus: int, payload: int) -> Window:
     """The largest product of round trip and slowest link, over all pairs of GPUs; of a large network, over some."""
     chosen = range(0, gpus, max(gpus // ALL_PAIRS, 1))
     sources = chosen if gpus <= ALL_PAIRS else [0, 1, gpus - 1]
@@ -46,7 +46,7 @@ def window_of(ways: Ways, gpus: int, payload: int) -> Window:
     return best
 
 
-def queues(run: FlowRun, ways: Ways, conf: NetworkConf, window: Window) -> list[Queue]:
+def queues(run: FlowRun, ways: PortRoutes, conf: NetworkConf, window: Window) -> list[Queue]:
     """The ports of switches where ECN would mark: the windows of the flows that share them make a long queue."""
     found: dict[int, Queue] = {}
     for port, held in _full_ports(run):
@@ -68,7 +68,7 @@ def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
                 yield port, int(held)
 
 
-def judged(run: FlowRun, ways: Ways, fabric: Fabric, conf: NetworkConf) -> tuple[str, list[Queue]]:
+def judged(run: FlowRun, ways: PortRoutes, fabric: Fabric, conf: NetworkConf) -> tuple[str, list[Queue]]:
     """The effect that a flow model cannot follow in a run, or SURE where there is none, and the marked queues."""
     window = window_of(ways, run.job.ranks, conf.payload_bytes)
     marked = queues(run, ways, conf, window)
@@ -82,7 +82,7 @@ def judged(run: FlowRun, ways: Ways, fabric: Fabric, conf: NetworkConf) -> tuple
     return SHORT if few and found == SURE else found, []
 
 
-def _of_rings(run: FlowRun, ways: Ways) -> str:
+def _of_rings(run: FlowRun, ways: PortRoutes) -> str:
     """COLLISIONS or DRIFT of flows that wait for each other, else SURE."""
     net, waits = run.classes.net, False
     slowest: dict[tuple[int, int], int] = {}

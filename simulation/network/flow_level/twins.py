@@ -12,11 +12,11 @@ from itertools import chain
 from simulation.network.flow_level.hops import Hop
 from simulation.network.flow_level.lanes import Costs
 from simulation.network.flow_level.net import HopNet, Laid
+from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.refine import Likeness, Net, refine
-from simulation.network.flow_level.ways import Ways
 
 
-def alike(net: HopNet, laid: Sequence[Laid], ways: Ways, rank_kind: Sequence[Hashable]) -> Likeness:
+def alike(net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequence[Hashable]) -> Likeness:
     """Which hops, links and ranks do the same at the same time; `rank_kind` is what already tells ranks apart."""
     kinds = hop_kinds(net, laid)
     models = _models(net, laid, kinds)
@@ -55,7 +55,7 @@ def hop_kinds(net: HopNet, laid: Sequence[Laid]) -> list[Hashable]:
 def refined(
     net: HopNet,
     laid: Sequence[Laid],
-    ways: Ways,
+    ways: PortRoutes,
     rank_kind: Sequence[Hashable],
     kinds: Sequence[Hashable],
     chosen: Sequence[int],
@@ -141,7 +141,9 @@ def _alike_hops(one: Hop, two: Hop, later: int) -> bool:
 class _Copies:
     """Groups of the only collective that are copies of a former one; `hops` are those of the groups that are none."""
 
-    def __init__(self, net: HopNet, laid: Sequence[Laid], ways: Ways, rank_kind: Sequence[Hashable], key: int) -> None:
+    def __init__(
+        self, net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequence[Hashable], key: int
+    ) -> None:
         self.net, self.laid, self.ways, self.rank_kind = net, laid, ways, rank_kind
         groups = net.groups_of_key[key]
         self._links: dict[int, int] = {}

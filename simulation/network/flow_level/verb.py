@@ -8,6 +8,7 @@ from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
+from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.simulate import FlowRun, FlowWishes, simulate
 from simulation.network.flow_level.trust import (
     COLLISIONS,
@@ -20,7 +21,6 @@ from simulation.network.flow_level.trust import (
     judged,
     window_of,
 )
-from simulation.network.flow_level.ways import Ways
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
 from simulation.topology.fabric import Fabric, names, tiers
@@ -36,12 +36,12 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    ways = Ways(request.fabric, arguments.routing)
+    ways = PortRoutes(request.fabric, arguments.routing)
     run = simulate(ways, request.job, flow_wishes(request, ways), str(request.topology))
     return _summary(request, run, ways)
 
 
-def flow_wishes(request: NetworkRequest, ways: Ways) -> FlowWishes:
+def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
     """The wishes of a request that the flow level follows."""
     wishes, payload = request.wishes, request.wishes.conf.payload_bytes
     window = window_of(ways, request.job.ranks, payload)
@@ -56,7 +56,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
     mistakes.check()
 
 
-def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
+def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary:
     rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
     flows, links = Path(f"{request.prefix}fct.txt"), Path(f"{request.prefix}links.csv")
     written = run.flows <= MOST_LINES
@@ -97,7 +97,7 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: Ways) -> Summary:
     return Summary("\n".join(lines), data, failed=not run.complete)
 
 
-def _busiest(loads: LinkLoads, ways: Ways, named: list[str], data: dict[str, JsonValue]) -> str:
+def _busiest(loads: LinkLoads, ways: PortRoutes, named: list[str], data: dict[str, JsonValue]) -> str:
     found = loads.busiest()[:BUSIEST_SHOWN]
     data["busiest_links"] = [
         {"from": named[ways.owner(port)], "to": named[ways.peer[port]], "busy_percent": round(100 * share, 3)}
@@ -119,7 +119,7 @@ def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) 
     return found
 
 
-def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, JsonValue]) -> str:
+def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[str, JsonValue]) -> str:
     """How far the result can be trusted."""
     weak, marked = judged(run, ways, request.fabric, request.wishes.conf)
     longer = LONGER_PERCENT[weak]
@@ -138,7 +138,7 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: Ways, data: dict[str, Js
     return f"no queue reaches an ECN threshold, no ring drifts apart: {recorded}"
 
 
-def _told(marked: list[Queue], fabric: Fabric, ways: Ways) -> str:
+def _told(marked: list[Queue], fabric: Fabric, ways: PortRoutes) -> str:
     named, worst = names(fabric, tiers(fabric)), marked[0]
     ends = f"{named[ways.owner(worst.port)]} to {named[ways.peer[worst.port]]}"
     return (

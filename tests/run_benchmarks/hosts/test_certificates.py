@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from run_benchmarks.errors import ConnectError, HostKeyError
 from run_benchmarks.hosts import host_certificates
+from run_benchmarks.hosts.connections import Connections
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.host_certificates import CertificateError
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_login import connect, scan
-from run_benchmarks.hosts.ways import Ways
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, make_key, public_part
 
 SECONDS = 30.0
@@ -72,7 +72,7 @@ def test_a_certified_host_lets_us_in_and_no_other_does(certified: SshServer, aut
     assert host.run(["echo", "in"], deadline=SECONDS).stdout == "in\n"
     host.close()
     endpoint, known = certified.endpoint(), certified.known_hosts
-    assert scan(endpoint, Ways(connect)).public_blob is not None
+    assert scan(endpoint, Connections(connect)).public_blob is not None
     good, stranger = public_part(authority), public_part(make_key(tmp_path / "stranger"))
     for names in (f"[{ADDRESS}]:*", ADDRESS, paramiko.HostKeys.hash_host(ADDRESS), "127.*,!other"):
         known.write_text(f"@cert-authority {names} {good}\n")

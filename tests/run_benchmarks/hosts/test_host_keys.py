@@ -11,12 +11,12 @@ from paramiko.hostkeys import HostKeyEntry
 
 from run_benchmarks.errors import ConnectError, HostKeyError
 from run_benchmarks.hosts import host_keys
+from run_benchmarks.hosts.connections import Connections
 from run_benchmarks.hosts.endpoint import Endpoint, known_name
 from run_benchmarks.hosts.ssh_login import connect, scan
-from run_benchmarks.hosts.ways import Ways
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, public_part
 
-WAYS = Ways(connect)
+WAYS = Connections(connect)
 
 
 def at(known_hosts: Path, host: str, port: int) -> Endpoint:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.results.host_findings import host_findings
-from run_benchmarks.results.sights import read_sys_info
+from run_benchmarks.results.monitor_readings import read_sys_info
 from run_benchmarks.results.verdict import Verdict
 from run_benchmarks.rounds.recording import with_findings
 from tests.run_benchmarks.results.network_rounds import a_round, case

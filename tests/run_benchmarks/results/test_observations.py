@@ -12,9 +12,9 @@ import pytest
 from protocol.finding import MAX_OBSERVATIONS, PartFinding
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.monitor_readings import Sight, sight_of
 from run_benchmarks.results.observations import with_observations
 from run_benchmarks.results.remarks import Integrity, Remark
-from run_benchmarks.results.sights import Sight, sight_of
 from run_benchmarks.rounds.recording import with_findings
 from run_benchmarks.session.log_lines import log_round
 from tests.run_benchmarks.results.network_rounds import a_round, case

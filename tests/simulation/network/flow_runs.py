@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from simulation.network.conf import NetworkConf
+from simulation.network.flow_level.port_routes import ECMP, PortRoutes
 from simulation.network.flow_level.simulate import FlowRun, simulate
 from simulation.network.flow_level.trust import judged
 from simulation.network.flow_level.verb import flow_wishes
-from simulation.network.flow_level.ways import ECMP, Ways
 from simulation.topology.fabric import Fabric
 from tests.simulation.network.recordings import Recording, Times, arguments, recorded, request
 
@@ -20,7 +20,7 @@ class FlowLevelRun(NamedTuple):
     """A run, the network's ways, and the configuration that says which queues are marked."""
 
     run: FlowRun
-    ways: Ways
+    ways: PortRoutes
     fabric: Fabric
     conf: NetworkConf
 
@@ -42,7 +42,7 @@ class Errors(NamedTuple):
 def flow_level(recording: Recording, folder: Path, *, apart: bool = False, routing: str = ECMP) -> FlowLevelRun:
     """Our run of a recorded command; `apart` simulates every flow, also those that are alike."""
     asked = request(arguments(recording, folder))
-    ways = Ways(asked.fabric, routing)
+    ways = PortRoutes(asked.fabric, routing)
     run = simulate(ways, asked.job, flow_wishes(asked, ways)._replace(apart=apart), "network")
     return FlowLevelRun(run, ways, asked.fabric, asked.wishes.conf)
 

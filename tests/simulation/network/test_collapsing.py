@@ -14,11 +14,11 @@ from simulation.network.flow_level import twins
 from simulation.network.flow_level.files import LinkLoads
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.net import HopNet, all_different, laid_out
+from simulation.network.flow_level.port_routes import ECMP, SPREAD, PortRoutes
 from simulation.network.flow_level.quotient import Builder, Classes, FlowLanes
 from simulation.network.flow_level.refine import Likeness, Net, refine
 from simulation.network.flow_level.simulate import FlowRun, simulate
 from simulation.network.flow_level.verb import flow_wishes
-from simulation.network.flow_level.ways import ECMP, SPREAD, Ways
 from simulation.topology import command as topology
 from tests.simulation.network.flow_runs import flow_level
 from tests.simulation.network.recordings import recordings, request
@@ -77,7 +77,7 @@ def network(folder: Path, options: list[str]) -> Path:
 def both(words: list[str]) -> tuple[FlowRun, FlowRun]:
     """A request's run, and its run in which every flow is simulated."""
     asked = request(words, dialect="clusterdyno")
-    ways = Ways(asked.fabric, SPREAD)
+    ways = PortRoutes(asked.fabric, SPREAD)
     runs = [
         simulate(ways, asked.job, flow_wishes(asked, ways)._replace(apart=apart), "network") for apart in (False, True)
     ]
@@ -142,7 +142,7 @@ def test_copies_that_are_not_refined_get_the_colours_that_they_would_have(
         (tmp_path / "w.txt").write_text(f"{HEADER.format(tp=8, pp=1, ga=1, gpus=32)}\n1\n{rows}", encoding="utf-8")
         words += ["-w", str(tmp_path / "w.txt")]
     asked = request(words, dialect="clusterdyno")
-    ways, net = Ways(asked.fabric, SPREAD), HopNet(asked.job, 3000)
+    ways, net = PortRoutes(asked.fabric, SPREAD), HopNet(asked.job, 3000)
     laid = laid_out(net, ways, CostModel(ways, 9000, 100_000))
     assert laid is not None
     rank_kind = [asked.wishes.slowness.get(rank, 1.0) for rank in range(32)]
@@ -171,7 +171,7 @@ def test_copies_that_are_not_refined_get_the_colours_that_they_would_have(
 def test_ways_that_are_found_at_once_are_those_found_one_by_one(op: str, kind: list[str], tmp_path: Path) -> None:
     path = network(tmp_path, [*kind, "-g", "32", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"])
     asked = request(["-n", str(path), "--op", op, "--size", "8M"], dialect="clusterdyno")
-    ways, net = Ways(asked.fabric, ECMP), HopNet(asked.job, 3000)
+    ways, net = PortRoutes(asked.fabric, ECMP), HopNet(asked.job, 3000)
     model, lanes = CostModel(ways, 9000, 100_000), []
     for at_once in (False, True):
         classes = Classes(net, all_different(net, 32, ()))
@@ -207,7 +207,7 @@ def lane_texts(builder: Builder) -> Iterator[str]:
 def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_one(tmp_path: Path) -> None:
     path = network(tmp_path, ["-topo", "Spectrum-X", "-g", "32", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"])
     asked = request(["-n", str(path), "--op", "AllToAll", "--size", "8M"], dialect="clusterdyno")
-    ways = Ways(asked.fabric, ECMP)
+    ways = PortRoutes(asked.fabric, ECMP)
     run = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
     assert run.collide
     begin, end = run.first_start(), max(run.rank_ends())

@@ -1,4 +1,4 @@
-"""Ways to a host: jump hosts, chains of them, ProxyCommand, and crowded sshds on the way."""
+"""Connections to a host: jump hosts, chains of them, ProxyCommand, and crowded sshds on the way."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import paramiko
 import pytest
 
 from run_benchmarks.errors import ConnectError, HostKeyError
+from run_benchmarks.hosts.connections import Connections, Passage
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.ssh import SshHost
 from run_benchmarks.hosts.ssh_login import connect
-from run_benchmarks.hosts.ways import Passage, Ways
 from tests.run_benchmarks.hosts.sshd import ADDRESS, SshServer, free_port, open_descriptors
 from tests.run_benchmarks.hosts.test_ssh import new_threads
 
@@ -79,7 +79,7 @@ def test_many_hosts_share_one_connection_to_a_crowded_jump_host(make_sshd: Make)
     """64 hosts at once through sshds that turn connections away at random from the tenth on (MaxStartups)."""
     crowded = "MaxStartups 10:30:60"
     inside, bastion = make_sshd("inside", crowded), make_sshd("bastion", crowded)
-    ways = Ways(connect)
+    ways = Connections(connect)
     hosts = {f"n{n}": SshHost(behind(inside, jump_to(bastion), f"n{n}"), ways) for n in range(64)}
     try:
         for_each(hosts, lambda host: host.connect()).raise_first()
@@ -99,10 +99,10 @@ def test_a_silent_host_behind_a_jump_host_takes_no_other_with_it(
     make_sshd: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The jump host says nothing while it waits for the other: that is no sign that it is lost itself."""
-    monkeypatch.setattr("run_benchmarks.hosts.ways.ALIVE_SECONDS", 0.5)
+    monkeypatch.setattr("run_benchmarks.hosts.connections.ALIVE_SECONDS", 0.5)
     monkeypatch.setattr("run_benchmarks.hosts.ssh_login.CONNECT_SECONDS", 1.0)
     inside, bastion = make_sshd("inside"), make_sshd("bastion")
-    ways = Ways(connect)
+    ways = Connections(connect)
     good = SshHost(behind(inside, jump_to(bastion), "good"), ways)
     good.connect()
     with contextlib.ExitStack() as stack, socket.create_server((ADDRESS, 0), backlog=0) as full:
@@ -141,7 +141,7 @@ def test_what_a_proxy_command_says_is_told(
     sshd: SshServer, command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("run_benchmarks.hosts.ssh_login.CONNECT_SECONDS", 2.0)
-    monkeypatch.setattr("run_benchmarks.hosts.ways.PROXY_END_SECONDS", 0.2)
+    monkeypatch.setattr("run_benchmarks.hosts.connections.PROXY_END_SECONDS", 0.2)
     began = time.monotonic()
     with pytest.raises(ConnectError, match=r"its ProxyCommand wrote: .*(no way to|not found|broken)"):
         SshHost(dataclasses.replace(sshd.endpoint(), proxy_command=command)).connect()
@@ -162,7 +162,7 @@ def test_closing_a_connection_whose_way_is_lost_is_no_error() -> None:
 
 def test_a_connection_ends_when_the_way_to_it_is_lost(make_sshd: Make) -> None:
     inside, bastion = make_sshd("inside"), make_sshd("bastion")
-    ways = Ways(connect)
+    ways = Connections(connect)
     transport = connect(behind(inside, jump_to(bastion)), ways)
     ways.enter()
     assert bastion.kill_sessions() > 0

@@ -123,10 +123,10 @@ class _Jump:
         self.transport: paramiko.Transport | None = None
 
 
-class Ways:
+class Connections:
     """Opens connections; shared by the hosts of a run. `log_in` makes the connections to jump hosts."""
 
-    def __init__(self, log_in: Callable[[Endpoint, Ways], paramiko.Transport]) -> None:
+    def __init__(self, log_in: Callable[[Endpoint, Connections], paramiko.Transport]) -> None:
         self._log_in = log_in
         self._jumps: dict[Endpoint, _Jump] = {}
         self._lock = threading.Lock()

@@ -36,7 +36,7 @@ class Link(NamedTuple):
     delay_ns: int
 
 
-class Ways:
+class PortRoutes:
     """The ports of a network (2k and 2k + 1 are the directions of link k), and the ways over them."""
 
     def __init__(self, fabric: Fabric, routing: str = ECMP) -> None:
