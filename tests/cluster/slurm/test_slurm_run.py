@@ -188,7 +188,9 @@ def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller:
     assert run is not None and len(controller.jobs()) == 1
     answer = controller.call("clean", run.name)
     assert answer.exit_code == 0 and "one/round1/node1_noderank0.workload" in answer.output, answer.output
-    assert controller.jobs() == [] and rank_processes(controller.cluster.bed.bed) == {}
+    assert controller.jobs() == []
+    # A job is no longer in the list while its last processes end.
+    wait_until("the end of the ranks", lambda: not rank_processes(controller.cluster.bed.bed))
 
 
 def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controller: SlurmController) -> None:
@@ -218,7 +220,9 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
     for record in records:
         assert (record["verdict"], record["reason"]) == ("aborted", "interrupted by SIGINT")
         assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
-    assert controller.jobs() == [] and rank_processes(controller.cluster.bed.bed) == {}
+    assert controller.jobs() == []
+    # A job is no longer in the list while its last processes end.
+    wait_until("the end of the ranks", lambda: not rank_processes(controller.cluster.bed.bed))
 
 
 @pytest.mark.nightly
