@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 WIDTH = 110
 SHOWN_CHARACTERS = 300
@@ -27,8 +27,7 @@ class Absent(Enum):
 ABSENT = Absent.ABSENT
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One mistake in a user's input: where it is, what was found and what is allowed there.
 
     `file` may also be a flag, or a place in a file; `key` is "" where the whole of it is meant, `value` ABSENT where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -124,5 +124,5 @@ def _refused(found: CaseConfigText, file: Path, config_class: type[CaseConfig]) 
         try:
             load_case_config(config_class, path, {})
         except InputProblems as error:
-            return [replace(problem, file=str(file), known=()) for problem in error.problems]
+            return [problem._replace(file=str(file), known=()) for problem in error.problems]
     return []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from common.errors import InputProblems, Problem
@@ -116,4 +115,4 @@ def placed(problem: Problem, name: str, settings: Settings) -> Problem:
     if problem.file != OVERRIDE:
         return problem
     key = f"{name}.overrides.{problem.key}" if problem.key else f"{name}.overrides"
-    return replace(problem, file=settings.source(key), key=key)
+    return problem._replace(file=settings.source(key), key=key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -42,7 +41,7 @@ class SetKeys:
 
     def sourced(self, problems: Iterable[Problem]) -> list[Problem]:
         """The problems, each with the place of its value."""
-        return [replace(problem, file=self.source(problem.file, problem.key)) for problem in problems]
+        return [problem._replace(file=self.source(problem.file, problem.key)) for problem in problems]
 
 
 def apply_sets(
