@@ -227,7 +227,7 @@ def test_measured_times_are_found_in_the_database() -> None:
 
 
 def test_mistakes_are_told_at_once_and_nothing_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "--tp 8 --world_size 8 --num_attention_heads 12 --device gpu --iterations 0 --dtype int8"
+    words = "--tp 8 --world_size 16 --num_attention_heads 12 --device gpu --iterations 0 --dtype int8"
     words += " --context_parallel_size 2"
     assert main(["aiob", *words.split(), "--output", str(tmp_path / "times.txt")]) == 2
     error = capsys.readouterr().err
