@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,9 +210,10 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
     controller: SlurmController,
 ) -> None:
     controller.configure_test({name: {**WAITING, "nnodes": 1} for name in ("one", "two")}, MAX_PARALLEL_CASES=2)
+    bed, began = controller.cluster.bed.bed, time.time() - 1
     process = controller.start()
     wait_until("work of both", lambda: controller.at_work("one") and controller.at_work("two"))
-    assert len(controller.jobs()) == 1 and rank_processes(controller.cluster.bed.bed)
+    assert len(controller.jobs()) == 1 and rank_processes(bed, began)
     process.send_signal(signal.SIGINT)
     answer = controller.finish(process)
     assert answer.exit_code == 130, answer.output
@@ -222,7 +224,7 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
         assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
     assert controller.jobs() == []
     # A job is no longer in the list while its last processes end.
-    wait_until("the end of the ranks", lambda: not rank_processes(controller.cluster.bed.bed))
+    wait_until("the end of the ranks", lambda: not rank_processes(bed, began))
 
 
 @pytest.mark.nightly
