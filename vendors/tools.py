@@ -55,6 +55,10 @@ class Tool:
     headings: tuple[str, ...] = ()
     driver: str = r"Driver Version\s*:\s*(\S+)"
 
+    def open_probe(self) -> "ToolProbe":
+        """See vendors.base.Vendor."""
+        return ToolProbe(self)
+
 
 Device = dict[str, str]
 

@@ -2,7 +2,7 @@
 
 from vendors.ascend import pci
 from vendors.ascend.datasheets import DATASHEETS
-from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+from vendors.base import ImageParameters, Vendor
 from vendors.tools import Tool
 
 # Outputs of npu-smi 22 to 25 in the documents of FlagPerf, vLLM and CANN. A device has one pair of lines for each chip.
@@ -19,12 +19,6 @@ TOOL = Tool(
         ),
     ),
 )
-
-
-def _open_probe() -> AcceleratorProbe:
-    from vendors.tools import ToolProbe
-
-    return ToolProbe(TOOL)
 
 
 VENDOR = Vendor(
@@ -54,7 +48,7 @@ VENDOR = Vendor(
             },
         ),
     },
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     device_type="npu",
     socket_variables=("HCCL_SOCKET_IFNAME",),
     pci_devices=pci.devices,

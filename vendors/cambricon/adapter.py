@@ -1,8 +1,8 @@
 """Vendor `cambricon`: Cambricon's MLUs through torch_mlu, CNCL between them, and the table of cnmon."""
 
-from vendors.base import AcceleratorProbe, Vendor
+from vendors.base import Vendor
 from vendors.cambricon.datasheets import DATASHEETS
-from vendors.tools import Tool, ToolProbe
+from vendors.tools import Tool
 
 # Outputs of cnmon 5 in the documents of Paddle and PaddleNLP. Ecc-Error does not say whether it was corrected.
 TOOL = Tool(
@@ -16,10 +16,6 @@ TOOL = Tool(
 )
 
 
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
-
-
 VENDOR = Vendor(
     name="cambricon",
     visible_devices_env="MLU_VISIBLE_DEVICES",
@@ -31,6 +27,6 @@ VENDOR = Vendor(
     datasheets=DATASHEETS,
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="cambricon",
 )

@@ -1,7 +1,7 @@
 """Vendor `dcu`: Hygon's DCUs, which its torch for ROCm calls cuda, and the table of hy-smi."""
 
-from vendors.base import AcceleratorProbe, Vendor
-from vendors.tools import Tool, ToolProbe
+from vendors.base import Vendor
+from vendors.tools import Tool
 
 # FlagPerf's output of a K100 and Paddle's of a K100_AI. Memory is in percent alone there.
 TOOL = Tool(
@@ -9,10 +9,6 @@ TOOL = Tool(
     headings=("DCU ", "Temp", "AvgPwr", "PwrCap", "VRAM%", "DCU%"),
     lines=("{index} {temperature_c:C} {power_w:W} {} {power_limit_w:W} {} {utilization_percent:%} {...}",),
 )
-
-
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
 
 
 VENDOR = Vendor(
@@ -25,6 +21,6 @@ VENDOR = Vendor(
     socket_variables=("NCCL_SOCKET_IFNAME",),
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="dcu",
 )

@@ -1,7 +1,7 @@
 """Vendor `iluvatar`: Iluvatar CoreX's accelerators, which its torch calls cuda, and the table of ixsmi."""
 
-from vendors.base import AcceleratorProbe, Vendor
-from vendors.tools import Tool, ToolProbe
+from vendors.base import Vendor
+from vendors.tools import Tool
 
 # Outputs of ixsmi 3.0 to 4.4 in the documents of PaddleNLP, Paddle and ix-container-toolkit.
 # No datasheet with the rate of the memory was found, here and for kunlunxin, metax and dcu.
@@ -15,10 +15,6 @@ TOOL = Tool(
 )
 
 
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
-
-
 VENDOR = Vendor(
     name="iluvatar",
     visible_devices_env="CUDA_VISIBLE_DEVICES",
@@ -29,6 +25,6 @@ VENDOR = Vendor(
     socket_variables=("NCCL_SOCKET_IFNAME",),
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="iluvatar",
 )

@@ -1,7 +1,7 @@
 """Vendor `kunlunxin`: Kunlunxin's XPUs, and the table of xpu-smi."""
 
-from vendors.base import AcceleratorProbe, Vendor
-from vendors.tools import Tool, ToolProbe
+from vendors.base import Vendor
+from vendors.tools import Tool
 
 # The output of xpu-smi 515 in Paddle's document for the P800; `xpu-smi -m`, FlagPerf's, prints no units.
 TOOL = Tool(
@@ -12,10 +12,6 @@ TOOL = Tool(
         " | {utilization_percent:%} {} |",
     ),
 )
-
-
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
 
 
 VENDOR = Vendor(
@@ -29,6 +25,6 @@ VENDOR = Vendor(
     device_files=("/dev/xpu[0-9]*",),
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="kunlunxin",
 )

@@ -1,7 +1,7 @@
 """Vendor `metax`: MetaX's GPUs, which its torch calls cuda, and the table of mx-smi."""
 
-from vendors.base import AcceleratorProbe, Vendor
-from vendors.tools import Tool, ToolProbe
+from vendors.base import Vendor
+from vendors.tools import Tool
 
 # The output of mx-smi 2.2.8 of an N260.
 TOOL = Tool(
@@ -14,10 +14,6 @@ TOOL = Tool(
 )
 
 
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
-
-
 VENDOR = Vendor(
     name="metax",
     visible_devices_env="CUDA_VISIBLE_DEVICES",
@@ -28,6 +24,6 @@ VENDOR = Vendor(
     socket_variables=("MCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="metax",
 )

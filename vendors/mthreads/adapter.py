@@ -1,8 +1,8 @@
 """Vendor `mthreads`: Moore Threads' GPUs through torch_musa, MCCL between them, and the lines of mthreads-gmi."""
 
-from vendors.base import AcceleratorProbe, Vendor
+from vendors.base import Vendor
 from vendors.mthreads.datasheets import DATASHEETS
-from vendors.tools import Tool, ToolProbe
+from vendors.tools import Tool
 
 # The names and units of `mthreads-gmi -q` in FlagPerf's monitor and of an S5000, in that order for each device.
 TOOL = Tool(
@@ -18,10 +18,6 @@ TOOL = Tool(
 )
 
 
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
-
-
 VENDOR = Vendor(
     name="mthreads",
     visible_devices_env="MUSA_VISIBLE_DEVICES",
@@ -33,6 +29,6 @@ VENDOR = Vendor(
     datasheets=DATASHEETS,
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="mthreads",
 )

@@ -1,14 +1,10 @@
 """Vendor `tsingmicro`: Tsingmicro's accelerators, and the text of tsm_smi."""
 
-from vendors.base import AcceleratorProbe, Vendor
-from vendors.tools import Tool, ToolProbe
+from vendors.base import Vendor
+from vendors.tools import Tool
 
 # As FlagPerf keeps it: the text. No output is documented, so that no number is read of it.
 TOOL = Tool(command=("tsm_smi",))
-
-
-def _open_probe() -> AcceleratorProbe:
-    return ToolProbe(TOOL)
 
 
 VENDOR = Vendor(
@@ -19,6 +15,6 @@ VENDOR = Vendor(
     device_files=("/dev/accel*",),
     environment={},
     images={},
-    open_probe=_open_probe,
+    open_probe=TOOL.open_probe,
     monitor_name="tsingmicro",
 )
