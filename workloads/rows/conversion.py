@@ -5,8 +5,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 
+from common.garbage import without_collection
 from workloads.rows.blocks import Block
-from workloads.rows.folding import fold, without_collection
+from workloads.rows.folding import fold
 from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, NEVER, CommGroup, CommType, LogItem, kernel_row
 from workloads.rows.ranks import split_module
 from workloads.rows.traced_op import TracedOp

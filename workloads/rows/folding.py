@@ -7,15 +7,14 @@ in the tokens: a window that follows itself. Squares are looked for where a wind
 folded is one token of the next sweep. Each sweep is linear, and their number is bounded by `MOST_WORK`.
 """
 
-import gc
 import random
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import Generic
 
+from common.garbage import without_collection
 from workloads.rows.blocks import Block, Row
 
 Number = int | None
@@ -39,18 +38,6 @@ class _Level(Generic[Row]):
 
     def __len__(self) -> int:
         return len(self.kinds)
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """The body without Python's cyclic garbage collector, which would look at a million new tuples again and again."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 @without_collection()

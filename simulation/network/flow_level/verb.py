@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 from common.errors import MistakeList
+from common.garbage import without_collection
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
@@ -24,7 +25,6 @@ from simulation.network.flow_level.trust import (
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
 from simulation.topology.fabric import Fabric, names, tiers
-from workloads.rows.folding import without_collection
 
 MOST_LINES = 1 << 20  # flows that are written one by one
 BUSIEST_SHOWN = 3

@@ -5,14 +5,13 @@ bandwidth and the smallest latency, each by its median time; `symptoms` has the 
 symptoms is one finding, with all symptoms and their probable cause.
 """
 
-import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any
 
+from common.garbage import without_collection
 from common.statistics import Cell
 from protocol.bandwidth import COLLECTIVES, host_gbps
 from training.benchmarks.network.patterns.learning import combined, learn
@@ -107,22 +106,10 @@ def analyse_scan(
     if not _has_groups(scan):
         return None
     (pattern,) = scan.patterns
-    with _without_collecting():
+    with without_collection():
         search = _Search(scan, pattern, slow_percent, late_percent, around)
         enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
         return shown_with(scan, search.findings() if enough else [], search.remarks)
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Pause Python's search for cycles, of which an analysis makes none: it looks at each of a million pairs again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _across_the_cut(scan: Scan, shown: Readings) -> list[float]:
