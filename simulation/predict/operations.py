@@ -108,10 +108,7 @@ class Parts(NamedTuple):
 
 
 class _Cost(NamedTuple):
-    """What a row of the dialect costs beside its operands once: as many kernels, `moved` elements for each of its own.
-
-    moved: 16-bit elements, 0: the row's own bytes.
-    """
+    """Prices a row of the dialect: as so many kernels that move `moved` 16-bit elements for each, 0: its own bytes."""
 
     kernels: int = 1
     moved: int = 0
@@ -128,7 +125,7 @@ _EAGER = {
     "norm": _Cost(1, 18), "norm_backward": _Cost(1, 34), "rope": _Cost(1, 10), "rope_backward": _Cost(1, 10),
     "gated_activation": _Cost(1, 5), "gated_activation_backward": _Cost(1, 9),
 }  # fmt: skip
-"""What torch's operators one by one move: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
+"""Elements that torch's operators move one by one: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
 positions in 32-bit complex numbers, a gate.
 """
 _OPS = {
