@@ -125,7 +125,7 @@ _EAGER = {
     "norm": _Cost(1, 18), "norm_backward": _Cost(1, 34), "rope": _Cost(1, 10), "rope_backward": _Cost(1, 10),
     "gated_activation": _Cost(1, 5), "gated_activation_backward": _Cost(1, 9),
 }  # fmt: skip
-"""Elements that torch's operators move one by one: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
+"""What moves where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
 positions in 32-bit complex numbers, a gate.
 """
 _OPS = {
