@@ -12,9 +12,11 @@ from simulation.predict.duration import Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
+from workloads.compute.operators import OPERATORS
+from workloads.rows.traced_op import FLOAT32, SIZES
 
-OPTIMIZER_BYTES = 34
-"""A weight's gradient, moments and float32 copy are read, all but the gradient and the 16-bit weight written."""
+STEP = ("grad_norm", "grad_scale", "adam", "cast")
+"""Operators of the optimizer's step, in 32 bits, as the dialect's rows have them."""
 COPIED_BYTES = 2 * 2 * operations.HALF + operations.HALF + 4
 """For each weight that FSDP2 divides: gathered ones are copied out of their buffer in both passes, its gradient into
 one of float32, all between the products (torch.distributed.fsdp, _fsdp_collectives.py).
@@ -141,9 +143,10 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
 
 
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
-    """Microseconds of the update, of clearing the gradients and of their norm."""
+    """Microseconds of the update, and of clearing the gradients."""
     sharded = job.distributed_optimizer or job.fsdp
     shards = job.fsdp or (job.dp * job.cp if sharded else 1)
     own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
     touched = own if job.fsdp else held.shared + held.experts
-    return watch.moved_us(OPTIMIZER_BYTES * own + 3 * job.grad_bytes * touched)
+    step = sum(OPERATORS[each].elements({"elements": 1}) for each in STEP) * SIZES[FLOAT32]
+    return watch.moved_us(step * own + job.grad_bytes * touched)
