@@ -111,7 +111,7 @@ class Zero3Rank(ZeroRank):
         return calls
 
     def _sub_groups(self) -> list[int]:
-        """Elements of the groups that the optimizer steps one by one: parameters until their shards are sub_group_size."""
+        """Elements of groups that the optimizer steps one by one: parameters until shards are sub_group_size."""
         groups, size = [], 0
         for each in self.weights:
             size += self._part(each)
