@@ -7,8 +7,9 @@ the program states of itself (mlperf_logging, result_summarizer and compliance_c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Protocol, runtime_checkable
 
 from protocol.outcome import MeasuredCase
@@ -75,16 +76,53 @@ def process_seconds(log: LoggedRun) -> list[str]:
 
 
 def departures(log: LoggedRun, found: Mapping[str, Any], how: str) -> list[str]:
-    """A sentence for each value of FINISHED that is not the one that was `found`, of any JSON type and unit."""
+    """A sentence for each value of FINISHED that is not the one that was `found`, of any JSON type and unit.
+
+    A number that FINISHED does not tell claims nothing; a list that it does not tell claims that there is nothing.
+    """
     finished, sentences = log.value(Event.FINISHED), []
     for name, value in found.items():
-        claimed = finished.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            slack = abs(value) * ROUNDING
-            sentences += outside(name, claimed, value - slack, value + slack, how)
-        elif claimed is not None and claimed != value:
-            sentences.append(f"{name} is {claimed!r:.80} by FINISHED, {value!r:.80} by {how}")
+        claimed = finished.get(name, [] if isinstance(value, list) else None)
+        departure = None if claimed is None else _departure(name, claimed, value)
+        if departure is not None:
+            path, one, other = departure
+            sentences.append(f"{path} is {_shown(one)} by FINISHED, {_shown(other)} by {how}")
     return sentences
+
+
+_NOTHING = "nothing"
+
+
+def _departure(path: str, claimed: object, value: object) -> tuple[str, object, object] | None:
+    """The first part in which a claim is not the value, numbers up to ROUNDING: its path, claim and value.
+
+    A claimed object may have more keys than the value.
+    """
+    parts: Iterable[tuple[str, object, object]] = ()
+    if isinstance(value, Mapping) and isinstance(claimed, Mapping):
+        parts = ((f"{path}.{key}", claimed.get(key, _NOTHING), own) for key, own in value.items())
+    elif isinstance(value, list) and isinstance(claimed, list):
+        both = enumerate(zip_longest(claimed, value, fillvalue=_NOTHING))
+        parts = ((f"{path}[{place}]", one, other) for place, (one, other) in both)
+    elif not _is_same(claimed, value):
+        return path, claimed, value
+    return next((found for part in parts if (found := _departure(*part)) is not None), None)
+
+
+def _is_same(claimed: object, value: object) -> bool:
+    if _is_number(claimed) and _is_number(value):
+        return math.isclose(float(str(claimed)), float(str(value)), rel_tol=ROUNDING)
+    return type(claimed) is type(value) and claimed == value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    if value is _NOTHING:
+        return _NOTHING
+    return f"{value:.6g}" if isinstance(value, float) else f"{value!r:.80}"
 
 
 def outside(name: str, claimed: object, low: float, high: float, how: str) -> list[str]:
@@ -94,9 +132,7 @@ def outside(name: str, claimed: object, low: float, high: float, how: str) -> li
     """
     if claimed is None:
         return []
-    is_number = isinstance(claimed, int | float) and not isinstance(claimed, bool)
-    if is_number and low <= float(str(claimed)) <= high:
+    if _is_number(claimed) and low <= float(str(claimed)) <= high:
         return []
-    shown = f"{claimed:.6g}" if isinstance(claimed, float) else f"{claimed!r:.40}"
     found = f"{low:.6g}" if low == high else f"at least {low:.6g}" if math.isinf(high) else f"{low:.6g} to {high:.6g}"
-    return [f"{name} is {shown} by FINISHED, {found} by {how}"]
+    return [f"{name} is {_shown(claimed)} by FINISHED, {found} by {how}"]

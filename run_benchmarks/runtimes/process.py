@@ -180,19 +180,22 @@ class ProcessTree:
         self._output_bytes = output_bytes
         self._state = state_folder(node, task)
 
-    def _supervise(self, *words: str, stdin: bytes = b"", deadline: float) -> None:
-        argv = [
+    def python_argv(self, *words: str) -> list[str]:
+        """The command that runs the node's interpreter in the folder of its code."""
+        folder = self._node.workdir
+        # A cache beside the code would count as a changed file.
+        return [
             *IN_FOLDER,
-            self._node.workdir,
+            folder,
             "env",
-            f"PYTHONPATH={self._node.workdir}",
-            "PYTHONDONTWRITEBYTECODE=1",  # a cache beside the code would count as a changed file
+            f"PYTHONPATH={folder}",
+            "PYTHONDONTWRITEBYTECODE=1",
             self._task.argv[0],
-            *SUPERVISE,
             *words,
-            "--state",
-            self._state,
         ]
+
+    def _supervise(self, *words: str, stdin: bytes = b"", deadline: float) -> None:
+        argv = self.python_argv(*SUPERVISE, *words, "--state", self._state)
         try:
             self._host.run(argv, stdin=io.BytesIO(stdin), deadline=deadline)
         except CommandError as error:

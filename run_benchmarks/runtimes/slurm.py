@@ -1,7 +1,7 @@
 """Runs the tasks of a node in one step of Slurm's job, as the supervised process trees that they are elsewhere.
 
-The step begins with the monitor, waits for the workload, and ends once both have ended. What else is asked of the node
-(stop, wait, look) comes as short steps beside it.
+The step (driver/launch/step.py) begins with the monitor, waits for the workload, ends once both have ended, and takes
+both along when it is ended. What else is asked of the node (stop, wait, look) comes as short steps beside it.
 """
 
 from __future__ import annotations
@@ -16,36 +16,6 @@ from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.runtimes.base import Bound, RunningTask, Runtime
 from run_benchmarks.runtimes.process import START_SECONDS, ProcessRuntime, ProcessTree, state_folder
 
-# Arguments: folder of the code, interpreter, state folders of monitor and workload. Input: the monitor's request.
-KEEPER = r"""
-cd "$1" || exit
-python=$2 monitor=$3 workload=$4
-export PYTHONPATH="$1" PYTHONDONTWRITEBYTECODE=1
-rm -f "$workload.request" "$workload.refused"
-begin() { "$python" -m training.benchmarks.driver.launch.supervise start --state "$1"; }
-running() {
-  pid=$(sed 's/.*"pid": \([0-9]*\).*/\1/' "$1/supervisor.json") && [ ! -e "$1/exit.json" ] && kill -0 "$pid"
-}
-begin "$monitor" || exit
-echo ready
-exec </dev/null >/dev/null 2>&1
-until [ -e "$workload.request" ]; do
-  running "$monitor" || exit 0
-  sleep 0.1
-done
-begin "$workload" <"$workload.request" 2>"$workload.said" || mv "$workload.said" "$workload.refused"
-rm -f "$workload.request" "$workload.said"
-for state in "$workload" "$monitor"; do
-  if [ -p "$state/alive" ]; then
-    exec 3<>"$state/alive"
-    exec 4<"$state/alive" 3>&-
-    read -r _ <&4
-    exec 4<&-
-  else
-    while running "$state"; do sleep 1; done
-  fi
-done
-"""
 # Arguments: the workload's state folder, seconds. Input: its request.
 BEGIN = r"""
 umask 077
@@ -88,9 +58,9 @@ class _Monitor(ProcessTree):
     def start(self) -> None:
         """See RunningTask.start."""
         assert isinstance(self._host, SlurmHost)
-        node, python = self._node, self._task.argv[0]
-        states = [state_folder(node, task) for task in (node.monitor, node.workload)]
-        argv = ["sh", "-c", KEEPER, "sh", node.workdir, python, *states]
+        node = self._node
+        states = ("--monitor", state_folder(node, node.monitor), "--workload", state_folder(node, node.workload))
+        argv = self.python_argv("-m", "training.benchmarks.driver.launch.step", *states)
         options = (f"--job-name={node.workload.name}",)
         self._host.hold_step(argv, self.request(), seconds=START_SECONDS, options=options)
 

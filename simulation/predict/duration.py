@@ -17,6 +17,7 @@ from simulation.predict.operations import (
     MEMORY,
     PERMUTATION,
     PRODUCTS,
+    SEND,
     TP,
     Attention,
     Collective,
@@ -127,12 +128,14 @@ class Stopwatch:
         if not self.job.fsdp:
             return CAST_BYTES * each.times * each.m * each.k
         # The gradient of the output is cast once for both products of the backward pass.
-        cast = each.n * each.k + (0 if each.master else each.m * each.k)
+        cast = each.n * each.k + (0 if each.of_weight else each.m * each.k)
         return DYNAMIC_CAST_BYTES * each.times * cast
 
     def _collective(self, each: Collective) -> float:
         job = self.job
         ranks, stride = {TP: (job.tp, 1), CP: (job.cp, job.tp), EP: (job.ep, 1)}[each.group]
+        if each.op == SEND:
+            return self.send_us(each.bytes, stride)
         return self.collective_us(each.op, ranks, stride, each.bytes)
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:

@@ -12,9 +12,15 @@ from simulation.predict.duration import Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
+from workloads.compute.operators import OPERATORS
+from workloads.rows.traced_op import FLOAT32, SIZES
 
-OPTIMIZER_BYTES = 34
-"""A weight's gradient, moments and float32 copy are read, all but the gradient and the 16-bit weight written."""
+STEP = ("grad_norm", "grad_scale", "adam", "cast")
+"""Operators of the optimizer's step, in 32 bits, as the dialect's rows have them."""
+COPIED_BYTES = 2 * 2 * operations.HALF + operations.HALF + 4
+"""For each weight that FSDP2 divides: gathered ones are copied out of their buffer in both passes, its gradient into
+one of float32, all between the products (torch.distributed.fsdp, _fsdp_collectives.py).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +80,25 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
 
 def model_flops(job: TrainingJob) -> float:
     """FLOPs of an iteration over all GPUs: products three times, causal attention 3.5 times its forward pass."""
-    whole = sum(layers * part.flops for layers, part in _parts(job)) + operations.head(job).flops
+    its = operations.parts(job)
+    counted = ((its.dense, job.leading_dense), (its.expert, job.layers - job.leading_dense), (its.head, 1))
+    whole = sum(part.flops * count for part, count in counted if part)
     return whole * job.tp * job.cp * job.micro_batches * job.dp
-
-
-def _parts(job: TrainingJob) -> list[tuple[int, operations.Part]]:
-    parts = [(job.leading_dense, operations.dense_layer(job))] if job.leading_dense else []
-    if job.leading_dense < job.layers:
-        parts.append((job.layers - job.leading_dense, operations.expert_layer(job)))
-    return parts
 
 
 def _stages(job: TrainingJob, watch: Stopwatch) -> list[Times]:
     """Microseconds of one micro-batch on each stage, by class."""
-    dense = watch.part(operations.dense_layer(job)) if job.leading_dense else Times()
-    expert = watch.part(operations.expert_layer(job)) if job.leading_dense < job.layers else Times()
+    its = operations.parts(job)
+    embedding, dense, expert, head = (watch.part(part) if part else Times() for part in its)
     found = []
     for stage in range(job.pp):
         times = Times()
         for each, count in zip((dense, expert), layers_of(job, stage), strict=True):
             times.add(each, count)
         if stage == 0:
-            times.add(watch.part(operations.embedding(job)))
+            times.add(embedding)
         if stage == job.pp - 1:
-            times.add(watch.part(operations.head(job)))
+            times.add(head)
         found.append(times)
     return found
 
@@ -132,6 +133,7 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
             sent = (2 * gather + scatter) * job.micro_batches + between
             hidden = per_batch * job.micro_batches * (1 - 1 / layers)
             total += max(sent / layers, sent - hidden)
+            total += watch.moved_us(COPIED_BYTES * weights if ranks > 1 else 0.0) * job.micro_batches
         elif job.overlap:
             # Buckets of layers: the last gradients and the first weights have nothing beside them.
             total += max((scatter + gather) / (2 * job.vpp), scatter + gather - per_batch)
@@ -141,9 +143,10 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
 
 
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
-    """Microseconds of the update, of clearing the gradients and of their norm."""
+    """Microseconds of the update, and of clearing the gradients."""
     sharded = job.distributed_optimizer or job.fsdp
     shards = job.fsdp or (job.dp * job.cp if sharded else 1)
     own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
     touched = own if job.fsdp else held.shared + held.experts
-    return watch.moved_us(OPTIMIZER_BYTES * own + 3 * job.grad_bytes * touched)
+    step = sum(OPERATORS[each].elements({"elements": 1}) for each in STEP) * SIZES[FLOAT32]
+    return watch.moved_us(step * own + job.grad_bytes * touched)

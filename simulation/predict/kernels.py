@@ -91,7 +91,7 @@ def product_us(gpu: str, dtype: str, m: int, n: int, k: int) -> float:
 
 
 @lru_cache(maxsize=1 << 12)
-def attention_us(gpu: str, seq: int, heads: float, qk: int, v: int) -> float:
+def attention_us(gpu: str, seq: float, heads: float, qk: int, v: int) -> float:
     """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits.
 
     Raises:

@@ -1,31 +1,42 @@
-"""Lists the operations of one rank for one micro-batch: matrix products, attention, memory traffic, collectives.
+"""Lists the operations of one rank for one micro-batch: the rows of the framework dialect, as prediction prices them.
 
-Shapes follow Megatron-LM: sequence parallelism beside tensor parallelism, fused SwiGLU, TransformerEngine's norms;
-context parallelism by all-to-all or ring; experts by all-to-all with a capacity factor of 1. Bytes are those of 16-bit
-activations. A product's FLOPs are 2 m n k; attention's those of a causal mask (half of the full square).
+What runs, in which order and with which shapes is stated by workloads.dialects.framework: of Megatron-core, with
+balanced experts in grouped products, or of the decoder that FSDP2 shards.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import lcm
 from typing import NamedTuple
 
 from simulation.predict.job import TrainingJob
+from workloads.compute.operators import read_kernel
+from workloads.dialects.framework.context import of_one_rank
+from workloads.dialects.framework.decoder import layer
+from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleKernels
+from workloads.dialects.framework.model import Chunk, Span
+from workloads.dialects.framework.placement import RankPlacement
+from workloads.job.parameters import WorkloadArgs
+from workloads.rows.ops import CommType
+from workloads.rows.traced_op import Call, Event
 
 HALF = 2
 """Bytes of an activation."""
-EAGER_NORM, EAGER_ROPE, EAGER_GATE = (18, 34), 10, (5, 9)
-"""16-bit elements that torch's operators one by one move for each element: RMSNorm forward (a cast to 32 bits, square,
-mean, product, cast, weight) and backward, rotary positions in 32-bit complex numbers, a gate forward and backward.
-"""
 TP, CP, EP = "tp", "cp", "ep"
-ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = "ALLGATHER", "REDUCESCATTER", "ALLREDUCE", "ALLTOALL"
+ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, SEND = (
+    "ALLGATHER", "REDUCESCATTER", "ALLREDUCE", "ALLTOALL", "SEND",
+)  # fmt: skip
 PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION = (
     "products", "experts", "head", "attention", "memory-bound", "permutation",
 )  # fmt: skip
+HEAD_MODULES = ("output_layer", "lm_head")
 
 
 class Product(NamedTuple):
-    """`times` products x(m, k) @ w(k, n). master: bytes of float32 gradients that its epilogue reads and writes."""
+    """`times` products x(m, k) @ w(n, k). master: bytes of gradients that the epilogue of a weight's gradient reads and
+    writes.
+    """
 
     part: str
     m: int
@@ -33,6 +44,7 @@ class Product(NamedTuple):
     k: int
     times: int = 1
     master: int = 0
+    of_weight: bool = False
 
     @property
     def flops(self) -> int:
@@ -42,7 +54,7 @@ class Product(NamedTuple):
 class Attention(NamedTuple):
     """Causal attention of `heads` heads (times samples) over `seq` tokens; qk and v are widths of a head."""
 
-    seq: int
+    seq: float
     heads: float
     qk: int
     v: int
@@ -86,170 +98,134 @@ class Part:
         return sum(op.flops for op in (*self.forward, *self.backward) if isinstance(op, Product | Attention))
 
 
-def dense_layer(job: TrainingJob) -> Part:
-    """A layer whose MLP is dense."""
-    return _joined([_attention_block(job), _mlp(job, job.ffn), _around(job)])
+class Parts(NamedTuple):
+    """The pieces of a model. dense, expert: a layer of either kind, None where the model has none."""
+
+    embedding: Part
+    dense: Part | None
+    expert: Part | None
+    head: Part
 
 
-def expert_layer(job: TrainingJob) -> Part:
-    """A layer whose MLP is experts, with shared ones where the model has them."""
-    pieces = [_attention_block(job), _experts(job), _around(job)]
-    if job.shared_ffn:
-        pieces.append(_mlp(job, job.shared_ffn))
-    return _joined(pieces)
+class _Cost(NamedTuple):
+    """Prices a row of the dialect: as so many kernels that move `moved` 16-bit elements for each, 0: its own bytes."""
+
+    kernels: int = 1
+    moved: int = 0
 
 
-def head(job: TrainingJob) -> Part:
-    """The last norm, the product with the vocabulary, and cross entropy."""
-    width = job.vocab // job.tp
-    logits = job.tokens * width
-    traffic = Traffic(HEAD, logits * HALF * (2 if job.fused_loss else 6), 4)
-    piece = _linear(job, HEAD, job.hidden, width, 1)
-    gather = Collective(ALL_GATHER, TP, job.tokens * job.hidden * HALF)
-    forward = [*piece.forward, traffic, *([gather] if job.tp > 1 else [])]
-    backward = [*piece.backward, Traffic(HEAD, logits * HALF * (2 if job.fused_loss else 6), 3)]
-    if job.tp > 1:
-        backward += [gather, gather._replace(op=REDUCE_SCATTER)]
-    return Part(tuple(forward), tuple(backward))
+_USUAL = _Cost()
+_COSTS = {
+    # Copies are made or summed with indices that are computed; probabilities pass a chain of small operators.
+    "permute": _Cost(2), "routing": _Cost(12, 16), "routing_backward": _Cost(12, 16),
+    "loss": _Cost(4, 2), "loss_backward": _Cost(3, 2),
+}  # fmt: skip
+_UNFUSED_LOSS = {"loss": _Cost(4, 6), "loss_backward": _Cost(3, 6)}
+_EAGER = {
+    "norm": _Cost(1, 18), "norm_backward": _Cost(1, 34), "rope": _Cost(1, 10), "rope_backward": _Cost(1, 10),
+    "gated_activation": _Cost(1, 5), "gated_activation_backward": _Cost(1, 9),
+}  # fmt: skip
+"""What moves where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
+positions in 32-bit complex numbers, a gate.
+"""
+_OPS = {
+    CommType.all_gather_into_tensor: ALL_GATHER, CommType.all_gather: ALL_GATHER, CommType.all_reduce: ALL_REDUCE,
+    CommType.reduce_scatter_tensor: REDUCE_SCATTER, CommType.reduce_scatter: REDUCE_SCATTER,
+    CommType.all_to_all_single: ALL_TO_ALL, CommType.isend: SEND,
+}  # fmt: skip
+_GROUPS = {"tp": TP, "cp": CP, "ep": EP, "tp_ep": EP}
 
 
-def embedding(job: TrainingJob) -> Part:
-    """The look-up of the tokens and its gradient."""
-    moved = job.tokens * job.hidden * HALF
-    scatter = [Collective(REDUCE_SCATTER, TP, moved)] if job.tp > 1 else []
-    gather = [Collective(ALL_GATHER, TP, moved)] if job.tp > 1 else []
-    return Part((Traffic(MEMORY, 2 * moved), *scatter), (Traffic(MEMORY, 5 * moved), *gather))
+def parts(job: TrainingJob) -> Parts:
+    """The pieces of the job's model on one rank."""
+    # Of a sweep's layouts many differ in what no piece depends on.
+    return _parts(replace(
+        job, name="", gpu="", gpus=0, gpus_per_node=0, precision="", power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1,
+        micro_batches=1, recompute="none", distributed_optimizer=False, overlap=False,
+    ))  # fmt: skip
 
 
-def _attention_block(job: TrainingJob) -> Part:
-    if job.latent is not None:
-        return _latent_attention(job)
-    heads, groups = job.heads // job.tp, max(1, job.kv_heads // job.tp)
-    width, kv = heads * job.head_dim, groups * job.head_dim
-    qkv = _linear(job, PRODUCTS, job.hidden, width + 2 * kv, 1)
-    out = _linear(job, PRODUCTS, width, job.hidden, 1)
-    rope = Traffic(MEMORY, (EAGER_ROPE if job.eager else 2) * job.tokens * (width + kv) * HALF, 2)
-    split = Traffic(MEMORY, 2 * job.tokens * (width + 2 * kv) * HALF, 2)
-    core = list(_core(job, heads, job.head_dim, job.head_dim, width, kv))
-    return Part(
-        (*qkv.forward, rope, split, *core[0], *out.forward, *_tensor_forward(job)),
-        (*out.backward, *core[1], rope, split, *qkv.backward, *_tensor_backward(job)),
+@lru_cache(maxsize=1 << 10)
+def _parts(job: TrainingJob) -> Parts:
+    args = _one_of_each(job)
+    if job.fsdp and not job.experts and job.latent is None and job.cp == 1 and job.heads * job.head_dim == job.hidden:
+        return _decoder_parts(job, replace(args, frame="FSDP2"))
+    chunk = Chunk(of_one_rank(args), RankPlacement(args, 0), Span(0, args.num_layers, first=True, last=True))
+    found = [Part(_priced(job, forward), _priced(job, backward)) for forward, backward, _ in chunk.parts()]
+    layers = iter(found[1:-1])
+    dense = next(layers) if job.leading_dense else None
+    return Parts(found[0], dense, next(layers, None), found[-1])
+
+
+def _decoder_parts(job: TrainingJob, args: WorkloadArgs) -> Parts:
+    kernels = DecoderKernels(args)
+
+    def part(modules: Iterable[ModuleKernels], forward: list[Call], backward: list[Call]) -> Part:
+        modules = list(modules)
+        ahead = [call for each in modules for call in (*each.before, *each.forward)]
+        back = [call for each in reversed(modules) for call in (*each.backward, *each.after)]
+        return Part(_priced(job, [*ahead, *forward]), _priced(job, [*backward, *back]))
+
+    ends, whole = kernels.ends(), layer(args, 0)
+    return Parts(
+        part([ends["embed_tokens"]], [], []),
+        part(kernels.layer(whole).values(), kernels.end(whole), []),
+        None,
+        part([ends["norm"], ends["lm_head"]], kernels.loss("forward"), kernels.loss("backward")),
     )
 
 
-def _latent_attention(job: TrainingJob) -> Part:
-    """Multi-head latent attention: DeepSeek-V2, arXiv:2405.04434, section 2.1."""
-    assert job.latent is not None
-    at, heads = job.latent, job.heads // job.tp
-    query = heads * (at.nope + at.rope)
-    queries = [(job.hidden, at.q_lora), (at.q_lora, query)] if at.q_lora else [(job.hidden, query)]
-    pieces = [
-        *(_linear(job, PRODUCTS, inner, outer, 1) for inner, outer in queries),
-        _linear(job, PRODUCTS, job.hidden, at.kv_lora + at.rope, 1),
-        _linear(job, PRODUCTS, at.kv_lora, heads * (at.nope + at.v), 1),
-        _linear(job, PRODUCTS, heads * at.v, job.hidden, 1),
-    ]
-    norms = Traffic(MEMORY, 2 * job.tokens * (at.q_lora + at.kv_lora) * HALF, len(queries))
-    # The keys are put together of two parts, rotated, and the values copied: each read and written once.
-    rope = Traffic(MEMORY, 2 * job.tokens * (2 * query + heads * at.v) * HALF, 4)
-    forward, backward = _core(job, heads, at.nope + at.rope, at.v, query, query)
-    return Part(
-        (*(op for each in pieces for op in each.forward), norms, rope, *forward, *_tensor_forward(job)),
-        (*(op for each in pieces for op in each.backward), norms, norms, rope, *backward, *_tensor_backward(job)),
-    )
-
-
-def _core(
-    job: TrainingJob, heads: int, qk: int, v: int, width: int, kv: int
-) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
-    """Attention itself, forward and backward, with what context parallelism sends."""
-    whole = job.seq
-    shared = heads * job.mbs / job.cp
-    sent: list[Operation] = []
-    if job.cp > 1 and job.cp_comm == "a2a":
-        # Queries, keys, values to heads, and the output back to tokens.
-        size = job.tokens * (2 * width + 2 * kv) * HALF
-        sent = [Collective(ALL_TO_ALL, CP, size), Traffic(MEMORY, 2 * size, 4)]
-    elif job.cp > 1:
-        sent = [Collective(ALL_GATHER, CP, job.tokens * 2 * kv * HALF * job.cp)]
-    return (
-        (Attention(whole, shared, qk, v, backward=False), *sent),
-        (Attention(whole, shared, qk, v, backward=True), *sent),
-    )
-
-
-def _mlp(job: TrainingJob, ffn: int) -> Part:
-    width = ffn // job.tp
-    gates = 2 if job.gated else 1
-    first = _linear(job, PRODUCTS, job.hidden, gates * width, 1)
-    second = _linear(job, PRODUCTS, width, job.hidden, 1)
-    elements = job.tokens * width * HALF
-    moved = EAGER_GATE if job.eager and job.gated else (gates + 1, 2 * gates + 1)
-    act, act_back = (Traffic(MEMORY, each * elements) for each in moved)
-    return Part(
-        (*first.forward, act, *second.forward, *_tensor_forward(job)),
-        (*second.backward, act_back, *first.backward, *_tensor_backward(job)),
-    )
-
-
-def _experts(job: TrainingJob) -> Part:
-    """Routed experts, balanced, each with a capacity factor of 1."""
-    local = job.experts // job.ep
-    copies = job.tokens * job.topk // job.split
-    each = max(1, copies // local)
-    gates = 2 if job.gated else 1
-    first = _linear(job, EXPERTS, job.hidden, gates * job.moe_ffn, local, each)
-    second = _linear(job, EXPERTS, job.moe_ffn, job.hidden, local, each)
-    moved = copies * job.hidden * HALF
-    sent = [Collective(ALL_TO_ALL, EP, moved)] * 2 if job.ep > 1 else []
-    # Copies are made, sorted by expert on arrival, and weighted sums taken: each reads and writes.
-    sort = Traffic(PERMUTATION, 2 * 4 * moved, 8)
-    router = Product(PRODUCTS, job.tokens, job.experts, job.hidden)
-    gate = Traffic(PERMUTATION, job.tokens * job.experts * 4 * 8, 12)
-    elements = copies * job.moe_ffn * HALF
-    return Part(
-        (router, gate, sort, *sent, *first.forward, Traffic(MEMORY, (gates + 1) * elements), *second.forward),
-        (
-            *second.backward, Traffic(MEMORY, (2 * gates + 1) * elements), *first.backward, *sent, sort, gate,
-            router, router,
-        ),
+def _one_of_each(job: TrainingJob) -> WorkloadArgs:
+    """The job with one layer of each kind on one stage, in the fewest ranks that hold its groups."""
+    dense, expert = int(job.leading_dense > 0), int(job.leading_dense < job.layers)
+    args = WorkloadArgs(
+        world_size=lcm(job.tp * job.cp, job.ep), tensor_model_parallel_size=job.tp, context_parallel_size=job.cp,
+        num_layers=dense + expert, hidden_size=job.hidden, ffn_hidden_size=job.ffn, num_attention_heads=job.heads,
+        num_query_groups=job.kv_heads, kv_channels=job.head_dim, vocab_size=job.vocab, make_vocab_size_divisible_by=1,
+        seq_length=job.seq, micro_batch=job.mbs, global_batch=job.mbs, swiglu=job.gated, cp_comm_type=job.cp_comm,
+        enable_sequence_parallel=job.sp, grad_reduce_in_fp32=job.grad_bytes > HALF, computation_enable=True,
+        untie_embeddings=True,
     )  # fmt: skip
+    if job.latent is not None:
+        at = job.latent
+        args = replace(
+            args, multi_latent_attention=True, qk_layernorm=True, q_lora_rank=at.q_lora, kv_lora_rank=at.kv_lora,
+            qk_nope_dim=at.nope, qk_rope_dim=at.rope, v_head_dim=at.v,
+        )  # fmt: skip
+    if expert:
+        args = replace(
+            args, moe_enable=True, moe_grouped_gemm=True, num_experts=job.experts, moe_router_topk=job.topk,
+            moe_ffn_hidden_size=job.moe_ffn, moe_shared_expert_size=job.shared_ffn, moe_first_dense_layers=dense,
+            expert_model_parallel_size=job.ep, expert_tensor_parallel_size=1,
+        )  # fmt: skip
+    return args
 
 
-def _around(job: TrainingJob) -> Part:
-    """Two norms and two sums with the residual, over the tokens that a rank keeps between its blocks."""
-    kept = job.tokens // job.split * job.hidden * HALF
-    norm, norm_back = EAGER_NORM if job.eager else (2, 3)
-    return Part((Traffic(MEMORY, 2 * (norm + 3) * kept, 4),), (Traffic(MEMORY, 2 * (norm_back + 3) * kept, 4),))
+def _priced(job: TrainingJob, events: Iterable[Event]) -> tuple[Operation, ...]:
+    costs = {**_COSTS, **({} if job.fused_loss else _UNFUSED_LOSS), **(_EAGER if job.eager else {})}
+    calls = (event for event in events if isinstance(event, Call))
+    # What a rank receives of a ring is timed with what it sends.
+    return tuple(_operation(call, costs) for call in calls if call.comm_type is not CommType.irecv)
 
 
-def _linear(job: TrainingJob, part: str, inner: int, outer: int, count: int, tokens: int | None = None) -> Part:
-    """A linear layer of `count` weights (inner x outer): its product, and the two of its gradients."""
-    rows = job.tokens if tokens is None else tokens
-    master = count * inner * outer * 2 * job.grad_bytes
-    return Part(
-        (Product(part, rows, outer, inner, count),),
-        (Product(part, rows, inner, outer, count), Product(part, outer, inner, rows, count, master)),
-    )
-
-
-def _tensor_forward(job: TrainingJob) -> Iterator[Operation]:
-    """The messages of tensor parallelism for one block forward: before its first product and after its last."""
-    if job.tp > 1:
-        size = job.tokens * job.hidden * HALF
-        if job.sp:
-            yield Collective(ALL_GATHER, TP, size)
-            yield Collective(REDUCE_SCATTER, TP, size)
-        else:
-            yield Collective(ALL_REDUCE, TP, size)
-
-
-def _tensor_backward(job: TrainingJob) -> Iterator[Operation]:
-    """The same backward; with sequence parallelism the input is gathered again for the gradient of the weights."""
-    yield from _tensor_forward(job)
-    if job.tp > 1 and job.sp:
-        yield Collective(ALL_GATHER, TP, job.tokens * job.hidden * HALF)
-
-
-def _joined(parts: list[Part]) -> Part:
-    return Part(tuple(op for part in parts for op in part.forward), tuple(op for part in parts for op in part.backward))
+def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
+    if not call.kernel:
+        return Collective(_OPS[call.comm_type], _GROUPS[call.group], call.bytes)
+    op, shape, moved = read_kernel(call.kernel)
+    sizes = tuple(shape.values())
+    backward = op.endswith("backward")
+    if op.startswith(("gemm", "experts")):
+        times, (m, k, n) = (1, sizes) if op.startswith("gemm") else (sizes[0], sizes[1:])
+        part = HEAD if call.module in HEAD_MODULES else EXPERTS if op.startswith("experts") else PRODUCTS
+        master = moved - HALF * times * (m * k + k * n + m * n)
+        return Product(part, m, n, k, times, master, op.endswith("wgrad"))
+    if op.startswith("attention_part"):
+        # Without a mask: as much as a causal one of a longer sequence.
+        batch, queries, keys, heads, _, qk, v = sizes
+        return Attention((2 * queries * keys) ** 0.5, heads * batch, qk, v, backward)
+    if op.startswith("attention"):
+        batch, seq, heads, _, qk, v, _ = sizes
+        return Attention(seq, heads * batch, qk, v, backward)
+    cost = costs.get(op, _USUAL)
+    part = HEAD if op.startswith("loss") else PERMUTATION if op.startswith(("permute", "routing")) else MEMORY
+    return Traffic(part, HALF * cost.moved * sizes[0] * sizes[1] if cost.moved else moved, cost.kernels)

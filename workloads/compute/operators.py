@@ -6,6 +6,8 @@ operand once: the least that a device without the data in its cache can move.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 DTYPE_BYTES: Mapping[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 LARGEST = 2**40
@@ -123,6 +125,10 @@ OPERATORS: Mapping[str, Operator] = {
     "embedding_backward": _moving(_TOKENS, 1, 3),
     "loss": _moving(_TOKENS, 6, 2),
     "loss_backward": _moving(_TOKENS, 4, 3),
+    "grad_norm": _moving(("elements",), 2, 1),
+    "grad_scale": _moving(("elements",), 1, 2),
+    # Of a 32-bit number read and a 16-bit one written, or the other way round.
+    "cast": _moving(("elements",), 0, 1.5),
     # Parameter, gradient and two moments, of which all but the gradient are written as well.
     "adam": _moving(("elements",), 12, 7),
 }
@@ -172,6 +178,16 @@ def stated(op: str, *sizes: int, element: int = 2, more: int = 0) -> tuple[str, 
     shape = dict(zip(known.axes, sizes, strict=True))
     moved = round(known.elements(shape) * element) + more
     return f"{op} {shape_text(op, shape)} flops={round(known.flops(shape))} bytes={moved}", moved
+
+
+@lru_cache(maxsize=1 << 12)
+def read_kernel(text: str) -> tuple[str, Mapping[str, int], int]:
+    """The operator, the sizes by axis, and the bytes of a kernel's text in a row of a workload."""
+    op, *words = text.split()
+    sizes = {axis: int(size) for axis, size in (word.split("=") for word in words)}
+    del sizes["flops"]
+    moved = sizes.pop("bytes")
+    return op, MappingProxyType(sizes), moved
 
 
 def shape_text(op: str, shape: Shape) -> str:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from run_benchmarks.plan.plan import round_folder
 from tests.cluster.controller import STEP_BEGIN, Controller
 from tests.cluster.faulty_project import LIGHT
@@ -62,6 +64,15 @@ class SlurmController(Controller):
     def jobs(self) -> list[str]:
         """The ids of all jobs that have not ended."""
         return self.cluster.call(["squeue", "--noheader", "--format=%i"]).split()
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs of its runs on the nodes, and the sruns of it: tasks, their supervisors, all that they started."""
+        folder = str(self.logs)
+        return [
+            each
+            for each in psutil.process_iter(["cmdline", "status"])
+            if folder in " ".join(each.info["cmdline"] or ()) and each.info["status"] != psutil.STATUS_ZOMBIE
+        ]
 
     def at_work(self, case: str, attempt: int = 1) -> bool:
         """Whether a rank of that case's first round has begun its work, on any node."""

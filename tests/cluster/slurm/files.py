@@ -28,7 +28,7 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdSpoolDir=/var/spool/slurmd-%n
 SlurmdPidFile=/run/slurmd-%n.pid
 SlurmdLogFile=/var/log/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
@@ -98,11 +98,17 @@ class Places:
         return self.folder / "slurm.conf"
 
 
-def write(places: Places, hosts: Sequence[ClusterHost], head_address: str) -> None:
+def write(places: Places, hosts: Sequence[ClusterHost], head_address: str, tracking: str) -> None:
     """Write slurm.conf for the head node and the same for every host, and slurmdbd.conf."""
     head = socket.gethostname().partition(".")[0]
     nodes = [NODE.format(name=host.name, address=host.address, cpus=CPUS, memory=MEMORY_MB) for host in hosts]
-    values = {**vars(places), "head": head, "head_address": head_address, "nodes": "\n".join(nodes)}
+    values = {
+        **vars(places),
+        "tracking": tracking,
+        "head": head,
+        "head_address": head_address,
+        "nodes": "\n".join(nodes),
+    }
     text = SLURM_CONF_TEXT.format(**values)
     places.conf.write_text(text)
     for host in hosts:

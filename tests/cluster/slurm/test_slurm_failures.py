@@ -17,6 +17,7 @@ from tests.conftest import testbed_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 AWAY_SECONDS = 60.0
+STEP_MODULE = "training.benchmarks.driver.launch.step"
 WAITING: dict[str, object] = {**CASE, **WAITS}
 
 
@@ -30,11 +31,14 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
 
 
 @pytest.fixture
-def on_its_own(tmp_path: Path, root: Path) -> Iterator[SlurmController]:
-    """On a cluster that no other test uses: after an end of slurmctld, jobs may take minutes to leave their nodes."""
+def on_its_own(tmp_path: Path, root: Path, request: pytest.FixtureRequest) -> Iterator[SlurmController]:
+    """On a cluster that no other test uses: after an end of slurmctld, jobs may take minutes to leave their nodes.
+
+    A parameter says how it tracks processes.
+    """
     if lacking := missing():
         pytest.skip(f"tests of Slurm need {'; '.join(lacking)}")
-    with SlurmCluster(2, testbed_folder() / "slurm_on_its_own") as cluster:
+    with SlurmCluster(2, testbed_folder() / "slurm_on_its_own", getattr(request, "param", "linuxproc")) as cluster:
         made = SlurmController(tmp_path, cluster, root)
         made.configure_test({"one": WAITING})
         yield made
@@ -148,27 +152,50 @@ def test_what_a_killed_controller_and_its_killed_sruns_left_is_gone_on_with(
     resumed = controller.start("resume", run.name)
     wait_until(
         "the takeover or another attempt",
-        lambda: controller.said("taken over (attempt 1)") and (is_alive(controller) or controller.at_work("one", 2)),
+        lambda: controller.said("taken over (attempt 1)") and (controller.processes() or controller.at_work("one", 2)),
     )
     for attempt in (1, 2):
         if controller.at_work("one", attempt):
             controller.let_go("one", attempt)
     answer = controller.finish(resumed)
     assert answer.exit_code == 0, answer.output
-    assert controller.jobs() == [] and not is_alive(controller)
+    assert controller.jobs() == []
+    wait_until("the end of its processes", lambda: not controller.processes())
+
+
+def test_a_killed_step_takes_its_tasks_along_and_its_node_failed(controller: SlurmController) -> None:
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    kill_step(controller, "node2")
+    answer = controller.finish(process)
+    record = answer.round_record("one")
+    assert record["verdict"] == "fail" and record["first_failure"]["host"] == "node2", record
+    wait_until("the end of its processes", lambda: not controller.processes())
+
+
+@pytest.mark.parametrize("on_its_own", ["pgid"], indirect=True)
+def test_a_cancelled_job_leaves_nothing_running_where_slurm_knows_process_groups_alone(
+    on_its_own: SlurmController,
+) -> None:
+    controller = on_its_own
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    controller.cluster.call(["scancel", *controller.jobs()])
+    record = controller.finish(process).round_record("one")
+    wait_until("the end of its processes", lambda: not controller.processes())
+    assert record["verdict"] == "aborted" and "somebody cancelled it" in record["reason"], record
+
+
+def kill_step(controller: SlurmController, host: str) -> None:
+    """Kill the process of the step that holds the tasks of a node, and nothing below it."""
+    here = [each for each in controller.processes() if STEP_MODULE in each.cmdline() and host in each.cmdline()[-1]]
+    (found,) = [each for each in here if "slurmstepd" in [above.name() for above in each.parents()[:1]]]
+    found.kill()
 
 
 def is_srun_of(process: psutil.Process, jobs: list[str]) -> bool:
     """Whether it is an srun of one of these jobs."""
     return process.info["name"] == "srun" and any(f"--jobid={job}" in process.info["cmdline"] for job in jobs)
-
-
-def is_alive(controller: SlurmController) -> bool:
-    """Whether a rank of its runs lives."""
-    folder = str(controller.logs)
-    return any(
-        folder in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"]) if each.pid > 1
-    )
 
 
 def test_a_round_outlives_a_minute_without_slurmctld_and_one_without_the_accounts(on_its_own: SlurmController) -> None:

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from run_benchmarks.report.overview import duration
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record, read_round, write_record
 from run_benchmarks.state.journal import Journal
-from tests.cluster.controller import Answer, rank_processes, wait_until
+from tests.cluster.controller import Answer, wait_until
 from tests.cluster.faulty_project import WAITS, project
 from tests.cluster.slurm.cluster import OTHER_USER, SlurmCluster
 from tests.cluster.slurm.controller import CASE, SlurmController
@@ -191,16 +190,22 @@ def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller:
     assert answer.exit_code == 0 and "one/round1/node1_noderank0.workload" in answer.output, answer.output
     assert controller.jobs() == []
     # A job is no longer in the list while its last processes end.
-    wait_until("the end of the ranks", lambda: not rank_processes(controller.cluster.bed.bed))
+    wait_until("the end of its processes", lambda: not controller.processes())
 
 
-def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controller: SlurmController) -> None:
+def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word_and_leaves_nothing_running(
+    controller: SlurmController,
+) -> None:
+    """Though Slurm tracks no control groups here, and knows a task's processes by their parents."""
     controller.configure_test({"one": WAITING})
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     (job,) = controller.jobs()
+    modules = {word for each in controller.processes() for word in each.cmdline()}
+    assert {"monitors", "training.benchmarks.driver.launch", "training.benchmarks.driver.launch.rank"} <= modules
     controller.cluster.call(["scancel", job])
     answer = controller.finish(process)
+    wait_until("the end of its processes", lambda: not controller.processes())
     record = answer.round_record("one")
     assert record["verdict"] == "aborted", record
     assert f"job {job} is over: somebody cancelled it (CANCELLED" in record["reason"]
@@ -210,10 +215,9 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
     controller: SlurmController,
 ) -> None:
     controller.configure_test({name: {**WAITING, "nnodes": 1} for name in ("one", "two")}, MAX_PARALLEL_CASES=2)
-    bed, began = controller.cluster.bed.bed, time.time() - 1
     process = controller.start()
     wait_until("work of both", lambda: controller.at_work("one") and controller.at_work("two"))
-    assert len(controller.jobs()) == 1 and rank_processes(bed, began)
+    assert len(controller.jobs()) == 1 and controller.processes()
     process.send_signal(signal.SIGINT)
     answer = controller.finish(process)
     assert answer.exit_code == 130, answer.output
@@ -224,7 +228,7 @@ def test_ctrl_c_ends_two_cases_that_run_side_by_side_in_one_job_collects_them_an
         assert record["nodes"][0]["missing"] == [] and record["nodes"][0]["files"]
     assert controller.jobs() == []
     # A job is no longer in the list while its last processes end.
-    wait_until("the end of the ranks", lambda: not rank_processes(bed, began))
+    wait_until("the end of its processes", lambda: not controller.processes())
 
 
 @pytest.mark.nightly

@@ -5,4 +5,4 @@ import sys
 VENDOR = "nvidia"
 RUNTIME = "process"
 PYTHON = sys.executable
-CASES = {"base:pytorch:H200:1:1:3": ""}
+CASES = {"base:pytorch:H200:1:1:1": ""}

@@ -5,4 +5,4 @@ import sys
 VENDOR = "nvidia"
 RUNTIME = "process"
 PYTHON = sys.executable
-CASES = {"network:pytorch:H200:1:1:3": ""}
+CASES = {"network:pytorch:H200:1:1:1": ""}

@@ -25,13 +25,13 @@ from tests.training.benchmarks.network import simulation
 from tests.training.benchmarks.network.adaptive_simulation import Cluster, Faults
 from tests.training.benchmarks.network.simulation import LATE, QUIET, SIZES, SLOW_PERCENT, Fault
 from tests.training.benchmarks.network.synthetic import hosts_of
-from training.benchmarks.network.patterns.schedule import HostRanks, rounds
+from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.patterns.topology import Topology
-from training.benchmarks.network.pytorch.measuring.scan import finding_of
 from training.benchmarks.network.slow_parts.analysis import analyse
 from training.benchmarks.network.slow_parts.comparison import Judge
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
+from training.benchmarks.network.slow_parts.search_rows import finding_of
 
 DEVICES = 8
 TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
@@ -151,8 +151,7 @@ class SimulatedCluster:
                 result = end.value[0]
                 break
         self.rounds += result.rounds
-        ranks = [HostRanks(node_rank=number, name=host, ranks=(number,)) for number, host in enumerate(hosts)]
-        return told([finding_of(each, ranks, SIZES) for each in result.bad])
+        return told([finding_of(each, hosts, SIZES) for each in result.bad])
 
     def _pairs(self, hosts: Sequence[str], repeats: int) -> dict[str, Any]:
         names = {host: f"node{number + 1}" for number, host in enumerate(hosts)}

@@ -12,7 +12,7 @@ import pytest
 
 from run_benchmarks.hosts.slurm.host import WRAPPER
 from run_benchmarks.hosts.slurm.script import Request, batch_script, step_argv, surroundings
-from run_benchmarks.runtimes.slurm import BEGIN, KEEPER
+from run_benchmarks.runtimes.slurm import BEGIN
 
 REQUEST = Request(
     name="clusterdyno-run20261125160000-0a1b",
@@ -83,7 +83,7 @@ def test_the_line_of_a_step(setup: str | None, pyxis: str | None, apptainer: str
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-@pytest.mark.parametrize("script", [SCRIPT, KEEPER, BEGIN, WRAPPER], ids=["batch", "keeper", "begin", "wrapper"])
+@pytest.mark.parametrize("script", [SCRIPT, BEGIN, WRAPPER], ids=["batch", "begin", "wrapper"])
 def test_shellcheck_finds_nothing(script: str, tmp_path: Path) -> None:
     file = tmp_path / "script.sh"
     file.write_text(script)

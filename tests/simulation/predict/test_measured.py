@@ -92,9 +92,9 @@ def test_factors_fitted_to_half_of_the_layouts_predict_the_other_half() -> None:
 
 
 def test_iterations_of_fsdp2_at_a_power_limit_are_predicted_with_and_without_a_compiler() -> None:
-    """By rules that no row of these was fitted to: power, memory, torch's own attention, operators, casts."""
+    """By rules that no row of these was fitted to: power, memory, torch's own attention, operators, casts, copies."""
     found = sorted(abs(100 * (each.ms / measured_ms(row, each.job) - 1)) for row, each in torchtitan())
-    assert within(found, (9, 15, 15)), found
+    assert within(found, (6.5, 10, 10)), found
 
 
 def test_a_lower_power_limit_and_slower_memory_make_the_parts_slower_that_they_bound() -> None:

@@ -109,6 +109,21 @@ def test_a_soak_keeps_every_iteration(measured: Path) -> None:
     assert columns["at_s"].max() >= 1.0
 
 
+def test_what_a_soak_found_follows_from_what_it_reported(measured: Path) -> None:
+    """A histogram that its reports do not add up to is a contradiction, however well the jitter fits to it."""
+    found = values(measured / "soak", Event.FINISHED)[0]["soak"]
+    assert isinstance(found, dict) and isinstance(found["8"], dict)
+    own = found["8"]
+    bins = [[8.0, own["iterations"]]]
+    lie = {**found, "8": {**own, "histogram": bins}}
+    (said,) = contradictions(measured / "soak", "network", RANKS, soak=lie)
+    assert said.startswith("soak.8.histogram[0][") and said.endswith(" by the rows of its log"), said
+    for name in ("iterations", "p50_us", "p99_us", "p999_us", "max_us"):
+        lie = {**found, "8": {**own, name: 2 * float(str(own[name]))}}
+        (said,) = contradictions(measured / "soak", "network", RANKS, soak=lie)
+        assert said.startswith(f"soak.8.{name} is "), said
+
+
 def test_the_ratio_of_the_original_method_stands_beside_ours(measured: Path) -> None:
     summary = values(measured / "all_gather_object_vs_all_reduce", Event.FINISHED)[0]
     assert float(str(summary["object_over_tensor_original"])) > 0 and float(str(summary["object_over_tensor"])) > 0

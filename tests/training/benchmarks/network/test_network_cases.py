@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pydantic import JsonValue
@@ -76,6 +76,10 @@ def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) 
     assert {metric.name for metric in OUTCOME.metrics({"pattern": "pairs"})} <= summary.keys()
     assert contradictions(tmp_path / "0", "network", 1) == []
     assert "noise_percent" not in unnoticed(tmp_path / "0", "network", 1)
+    lies: dict[str, list[Any]] = {"findings": [{"part": "host", "hosts": ["a"]}], "remarks": ["all is well"]}
+    for name, lie in lies.items():
+        (said,) = contradictions(tmp_path / "0", "network", 1, **{name: lie})
+        assert said.startswith(f"{name}[0] is {lie[0]!r}") and said.endswith("nothing by the rows of its log"), said
     assert len((tmp_path / "0" / "network.csv").read_text().splitlines()) == 1 + 18
     assert float(str(values(tmp_path / "0", Event.TRAIN_START)[0]["predicted_s"])) > 0
     assert not (tmp_path / "1" / "network.csv").exists()

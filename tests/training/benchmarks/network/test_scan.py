@@ -1,19 +1,20 @@
 """The adaptive search over gloo: six ranks as six hosts, one of them slow."""
 
 import platform
+from typing import cast
 
 import pytest
 
 from protocol.perflog import Event, check_sequence
+from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import run
 from tests.training.benchmarks.network.conftest import plain_processes
 from tests.training.benchmarks.network.test_network_cases import settings
 from tests.training.benchmarks.network.test_network_run import Finished
-from training.benchmarks.network.patterns.schedule import HostRanks
-from training.benchmarks.network.pytorch.measuring.scan import finding_of
 from training.benchmarks.network.slow_parts.adaptive import BadMembers
 from training.benchmarks.network.slow_parts.comparison import Excess
 from training.benchmarks.network.slow_parts.findings import findings_of
+from training.benchmarks.network.slow_parts.search_rows import finding_of
 
 # Beside other tests, pairs that are healthy are late, too.
 pytestmark = pytest.mark.alone
@@ -52,6 +53,17 @@ def test_the_slow_host_is_named_and_nobody_else(searched: Finished) -> None:
     assert str(summary["answer"]).endswith(unseen)
 
 
+def test_what_the_search_named_is_searched_again_in_the_rows_of_its_log(searched: Finished) -> None:
+    """Nobody named, somebody else named, or a round left out, is a contradiction; so is a lie in a number."""
+    assert contradictions(searched.folder, "network", HOSTS) == []
+    assert unnoticed(searched.folder, "network", HOSTS) == ["e2e_time"]
+    (found,) = cast("list[dict[str, object]]", searched.values(0, Event.FINISHED)[0]["findings"])
+    (said,) = contradictions(searched.folder, "network", HOSTS, findings=[])
+    assert said.startswith("findings[0] is nothing by FINISHED, {'part': 'host', 'hosts': ['"), said
+    (said,) = contradictions(searched.folder, "network", HOSTS, findings=[found | {"node_ranks": [SLOW - 1]}])
+    assert said == f"findings[0].node_ranks[0] is {SLOW - 1} by FINISHED, {SLOW} by the rows of its log"
+
+
 def test_it_takes_four_rounds_and_every_rank_keeps_the_rules(searched: Finished) -> None:
     """Batches, and the two suspects with three good hosts each; chance may make another pair suspicious for a while."""
     summary = searched.values(0, Event.FINISHED)[0]
@@ -82,10 +94,9 @@ def test_its_seconds_are_predicted_and_its_progress_is_shown(searched: Finished)
 
 
 def test_a_finding_of_a_link_accuses_no_host() -> None:
-    hosts = [HostRanks(node_rank=rank, name=f"h{rank}", ranks=(rank,)) for rank in range(3)]
     slow = Excess(symptom="bandwidth", ratio=2.0, deviations=9.0)
     late = Excess(symptom="latency", ratio=3.0, deviations=9.0)
-    found = finding_of(BadMembers(members=(0, 2), excesses=(late, slow)), hosts, [8, 1 << 24])
+    found = finding_of(BadMembers(members=(0, 2), excesses=(late, slow)), ["h0", "h1", "h2"], [8, 1 << 24])
     assert found.drained_hosts == () and found.share_of_expected == pytest.approx(1 / 3)
     assert found.sentence == (
         "pair h0-h2 alone: small messages (8) take 3 times as long; 50 % slow at 16M: the path between them"

@@ -12,9 +12,9 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
+from common.memory_group import own_group
 from protocol.node_record import RankFailure
 from training.benchmarks.driver.launch.failures import RANK_GRACE_S, EndedRank, StartError, explained, ordered, seen
-from training.benchmarks.driver.launch.memory_kills import own_group
 from training.benchmarks.driver.launch.rank_watch import RankWatch
 
 RANK_MODULE = "training.benchmarks.driver.launch.rank"
@@ -36,7 +36,8 @@ def parse_options(options: Sequence[str], command: Sequence[str]) -> Namespace:
     if arguments.signals_to_handle == torchrun.get_args_parser().get_default("signals_to_handle"):
         # The launcher handles the others, once: torchrun's handler lets a second signal cut the clean-up short.
         arguments.signals_to_handle = "SIGQUIT"
-    if arguments.shutdown_timeout is None and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
+    # Torch 2.11 and earlier have no such option: there a rank has torch's own 30 s to end.
+    if getattr(arguments, "shutdown_timeout", 0) is None and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
         arguments.shutdown_timeout = RANK_GRACE_S
     return arguments
 

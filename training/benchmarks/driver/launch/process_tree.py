@@ -49,6 +49,17 @@ def is_running(pid: int, ticks: int) -> bool:
     return int(fields[19]) == ticks and fields[0] not in "ZX"
 
 
+def above(pid: int, name: str) -> list[tuple[int, int]]:
+    """Pids and start times (see `start_ticks`) of the processes above one, up to that of a name; else its parent's."""
+    found: list[tuple[int, int]] = []
+    with contextlib.suppress(OSError):
+        while (pid := int(_stat(PROC, pid)[1])) > 1:
+            found.append((pid, start_ticks(pid)))
+            if (PROC / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip() == name:
+                return found
+    return found[:1]
+
+
 def wait_until_gone(pid: int, ticks: int, seconds: float) -> bool:
     """Wait at most `seconds` until that process (see `is_running`) has ended; returns whether it has."""
     limit = time.monotonic() + seconds

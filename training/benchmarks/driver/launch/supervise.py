@@ -49,11 +49,15 @@ KILL_SECONDS = 5.0  # for a supervisor, beyond the grace, to kill the rest of it
 KILL_AGAIN_SECONDS = 1.0  # a process that was forked while the others were killed, whose parent has not ended yet
 
 
-class _Signals:
-    """The signals of a supervisor as an object to wait for; made in the main thread, once."""
+class Signals:
+    """The signals of a supervisor as an object to wait for; made in the main thread, once.
 
-    def __init__(self) -> None:
+    until: the reading end of a pipe; its end counts as SIGTERM.
+    """
+
+    def __init__(self, until: int | None = None) -> None:
         self._reader, writer = os.pipe()
+        self._ends = [] if until is None else [until]
         os.set_blocking(writer, False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda _number, _frame: None)
@@ -61,16 +65,22 @@ class _Signals:
 
     def wait(self, seconds: float | None) -> bytes:
         """The numbers of the signals that arrived, at once or within `seconds` (None: without a limit)."""
-        ready, _, _ = select.select([self._reader], [], [], seconds)
-        return os.read(self._reader, 4096) if ready else b""
+        ready, _, _ = select.select([self._reader, *self._ends], [], [], seconds)
+        arrived = os.read(self._reader, 4096) if self._reader in ready else b""
+        if self._ends and self._ends[0] in ready:
+            self._ends.clear()
+            arrived += bytes([signal.SIGTERM])
+        return arrived
 
 
 class Supervisor:
     """Runs one command and owns all of its descendants."""
 
-    def __init__(self, state: Path, request: dict[str, Any]) -> None:
+    def __init__(self, state: Path, request: dict[str, Any], until: int | None = None) -> None:
+        """until: see Signals."""
         self._state = state
         self._request = request
+        self._until = until
         self._kill_at: float | None = None  # monotonic; set while the command has its grace to end
         self._stopping = False
         self._status: int | None = None  # of the command once it has ended, in waitpid's form
@@ -80,7 +90,7 @@ class Supervisor:
         found.
         """
         become_reaper()
-        self._signals = _Signals()
+        self._signals = Signals(self._until)
         _hold_open(self._state / ALIVE)
         self._record()
         on_ready()
@@ -163,31 +173,38 @@ def _hold_open(path: Path) -> None:
         os.open(path, os.O_RDWR)
 
 
-def start(state: Path) -> None:
-    """Read the request from stdin, leave a supervisor behind, and return when it has taken over.
+def start(state: Path, request: dict[str, Any], tie: tuple[int, int] | None = None) -> int | None:
+    """Leave a supervisor behind, and return its pid when it has taken over.
 
-    Starts nothing where another call does, or did: whoever asks again had no answer to that one.
+    Starts nothing, and returns None, where another call does or did: whoever asks again had no answer to that one.
+
+    Args:
+        tie: the ends of a pipe; the supervisor stops its tree once nobody has the writing end open.
     """
-    request = json.load(sys.stdin)
     try:
         state.mkdir(mode=0o750, parents=True)
     except FileExistsError:
         _await(state / "supervisor.json")
-        return
+        return None
     ready, told = os.pipe()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         os.setsid()
         os.close(ready)
+        if tie is not None:
+            os.close(tie[1])
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         log = os.open(state / "output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
         os.dup2(log, 2)
-        Supervisor(state, request).run(lambda: _tell(told))
+        Supervisor(state, request, tie and tie[0]).run(lambda: _tell(told))
         os._exit(0)
     os.close(told)
     if os.read(ready, 1) != b"+":
         raise SystemExit("the supervisor did not start")
+    os.close(ready)
+    return pid
 
 
 def _await(record: Path) -> None:
@@ -275,7 +292,7 @@ def main() -> None:
     parser.add_argument("--grace", type=float, default=DEFAULT_GRACE, help="seconds between SIGTERM and SIGKILL")
     arguments = parser.parse_args()
     if arguments.action == "start":
-        start(arguments.state)
+        start(arguments.state, json.load(sys.stdin))
     elif arguments.action == "stop":
         stop(arguments.state, arguments.grace)
     else:

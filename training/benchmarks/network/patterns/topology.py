@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
+from pydantic import JsonValue, TypeAdapter
+
 from training.benchmarks.network.patterns import slurm_topology
 from training.benchmarks.network.patterns.tiers import Tiers
 
@@ -44,7 +46,32 @@ class Topology:
     devices: Mapping[tuple[int, int], str] = field(default_factory=dict)
     kinds: Mapping[int, str] = field(default_factory=dict)
 
+    def to_json(self) -> dict[str, JsonValue]:
+        """The facts as TRAIN_START records them, so that the findings can be derived again from the log alone."""
+        devices: list[JsonValue] = [[rank, rail, name] for (rank, rail), name in self.devices.items()]
+        kinds: dict[str, JsonValue] = {str(rank): kind for rank, kind in self.kinds.items()}
+        tiers = None if self.tiers is None else _TIERS.dump_python(self.tiers, mode="json")
+        return {"tiers": tiers, "devices": devices, "kinds": kinds}
 
+    @classmethod
+    def of_json(cls, record: Mapping[str, JsonValue]) -> "Topology":
+        """The facts in a record that `to_json` made.
+
+        Raises:
+            pydantic.ValidationError: another record.
+        """
+        tiers = record.get("tiers")
+        devices = _DEVICES.validate_python(record.get("devices"))
+        return cls(
+            tiers=None if tiers is None else _TIERS.validate_python(tiers),
+            devices={(rank, rail): name for rank, rail, name in devices},
+            kinds=_KINDS.validate_python(record.get("kinds")),
+        )
+
+
+_TIERS = TypeAdapter(Tiers)
+_DEVICES = TypeAdapter(list[tuple[int, int, str]])
+_KINDS = TypeAdapter(dict[int, str])
 UNKNOWN = Topology()
 
 

@@ -29,7 +29,6 @@ from protocol.outcome import (
 from protocol.perflog import Event
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.summing import derived
-from training.benchmarks.network.reporting.answers import jitter
 from training.benchmarks.network.reporting.references import (
     median_busbw_gbps,
     named_references,
@@ -55,6 +54,8 @@ MATRIX_HOSTS = 12
 # Hosts whose own matrix is shown.
 CONSOLE_HOSTS, REPORT_HOSTS = 4, 64
 SMALL = "8"  # bytes
+# Of a case that compares no parts of the cluster with each other.
+NOBODY: dict[str, Any] = {"findings": [], "findings_left_out": 0, "remarks": []}
 
 _E2E = Metric(name="e2e_time", unit="s", better="lower", meaning="from the start of rank 0 to the result")
 _ALWAYS = (
@@ -102,13 +103,12 @@ class NetworkOutcome(DefaultOutcome):
         return {"backend": case.config.get("backend")}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """See ClaimsOutcome; the figures that follow from the rows alone."""
+        """See ClaimsOutcome; figures and findings follow from the rows, and from what TRAIN_START says of the hosts."""
         if log.rows is None:
             return process_seconds(log)
-        found = derived(Config.model_validate_json(json.dumps(dict(case.config))), case.nnodes, log.rows)
-        if case.config.get("tool") == "soak":
-            found["jitter"] = jitter(log.value(Event.FINISHED)["soak"])
-        return [*process_seconds(log), *departures(log, found, "the rows of its log")]
+        config = Config.model_validate_json(json.dumps(dict(case.config)))
+        found = derived(config, case.nnodes, log.rows, log.value(Event.TRAIN_START))
+        return [*process_seconds(log), *departures(log, NOBODY | found, "the rows of its log")]
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
         """The time of each collective, size, form and group."""

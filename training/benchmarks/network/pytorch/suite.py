@@ -30,7 +30,7 @@ from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
 from training.benchmarks.network.pytorch.operations.variants import unsupported
-from training.benchmarks.network.pytorch.summing import rates, summary
+from training.benchmarks.network.pytorch.summing import compared, rates, summary
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
@@ -49,8 +49,9 @@ def main() -> None:
         work = _work(run, around)
         program = _find_nccl_tests(run) if config.tool == "nccl_tests" else None
         logger.log(Event.INIT_END)
-        logger.log(Event.TRAIN_START, {"total_steps": work.total_steps, **work.forecast(output)})
         is_first = run.group.placement.rank == 0
+        recorded = {"around": around.to_json()} if is_first and config.pattern != "all" else {}
+        logger.log(Event.TRAIN_START, {"total_steps": work.total_steps, **work.forecast(output), **recorded})
         with KeptSteps(
             logger, is_first=is_first, total_steps=work.total_steps, conclude=partial(_broken_off, output)
         ) as kept:
@@ -210,9 +211,6 @@ def _answers(
     slow, late = config.slow_percent, config.late_percent
     found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
     if found is not None:
-        figures["noise_percent"] = found.noise_percent
-        figures |= told(found.findings) | {"remarks": list(found.remarks)}
-        if found.bisection_gbps is not None:
-            figures["bisection_GBps"] = found.bisection_gbps
+        figures |= compared(found)
         sentences += found.sentences
     return figures, sentences

@@ -5,12 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from protocol.bandwidth import host_gbps
+from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.reporting import answers
-from training.benchmarks.network.slow_parts.analysis import shown_with
+from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan
+from training.benchmarks.network.slow_parts.comparison import Judge
+from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.packing import host_names, unpacked
 from training.benchmarks.network.slow_parts.readings import scan_of
+from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, searched_again
 
 
 def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -83,26 +87,45 @@ def rates(config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]]) -> tu
     return figures, sentences
 
 
-def derived(config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The values of FINISHED that follow from the rows of a case's steps alone."""
+def derived(
+    config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]], started: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of FINISHED that follow from the rows of a case's steps, and what TRAIN_START says of the hosts.
+
+    Raises:
+        ValueError, KeyError: the rows are none that this case makes.
+    """
     found, _ = summary(steps)
     if config.tool == "all_reduce_latency_comp":
         return found | {"many_over_one": answers.one_against_many(steps, PARTS)[0]}
     if config.tool in SWEEPS:
-        return found | rates(config, nnodes, steps)[0] | _of_groups(steps)
+        return found | rates(config, nnodes, steps)[0] | _compared(config, steps, started)
     if config.tool == "overlap":
         return found | answers.overlaps(steps)[0]
     if config.tool == "congestion":
         return found | answers.congestion(steps)[0]
-    if config.tool.startswith("all_gather_object"):
-        return found | {"object_over_tensor": answers.object_against_tensor(steps, "")[0]}
-    return found
+    if config.tool == "soak":
+        soak = answers.soaked(steps)
+        return found | {"soak": soak, "jitter": answers.jitter(soak)}
+    return found | {"object_over_tensor": answers.object_against_tensor(steps, "")[0]}
 
 
-def _of_groups(steps: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Noise and bisection bandwidth of a pattern's groups; nothing where all ranks measured together."""
-    found = shown_with(scan_of(steps), (), ())
-    if found is None:
+def compared(analysis: Analysis) -> dict[str, Any]:
+    """The figures of FINISHED that compare a pattern's groups."""
+    bisection = {} if analysis.bisection_gbps is None else {"bisection_GBps": analysis.bisection_gbps}
+    findings = told(analysis.findings) | {"remarks": list(analysis.remarks)}
+    return {"noise_percent": analysis.noise_percent, **findings, **bisection}
+
+
+def _compared(config: Config, steps: Sequence[Mapping[str, Any]], started: Mapping[str, Any]) -> dict[str, Any]:
+    """The findings that the rows show, and their figures; nothing where all ranks measured together."""
+    if config.pattern == "all":
         return {}
-    bisection = {} if found.bisection_gbps is None else {"bisection_GBps": found.bisection_gbps}
-    return {"noise_percent": found.noise_percent} | bisection
+    around, slow, late = Topology.of_json(started["around"]), config.slow_percent, config.late_percent
+    if config.pattern == "adaptive":
+        names, judge = started["hosts"], Judge(slow_percent=slow, late_percent=late)
+        repeats = repeats_of(config.repeats)
+        result, sizes = searched_again(steps, len(names), around, judge, config.search, repeats)
+        return {"search_rounds": result.rounds, **told([finding_of(bad, names, sizes) for bad in result.bad])}
+    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    return {} if found is None else compared(found)

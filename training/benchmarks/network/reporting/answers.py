@@ -1,6 +1,7 @@
 """Answers the questions of ml-engineering's network tools in words from measurements."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -116,15 +117,38 @@ def congestion(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list
     return {"congestion": found, "congestion_p50": last["p50"], "congestion_p99": last["p99"]}, sentences
 
 
+def soaked(steps: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By size, what the reports of a soak add up to: iterations, quantiles and the longest time in microseconds, the
+    histogram ([lower end in microseconds, iterations] of each bin that has any).
+    """
+    counts: dict[str, Counter[float]] = {}
+    longest: dict[str, float] = {}
+    for own in (step["soak"] for step in steps):
+        new = {float(lower): int(count) for lower, count in own["histogram"]}
+        counts.setdefault(own["size"], Counter()).update(new)
+        longest[own["size"]] = float(own["max_us"])
+    return {name: _summed(own, longest[name]) for name, own in counts.items()}
+
+
+def _summed(counts: Counter[float], longest_us: float) -> dict[str, Any]:
+    bins = sorted(counts.items())
+    quantiles = {
+        f"{name}_us": _quantile_us(bins, share, longest_us)
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
+    }
+    histogram = [[lower, count] for lower, count in bins]
+    return {"iterations": counts.total(), **quantiles, "max_us": longest_us, "histogram": histogram}
+
+
 def jitter(soak: Mapping[str, Mapping[str, Any]]) -> float:
-    """The largest p99 / p50 of a size, dimensionless, by the histograms of all iterations in FINISHED."""
-    return max(_quantile_us(own, 0.99) / _quantile_us(own, 0.5) for own in soak.values())
+    """The largest p99 / p50 of a size, dimensionless, of those in FINISHED."""
+    return max(float(own["p99_us"]) / float(own["p50_us"]) for own in soak.values())
 
 
-def _quantile_us(own: Mapping[str, Any], share: float) -> float:
+def _quantile_us(bins: Sequence[tuple[float, int]], share: float, longest_us: float) -> float:
     """The time in microseconds that `share` (0 to 1) of the iterations do not exceed, rounded up to its bin's end."""
-    least = max(1, math.ceil(share * sum(count for _, count in own["histogram"])))
-    reached = accumulate(count for _, count in own["histogram"])
-    lower_us = next(lower for (lower, _), done in zip(own["histogram"], reached, strict=True) if done >= least)
+    least = max(1, math.ceil(share * sum(count for _, count in bins)))
+    reached = accumulate(count for _, count in bins)
+    lower_us = next(lower for (lower, _), done in zip(bins, reached, strict=True) if done >= least)
     place = round(math.log2(lower_us) * PER_OCTAVE)
-    return float(min(2.0 ** ((place + 1) / PER_OCTAVE), own["max_us"]))
+    return min(math.exp2((place + 1) / PER_OCTAVE), longest_us)

@@ -4,12 +4,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from common.units import format_size
 from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.patterns.designs import Members
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks, group_of, taking_part
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, group_of, taking_part
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import Forecast, in_words, rehearse
@@ -20,19 +19,11 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
 from training.benchmarks.network.pytorch.operations.variants import created
-from training.benchmarks.network.slow_parts.adaptive import BadMembers, ScanResult, expected_rounds
-from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
-from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
-from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.adaptive import ScanResult, expected_rounds
+from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound
+from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched
-from training.benchmarks.network.slow_parts.packing import unpacked
-
-# Medians over the repeats of a round need so many.
-LEAST_REPEATS = 3
-_CAUSES: dict[str, tuple[str, str]] = {
-    "host": ("NIC, cable, PCIe or load of the host", "drain the host; check its NICs, cables and counters"),
-    "link": ("the path between them", "check the switches and cables between the two hosts"),
-}
+from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, times_of
 
 
 class AdaptiveScan:
@@ -41,8 +32,9 @@ class AdaptiveScan:
     def __init__(self, run: WorkloadContext[Config], around: Topology) -> None:
         self._run, self._config = run, run.config
         self._hosts = taking_part(line_up(run.group), run.config.ranks_per_host)
+        self._names = [host.name for host in self._hosts]
         first = refuse_unusable(run, self._hosts)
-        self._repeats = max(LEAST_REPEATS, run.config.repeats)
+        self._repeats = repeats_of(run.config.repeats)
         self._sizes, self.skipped = fitting_sizes(run, created(run.config, Team.world(run.group)))
         self._forecast = rehearse(first[0], run.group, run.config, self._sizes)
         self._ground = ground_of([host.node_rank for host in self._hosts], around)
@@ -56,13 +48,13 @@ class AdaptiveScan:
         return rounds * self._repeats * len(self._sizes)
 
     def forecast(self, output: Output) -> dict[str, Any]:
-        """Say how long the search will take; returns the seconds for TRAIN_START."""
+        """Say how long the search will take; returns the seconds and the hosts in their order for TRAIN_START."""
         fewest, usual = (_seconds(self._forecast, rounds, self._repeats) for rounds in (self._fewest, self._usual))
         output.note(
             f"search for bad {self._config.search} among {len(self._hosts)} hosts, if nothing is suspicious:"
             f" rounds: {self._fewest}, {in_words(fewest)}; with one bad host: {self._usual}, {in_words(usual)}"
         )
-        return {"predicted_s": fewest, "predicted_with_a_bad_host_s": usual}
+        return {"predicted_s": fewest, "predicted_with_a_bad_host_s": usual, "hosts": self._names}
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure round after round; yields the value of each step's STEP_END."""
@@ -91,7 +83,7 @@ class AdaptiveScan:
                 f" {in_words(_seconds(self._forecast, max(number, self._usual), self._repeats))}"
             )
             try:
-                asked = search.send(_times(asked.groups, values, self._repeats))
+                asked = search.send(times_of(asked.groups, values, self._repeats))
             except StopIteration as end:
                 asked, (self.result, self._ground) = None, end.value
 
@@ -122,60 +114,19 @@ class AdaptiveScan:
 
     def findings(self) -> list[NetworkFinding]:
         """The findings of the search; of rank 0, after `steps`."""
-        return [finding_of(bad, self._hosts, self._sizes) for bad in (self.result.bad if self.result else ())]
+        return [finding_of(bad, self._names, self._sizes) for bad in (self.result.bad if self.result else ())]
 
     def sentences(self) -> list[str]:
         """The findings in words, or that there are none."""
         if self.result is None:
             return []
         found = [finding.sentence for finding in self.findings()]
-        unclear = ["-".join(self._hosts[place].name for place in members) for members in self.result.undecided]
+        unclear = ["-".join(self._names[place] for place in members) for members in self.result.undecided]
         if unclear:
             found.append(f"pair {', '.join(unclear)}: slow, and neither host is slow with the others: measure it again")
         found = found or [f"no host stands out in {self.result.rounds} rounds"]
-        return [*found, self._ground.unseen([host.name for host in self._hosts])]
+        return [*found, self._ground.unseen(self._names)]
 
 
 def _seconds(forecast: Forecast, rounds: int, repeats: int) -> float:
     return forecast.seconds(rounds, repeats, opened=rounds)
-
-
-def _times(groups: Sequence[Members], values: Sequence[dict[str, Any]], repeats: int) -> list[Times]:
-    """p50 of each group in each repeat: of the smallest size for the latency, of the largest for the bandwidth."""
-    found: list[dict[Members, dict[SymptomName, float]]] = [{group: {} for group in groups} for _ in range(repeats)]
-    sizes = sorted({int(value["size_bytes"]) for value in values})
-    for value in values:
-        size = int(value["size_bytes"])
-        for group, measured in zip(groups, value.get("groups") or unpacked(value, {}), strict=True):
-            own = found[int(value["repeat"]) - 1][group]
-            if size == sizes[0] <= LATENCY_BYTES:
-                own["latency"] = float(measured["time_us"]["p50"])
-            if size == sizes[-1] > LATENCY_BYTES:
-                own["bandwidth"] = float(measured["time_us"]["p50"])
-    return [*found]
-
-
-def finding_of(bad: BadMembers, hosts: Sequence[HostRanks], sizes: Sequence[int]) -> NetworkFinding:
-    """The finding for a bad host or link; `sizes` in bytes."""
-    own = [hosts[place] for place in bad.members]
-    part = "host" if len(own) == 1 else "link"
-    shown = {"bandwidth": format_size(max(sizes)), "latency": format_size(min(sizes)) if min(sizes) else "barriers"}
-    evidence = [
-        f"{100 * (1 - 1 / each.ratio):.0f} % slow at {shown['bandwidth']}"
-        if each.symptom == "bandwidth"
-        else f"small messages ({shown['latency']}) take {each.ratio:.2g} times as long"
-        for each in bad.excesses
-    ]
-    where = " with good hosts" if part == "host" else ""
-    return NetworkFinding(
-        part="host" if part == "host" else "link",
-        hosts=tuple(host.name for host in own),
-        node_ranks=tuple(host.node_rank for host in own),
-        kind="constant",
-        symptoms=tuple(each.symptom for each in bad.excesses),
-        share_of_expected=min(1 / each.ratio for each in bad.excesses),
-        p_value=None,
-        evidence="; ".join(evidence) + where,
-        cause=_CAUSES[part][0],
-        suggested_action=_CAUSES[part][1],
-    )

@@ -27,6 +27,7 @@ from training.benchmarks.network.pytorch.measuring.stepping import group_place, 
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, timer_of
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.variants import created
+from training.benchmarks.network.reporting.answers import jitter
 
 FOLDER = "iterations"
 # A step is reported so often, and so many times at most.
@@ -66,14 +67,15 @@ class LongRun:
         file = IterationFile(output.folder / FOLDER) if is_first and output.folder is not None else None
         numbers, begin = count(1), time.perf_counter()
         reported = 0.0
-        is_over = False
+        is_over = is_due = False
         collectives = {size: created(self._run.config, self._team) for size in self._sizes}
         exact = {size: collective.prepare(size) for size, collective in collectives.items()}
         while not is_over:
-            is_due = False
-            for size, collective in collectives.items():
+            for place, (size, collective) in enumerate(collectives.items()):
                 at_s = time.perf_counter() - begin
-                times_us, is_over, is_due = self._batch(size, collective, begin, reported)
+                times_us, *flags = self._batch(size, collective, begin, reported)
+                # The first size decides for all, so that each report, and the last, has every size's iterations.
+                is_over, is_due = flags if place == 0 else (is_over, is_due)
                 if is_first:
                     self.soaks[size].add(at_s, times_us)
                 if file is not None:
@@ -124,6 +126,8 @@ class LongRun:
         value = {**place, **result(config, self._team, exact, measured), **self._place}
         value |= {"pattern": "all", "repeat": 1, "round": "all"}
         if self._team.rank == 0:
+            soak = self.soaks[size]
+            value["soak"] = {"size": _name(size), "histogram": soak.news(), "max_us": soak.longest_us}
             output.step(value)
         logger.log(Event.STEP_END, value if self._team.rank == 0 else place | {"correct": value["correct"]})
         return value
@@ -133,7 +137,7 @@ class LongRun:
         found: dict[str, Any] = {}
         sentences = []
         for size, soak in self.soaks.items():
-            name = format_size(size) if size else "barrier"
+            name = _name(size)
             p50, p99, p999 = (soak.quantile(share) for share in (0.5, 0.99, 0.999))
             changes = soak.changes()
             found[name] = {
@@ -155,5 +159,8 @@ class LongRun:
                     or "its level did not change"
                 )
             )
-        worst = max(each["p99_us"] / each["p50_us"] for each in found.values())
-        return {"soak": found, "jitter": worst}, sentences
+        return {"soak": found, "jitter": jitter(found)}, sentences
+
+
+def _name(size: int) -> str:
+    return format_size(size) if size else "barrier"

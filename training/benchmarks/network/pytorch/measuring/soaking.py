@@ -105,6 +105,7 @@ class Soak:
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(PER_OCTAVE * OCTAVES, dtype=np.int64))
     longest_us: float = 0.0
+    _told: NDArray[np.int64] = field(default_factory=lambda: np.zeros(PER_OCTAVE * OCTAVES, dtype=np.int64))
     _windows: list[_Window] = field(default_factory=list)
     _width: int = 1
 
@@ -132,11 +133,20 @@ class Soak:
 
     def histogram(self) -> list[list[float]]:
         """[lower end in microseconds, iterations] of each bin that has any."""
-        return [[round(2.0 ** (k / PER_OCTAVE), 3), int(count)] for k, count in enumerate(self.counts) if count]
+        return _bins(self.counts)
+
+    def news(self) -> list[list[float]]:
+        """The histogram of the iterations since the last call: [lower end in microseconds, iterations] of each bin."""
+        new, self._told = self.counts - self._told, self.counts.copy()
+        return _bins(new)
 
     def changes(self) -> list[LevelChange]:
         """The steps of the level, in order of time."""
         return change_points([each.at_s for each in self._windows], [each.level_us for each in self._windows])
+
+
+def _bins(counts: NDArray[np.int64]) -> list[list[float]]:
+    return [[round(2.0 ** (k / PER_OCTAVE), 3), int(count)] for k, count in enumerate(counts) if count]
 
 
 def _in_pairs(windows: Sequence[_Window]) -> list[list[_Window]]:
