@@ -79,6 +79,11 @@ class Machine:
         source = {key: f"{text}; at {watts} of {self.power_W:g} W" for key, text in self.factors.source.items()}
         return replace(found, power_W=watts, factors=replace(self.factors, products=products, source=source))
 
+    def rested(self) -> "Machine":
+        """The machine after a wait, in which it drew less than its power limit: products run as in bursts."""
+        products = {key: min(1.0, factor) for key, factor in self.factors.products.items()}
+        return replace(self, factors=replace(self.factors, products=products))
+
     def allowed_servers(self) -> str:
         """In words, the numbers of GPUs that `servers_of` takes."""
         racks = "" if self.nvlink_domain == self.server else f", {self.nvlink_domain // 2} or {self.nvlink_domain}"

@@ -13,7 +13,7 @@ from simulation.predict.machine import machine_of
 from tests.performance.accelerator_rows import Case, Device, Row, estimate
 
 KEPT = (
-    "throughput(ips)_steady", "tokens_per_second_per_device", "mfu", "peak_memory_bytes", "final_loss",
+    "throughput(ips)_steady", "tokens_per_second_per_device_steady", "mfu", "peak_memory_bytes", "final_loss",
 )  # fmt: skip
 UNITS = ("_TFLOPS", "_TOPS", "_GBps", "_GB")
 MOST_FIGURES = 12
@@ -54,7 +54,8 @@ def _of_commands(folder: Path) -> dict[str, float]:
     """Of the monitor how many samples of devices it took and their mean power in watts; of AIOB the files it wrote."""
     samples = folder / "monitor.jsonl"
     lines = samples.read_text(encoding="utf-8").splitlines() if samples.is_file() else []
-    devices = [each for line in lines for each in json.loads(line).get("accelerator", {}).get("devices", [])]
+    records = [record for record in map(json.loads, lines) if record["source"] == "accelerator"]
+    devices = [each for record in records for each in record.get("values", {}).get("devices", [])]
     watts = [device["power_w"] for device in devices if device.get("power_w") is not None]
     found = {"files": float(len([path for path in folder.iterdir() if path.suffix in (".txt", ".jsonl", ".db")]))}
     if devices:
@@ -96,7 +97,7 @@ def _memory(case: Case, measured: Mapping[str, float], device: Device) -> Iterat
 
 
 def _prediction(case: Case, measured: Mapping[str, float], device: Device) -> Iterator[str]:
-    speed, machine = measured.get("tokens_per_second_per_device"), machine_of(device.name)
+    speed, machine = measured.get("tokens_per_second_per_device_steady"), machine_of(device.name)
     if case.settings["model"] != "llama" or speed is None or machine is None:
         return
     config = case.config.model_dump()

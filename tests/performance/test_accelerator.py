@@ -94,12 +94,12 @@ def test_figures_that_disagree_with_datasheet_memory_or_prediction_are_named() -
         "BASE: memory_GBps is 42% of the datasheet's 4800"
     ]
     (case,) = cases_of(BY_NAME["llama_tiny"], H200)
-    (memory, speed) = remarks([case], {"peak_memory_bytes": 90e9, "tokens_per_second_per_device": 10.0}, H200)
+    (memory, speed) = remarks([case], {"peak_memory_bytes": 90e9, "tokens_per_second_per_device_steady": 10.0}, H200)
     assert memory.startswith("LLAMA_TINY: peak memory is 90.00 GB, the estimate 1")
     assert speed.startswith("LLAMA_TINY: 10 tokens/s a device, ") and speed.endswith(" are predicted")
     predicted = float(speed.split(", ")[1].split()[0])
     estimated = float(memory.split("estimate ")[1].split()[0])
-    agreed = {"peak_memory_bytes": estimated * 1e9, "tokens_per_second_per_device": predicted}
+    agreed = {"peak_memory_bytes": estimated * 1e9, "tokens_per_second_per_device_steady": predicted}
     assert remarks([case], agreed, H200) == []
 
 

@@ -63,7 +63,9 @@ class FakeNvml:
             "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
             "nvmlDeviceGetMaxClockInfo": lambda handle, clock: 1980,
             "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=93, memory=41),
-            "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=8 << 30, total=141 << 30),
+            "nvmlDeviceGetMemoryInfo": lambda handle, version=None: SimpleNamespace(
+                used=(7 if version else 8) << 30, total=141 << 30
+            ),
             "nvmlDeviceGetTemperature": lambda handle, sensor: 61,
             "nvmlDeviceGetPowerUsage": lambda handle: 512_345 + handle,
             "nvmlDeviceGetClockInfo": lambda handle, clock: {self.NVML_CLOCK_SM: 1755, self.NVML_CLOCK_MEM: 3201}[

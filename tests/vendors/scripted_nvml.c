@@ -13,6 +13,7 @@ typedef unsigned int uint;
 typedef unsigned long long u64;
 typedef struct { uint gpu, memory; } Utilization;
 typedef struct { u64 total, free, used; } Memory;
+typedef struct { uint version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { char legacy[16]; uint domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
 typedef struct { void *device; u64 type, data; uint instance, compute; } Event;
 
@@ -61,6 +62,10 @@ int nvmlDeviceGetPciInfo_v3(void *handle, Pci *out) {
 }
 int nvmlDeviceGetMemoryInfo(void *handle, Memory *out) {
     Memory all = {141ULL << 30, 133ULL << 30, 8ULL << 30};
+    ANSWER(out, all);
+}
+int nvmlDeviceGetMemoryInfo_v2(void *handle, Memory2 *out) {
+    Memory2 all = {out->version, 141ULL << 30, 1ULL << 30, 133ULL << 30, 7ULL << 30};
     ANSWER(out, all);
 }
 int nvmlDeviceGetEnforcedPowerLimit(void *handle, uint *out) { ANSWER(out, 700000u); }

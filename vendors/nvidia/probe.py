@@ -142,7 +142,8 @@ class NvmlProbe:
         nvml = self._nvml
         read = functools.partial(self._read, index, handle)
         utilization = read(nvml.nvmlDeviceGetUtilizationRates)
-        memory = read(nvml.nvmlDeviceGetMemoryInfo)
+        # The second version leaves out what the driver keeps for itself (616 MiB of an idle H200), as nvidia-smi does.
+        memory = read(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or read(nvml.nvmlDeviceGetMemoryInfo)
         power_mw = read(nvml.nvmlDeviceGetPowerUsage)
         reasons = read(nvml.nvmlDeviceGetCurrentClocksEventReasons)
         if reasons is None:  # drivers before 535 know the same mask by its older name

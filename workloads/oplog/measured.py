@@ -13,6 +13,8 @@ from workloads.rows.sent_sizes import ELEMENT_BYTES, sent_bytes
 
 UNITS = {"GB": 10**9, "GiB": 2**30}
 """Bytes of one unit of bandwidth; the first is the default."""
+FEW_BYTES = 1 << 20
+"""Bytes from which on an operation counts for the best bandwidth: below it measures latency."""
 _COLLECTIVES = {
     CommType.all_gather_into_tensor: "all_gather",
     CommType.reduce_scatter_tensor: "reduce_scatter",
@@ -45,8 +47,13 @@ def bandwidths(row: LogItem, size_bytes: int, ms: float, ranks: int, units: str 
 
     Source: nccl-tests, doc/PERFORMANCE.md.
     """
-    if not row.is_communication or ms <= 0 or not size_bytes:
+    return bandwidths_of(row.comm_type, size_bytes, ms, ranks, units) if row.is_communication else (0.0, 0.0)
+
+
+def bandwidths_of(kind: CommType, size_bytes: int, ms: float, ranks: int, units: str = "GB") -> tuple[float, float]:
+    """algbw and busbw in `units` a second (GB or GiB) of a type of communication; 0 where nothing was sent."""
+    if ms <= 0 or not size_bytes:
         return 0.0, 0.0
     algbw = size_bytes / (ms / 1000) / UNITS[units]
-    factor = bus_factor(_COLLECTIVES.get(row.comm_type, row.comm_type.name), ranks)
+    factor = bus_factor(_COLLECTIVES.get(kind, kind.name), ranks)
     return (algbw if factor else 0.0), algbw * factor

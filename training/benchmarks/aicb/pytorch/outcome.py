@@ -9,10 +9,10 @@ from pydantic import JsonValue
 
 from common.charts.chart import Axis, Bar, Bars, Curves, Panel, Series, Spans, thinned
 from common.units import format_size
-from protocol.claims import CLOCK_SECONDS, CLOCK_TOLERANCE, ROUNDING, LoggedRun, outside, process_seconds
+from protocol.claims import LoggedRun, process_seconds
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.outcome import Block, MeasuredCase, MeasuredRound, Metric, Paragraph, Picture, Table, TableCell
-from protocol.perflog import Event
+from training.benchmarks.aicb.pytorch.claims import contradictions
 
 CONSOLE_CLASSES, SHOWN_CLASSES = 12, 20
 # Settings that change what is shown, not what is measured.
@@ -38,28 +38,8 @@ class AicbOutcome(DefaultOutcome):
         return {key: value for key, value in super().conditions(case).items() if key not in _SHOWN}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """See ClaimsOutcome; an iteration of the slowest rank is no shorter than that of rank 0, whose STEP_END has it,
-        and one of any rank is between its INIT_END and its FINISHED.
-        """
-        if log.rows is None:
-            return process_seconds(log)
-        finished, own = log.value(Event.FINISHED), sorted(float(row["iteration_ms"]) for row in log.rows)
-        most = 1000 * (log.seconds(Event.INIT_END, Event.FINISHED) * (1 + CLOCK_TOLERANCE) + CLOCK_SECONDS)
-        count = len(own)
-        found = [
-            *process_seconds(log),
-            *outside("iterations", finished.get("iterations"), count, count, "its STEP_END"),
-        ]
-        how = "the iterations of rank 0 and the time of all"
-        found += outside("init_ms", finished.get("init_ms"), 0.0, most, how)
-        if not own:
-            return found
-        low = {f"p{share}": _percentile(own, share) for share in (50, 90, 99)}
-        low |= {"min": own[0], "max": own[-1], "mean": sum(own) / count}
-        for name, least in low.items():
-            claimed = finished.get(f"iteration_{name}_ms")
-            found += outside(f"iteration_{name}_ms", claimed, least * (1 - ROUNDING), most, how)
-        return found
+        """See ClaimsOutcome."""
+        return process_seconds(log) if log.rows is None else contradictions(log, log.rows)
 
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
         """The classes of operations that take longest."""
@@ -79,14 +59,6 @@ class AicbOutcome(DefaultOutcome):
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
         """See Outcome; a workload has one size, so that it cannot be made a quick test."""
         return None
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    """The percentile of sorted values, interpolated between two of them, as numpy's."""
-    place = (len(values) - 1) * share / 100
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (place - below) * (values[above] - values[below])
 
 
 def _sentences(metrics: Mapping[str, Any]) -> list[str]:

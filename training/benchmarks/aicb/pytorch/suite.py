@@ -19,6 +19,7 @@ from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.source import stage_workload
 from training.benchmarks.aicb.pytorch.work import agreement
 from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.classes import OpClasses
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from training.benchmarks.driver.workload.accelerator import device_name, is_accelerator
@@ -43,7 +44,8 @@ def main() -> None:
         wrong = rehearse(assembled, DataCheck(run.config.seed, run.group.device)) if run.config.check else None
         run.logger.log(Event.INIT_END)
         before = clocks.measure(run.group)
-        recorder, times = executed(run, assembled)
+        kinds = OpClasses.of(assembled.stream, facts_of(run, stage, assembled, before))
+        recorder, times = executed(run, assembled, kinds)
         offset = clocks.joined(before, clocks.measure(run.group))
         facts = facts_of(run, stage, assembled, offset)
         log = recorder.log(facts, stage.workload)
@@ -52,7 +54,7 @@ def main() -> None:
         if facts.rank == 0:
             _print(log, run.config, folder)
         everyone = run.group.gathered({"times": times, "wrong": wrong, "error_ns": offset.error_ns})
-        found = summary(log, run.config, [each["times"] for each in everyone], assembled.places.bytes)
+        found = summary(log, kinds, run.config, [each["times"] for each in everyone], assembled.places.bytes)
         found |= gathered_path(log, assembled, [each["times"] for each in everyone], run.group)
         found |= gathered_slowest(log, [each["times"] for each in everyone], run.group)
         mistakes = _mistakes([each["wrong"] for each in everyone])

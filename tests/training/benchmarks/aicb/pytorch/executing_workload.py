@@ -23,13 +23,15 @@ from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.running import iterating
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.running.checking import DataCheck
+from training.benchmarks.aicb.pytorch.running.clocks import ClockOffset
 from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.execution import HostRunner
 from training.benchmarks.aicb.pytorch.running.iterating import executed
 from training.benchmarks.aicb.pytorch.running.operations import BoundCall
 from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
-from training.benchmarks.aicb.pytorch.suite import prepared
+from training.benchmarks.aicb.pytorch.suite import facts_of, prepared
+from training.benchmarks.aicb.pytorch.work.classes import OpClasses
 from training.benchmarks.driver.workload.device_events import EventPool
 from training.benchmarks.driver.workload.process_group import init
 from training.benchmarks.driver.workload.run_context import WorkloadContext
@@ -129,7 +131,8 @@ def problems(run: WorkloadContext[Config], *, spoilt: bool, in_batches: bool) ->
         return {"wrong": wrong}
     made = device_runner if in_batches else HostRunner
     with Counter() as counter, mock.patch.object(iterating, "HostRunner", made):
-        recorder, times = executed(run, assembled)
+        classes = OpClasses.of(assembled.stream, facts_of(run, stage, assembled, ClockOffset(0, 0)))
+        recorder, times = executed(run, assembled, classes)
     rows = [item for item in stage.workload if item.is_communication]
     found = []
     if in_batches and not assembled.stream.epochs[1].batches.max() >= 0:

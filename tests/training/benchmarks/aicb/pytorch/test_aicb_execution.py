@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -248,9 +248,19 @@ def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
     least, most = (function(value["iteration_ms"] for value in own) for function in (min, max))
     lies = {"iterations": 6, "init_ms": 1e9, "e2e_time": 0.01, "iteration_max_ms": most / 2}
     lies |= {f"iteration_{name}_ms": least / 2 for name in ("min", "mean", "p50", "p90", "p99")}
+    lies |= {name: 2 * float(str(value[name])) + 1 for name in ("exposed_ms", "hidden_ms")}
+    lies |= {"max_busbw_GBps": 1e9}
     for name, lie in lies.items():
         (said,) = contradictions(tmp_path, "aicb", 2, **{name: lie})
         assert said.startswith(f"{name} is ") and " by FINISHED, " in said, said
+    one, *others = cast("list[dict[str, Any]]", value["classes"])
+    for name in ("count", "total_ms", "p50_ms", "p99_ms", "busbw_GBps"):
+        said, *_ = contradictions(tmp_path, "aicb", 2, classes=[{**one, name: 100 * one[name] + 1}, *others])
+        assert f": {name} is " in said and said.startswith(f"{one['type']} {one['group']} {one['ranks']} "), said
+    (said,) = contradictions(tmp_path, "aicb", 2, classes=[{**one, "bytes": 3}, *others])
+    assert said.endswith(" 3 by FINISHED, no such ones by the iterations in its log"), said
+    (said,) = contradictions(tmp_path, "aicb", 2, classes=[])
+    assert said.startswith("classes are none by FINISHED, "), said
     slowest: Any = value["slowest_iteration"]
     assert slowest["ranks"] == [0, 1] and slowest["ms"] >= 0.9 * float(str(value["iteration_max_ms"]))
     of = [(each, each.iteration == slowest["iteration"]) for each in found]

@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 
 from training.benchmarks.aicb.pytorch.config import Config
-from workloads.oplog.measured import bandwidths, executed_bytes, group_ranks
+from training.benchmarks.aicb.pytorch.work.classes import OpClasses
+from workloads.oplog.measured import FEW_BYTES, bandwidths_of
 from workloads.oplog.recorder import OpLog
+from workloads.rows.ops import CommType
 
 MOST_CLASSES = 64
 """Classes in FINISHED, those that take longest."""
-FEW_BYTES = 1 << 20
-"""Bytes from which on an operation counts for the best bandwidth: below it measures latency."""
 
 
-def summary(log: OpLog, config: Config, times: list[list[int]], arena_bytes: int) -> dict[str, Any]:
+def summary(log: OpLog, kinds: OpClasses, config: Config, times: list[list[int]], arena_bytes: int) -> dict[str, Any]:
     """The figures of FINISHED. times: for each rank the ns of each epoch, the set-up first."""
     epochs_ms = np.array(times, dtype=np.float64).max(axis=0) / 1e6
     iterations = epochs_ms[1:]
@@ -36,55 +36,27 @@ def summary(log: OpLog, config: Config, times: list[list[int]], arena_bytes: int
             "iteration_max_ms": float(iterations.max()),
             "iteration_mean_ms": float(iterations.mean()),
         }
-    classes = _classes(log)
+    classes = _classes(log, kinds)
     large = [each["busbw_GBps"] for each in classes if each["bytes"] >= FEW_BYTES and each["busbw_GBps"] > 0]
     if large:
         found["max_busbw_GBps"] = max(large)
-    communication = _communication(log)
     if len(iterations):
+        communication = (kinds.of_row[log.op] >= 0) & (log.iteration > 0)
         found["exposed_ms"] = float(log.exposed_ns[communication].sum() / 1e6 / len(iterations))
         hidden = np.maximum(0, log.duration_ns - log.exposed_ns)[communication]
         found["hidden_ms"] = float(hidden.sum() / 1e6 / len(iterations))
     return found | {"classes": classes[:MOST_CLASSES]}
 
 
-def _communication(log: OpLog) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Which records are communication of an iteration, not of the set-up; shape (records,)."""
-    is_communication = np.array([item.is_communication for item in log.workload], dtype=bool)
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = is_communication[log.op] & (log.iteration > 0)
-    return found
-
-
-def _classes(log: OpLog) -> list[dict[str, Any]]:
-    """Operations of the iterations by type, group and size, with the longest total time first."""
-    chosen = _communication(log)
-    rows = list(log.workload)
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    by_row: dict[int, list[int]] = {}
-    for record, op in zip(np.flatnonzero(chosen).tolist(), log.op[chosen].tolist(), strict=True):
-        records = by_row.get(op)
-        if records is None:
-            item = rows[op]
-            key = item.comm_type, item.comm_group, executed_bytes(item, log.facts), group_ranks(item, log.facts)
-            records = by_row[op] = kinds.setdefault(key, [])
-        records.append(record)
-    duration, found = log.duration_ns, []
-    for records in kinds.values():
-        item = rows[int(log.op[records[0]])]
-        times = duration[records] / 1e6
-        ranks, size = group_ranks(item, log.facts), executed_bytes(item, log.facts)
+def _classes(log: OpLog, kinds: OpClasses) -> list[dict[str, Any]]:
+    """The recorded classes of the iterations' operations, with the longest total time first."""
+    of, found = np.where(log.iteration > 0, kinds.of_row[log.op], -1), []
+    for number, kind in enumerate(kinds.recorded()):
+        times = log.duration_ns[of == number] / 1e6
+        if not len(times):
+            continue
         p50, p99 = map(float, np.percentile(times, [50, 99]))
-        found.append(
-            {
-                "type": item.comm_type.name,
-                "group": "" if item.comm_group is None else item.comm_group.name,
-                "ranks": ranks,
-                "bytes": size,
-                "count": len(records),
-                "total_ms": float(times.sum()),
-                "p50_ms": p50,
-                "p99_ms": p99,
-                "busbw_GBps": bandwidths(item, size, p50, ranks)[1],
-            }
-        )
+        figures = {"count": len(times), "total_ms": float(times.sum()), "p50_ms": p50, "p99_ms": p99}
+        busbw = bandwidths_of(CommType[kind.type], kind.bytes, p50, kind.ranks)[1]
+        found.append({**kind._asdict(), **figures, "busbw_GBps": busbw})
     return sorted(found, key=lambda each: -each["total_ms"])

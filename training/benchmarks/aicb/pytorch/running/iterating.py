@@ -9,14 +9,18 @@ from training.benchmarks.aicb.pytorch.running.assembly import Assembled, StepMak
 from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
 from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Runner, synchronised
+from training.benchmarks.aicb.pytorch.work.classes import OpClasses
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import LogItem
 
 
-def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpRecorder, list[int]]:
-    """The operations of this rank, and the ns of each epoch, the set-up first."""
+def executed(run: WorkloadContext[Config], assembled: Assembled, kinds: OpClasses) -> tuple[OpRecorder, list[int]]:
+    """The operations of this rank, and the ns of each epoch, the set-up first.
+
+    Every rank sums up its iterations by their `kinds`, so that none is later than the others; rank 0 logs that.
+    """
     config, logger, epochs = run.config, run.logger, assembled.stream.epochs
     count = len(epochs) - 1 if config.iterations is None or len(epochs) == 1 else config.iterations
     numbers = [0, *(1 + each % (len(epochs) - 1) for each in range(count))]
@@ -33,7 +37,8 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
         else HostRunner(recorder)
     )
     progress = Progress(runner, recorder, assembled, is_device=is_device)
-    logger.log(Event.TRAIN_START, {"total_steps": count})
+    is_first = run.group.placement.rank == 0
+    logger.log(Event.TRAIN_START, {"total_steps": count} | ({"classes": kinds.recorded()} if is_first else {}))
     times: list[int] = []
     pulse.describe(progress.words)
     try:
@@ -42,9 +47,11 @@ def executed(run: WorkloadContext[Config], assembled: Assembled) -> tuple[OpReco
             place = {"step": step, "total_steps": count}
             if step:
                 logger.log(Event.STEP_BEGIN, place)
+            slot = recorder.count
             times.append(runner.run(steps[number], step))
             if step:
-                logger.log(Event.STEP_END, place | {"iteration_ms": times[-1] / 1e6})
+                own = kinds.iteration(recorder, slot)
+                logger.log(Event.STEP_END, place | {"iteration_ms": times[-1] / 1e6} | (own if is_first else {}))
     finally:
         pulse.describe(None)
         runner.close()
