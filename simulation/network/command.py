@@ -57,8 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, metavar="K", help="simulate K shuffled orders: the band of the result")
     what = "packet: every packet; flow: fair rates, in a fraction of the time (default: %(default)s)"
     add("--level", choices=LEVELS, default=PACKET, help=what)
-    what = "of flows: a hash (ecmp), one way for each place at a leaf (rail), all ways (spread) (default: %(default)s)"
-    add("--routing", choices=ROUTINGS, default=ECMP, help=what)
+    what = f"of flows: a hash (ecmp), one way for each place at a leaf (rail), all ways (spread) (default: {ECMP}, "
+    what += "rail for more than a million flows)"
+    add("--routing", choices=ROUTINGS, help=what)
     add("-r", "--result", default="", metavar="PREFIX", help="what the names of the files begin with")
 
 

@@ -14,6 +14,7 @@ from simulation.network.fast_forward import FastForward
 from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.measured import measured_faults
+from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network, network_of, simulate
 from simulation.network.page import html
@@ -21,14 +22,16 @@ from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
 from simulation.network.trace import write_trace
 
+FLOW_BYTES = 1000  # of memory that a flow takes, measured
 PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how sure the result is."""
-    if arguments.routing != ECMP:
+    if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
+    _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
     healthy = None
@@ -52,6 +55,13 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     answer = _beside(answer, found, theirs) if theirs else answer
     write_whole(page, [html(request, found, sure.makespans, answer.text).encode()])
     return answer
+
+
+def _check_memory(request: NetworkRequest) -> None:
+    """There is room for a record of each flow."""
+    schedules = [schedule for collective in request.job.collectives for schedule in collective.schedules]
+    room = MemoryRoom(str(request.topology), "fewer GPUs or rows take less; --level flow simulates equal flows once")
+    room.take(sum(schedule.flow_count for schedule in schedules), FLOW_BYTES, "flows")
 
 
 def _network(request: NetworkRequest) -> Network:

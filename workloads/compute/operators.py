@@ -125,6 +125,10 @@ OPERATORS: Mapping[str, Operator] = {
     "embedding_backward": _moving(_TOKENS, 1, 3),
     "loss": _moving(_TOKENS, 6, 2),
     "loss_backward": _moving(_TOKENS, 4, 3),
+    "grad_norm": _moving(("elements",), 2, 1),
+    "grad_scale": _moving(("elements",), 1, 2),
+    # Of a 32-bit number read and a 16-bit one written, or the other way round.
+    "cast": _moving(("elements",), 0, 1.5),
     # Parameter, gradient and two moments, of which all but the gradient are written as well.
     "adam": _moving(("elements",), 12, 7),
 }

@@ -27,7 +27,7 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
             model = Decoder(job)
         recorder.watch(model)
         engine, *_ = deepspeed.initialize(
-            model=model, config=config(job), optimizer=torch.optim.SGD(model.parameters(), lr=1e-4)
+            model=model, config=config(job), optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         )
         for _ in range(job.iterations):
             recorder.next_iteration()

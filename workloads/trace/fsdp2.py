@@ -54,7 +54,8 @@ def trace(job: TraceJob, recorder: Recorder) -> groups.Named:
             sharded = shard(model, data, job)
         if tensor is not None:
             model.to_empty(device="cpu")
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=False)
+        # Fused, for a fake number of steps has no value.
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         for _ in range(job.iterations):
             recorder.next_iteration()
             for number in range(job.num_microbatches):

@@ -50,6 +50,23 @@ class KernelReader:
         text, moved = stated(op, *sizes, element=dtype.itemsize, more=more)
         return text, moved, dtype
 
+    def update(self, name: str, args: Sequence[Any], into: torch.dtype | None) -> tuple[str, int] | None:
+        """The operator of an optimizer's step and how many elements it runs over, None: it is none. into: the type
+        that they are cast to.
+        """
+        tensors = args[0] if args and isinstance(args[0], list | tuple) else args[:1]
+        # DeepSpeed makes a gradient of 64 bits for its norm.
+        op = "grad_norm" if into is torch.float64 else UPDATES.get(name)
+        if op is None or self.pauses or not isinstance(tensors[0], torch.Tensor):
+            return None
+        kind = tensors[0].dtype
+        other = {
+            "mul_": self.job.frame == "Megatron",  # a decay of Adam, which the others have in one operator
+            "copy_": args[-1].dtype is kind if name == "copy_" else False,
+            "_to_copy": kind.itemsize != 2,
+        }
+        return None if other.get(name) else (op, sum(each.numel() for each in tensors))
+
     def heads(self, count: int) -> tuple[int, int]:
         """Query heads and groups of a rank with so many heads; keys and values were repeated before."""
         all_heads = self.job.num_attention_heads or count
@@ -170,16 +187,22 @@ def _gather(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | Non
 
 
 def _cat(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
-    """Parts of queries or keys put together, or chunks of tokens in another order."""
+    """Parts of queries or keys put together, or of their gradients, or chunks of tokens in another order."""
     job, parts = reader.job, args[0]
     shape, width = parts[0].shape, sum(each.shape[-1] for each in parts)
-    if job.multi_latent_attention and not back and len(shape) == 4 and width == job.qk_nope_dim + job.qk_rope_dim:
+    whole = {job.qk_nope_dim + job.qk_rope_dim, *([job.qk_nope_dim + job.v_head_dim] if back else [])}
+    if job.multi_latent_attention and len(shape) == 4 and width in whole:
         return "copy", (shape[0] * shape[1], shape[2] * width)
     if len(shape) == 2 and shape[1] == job.hidden_size and job.num_experts:
         return "permute", (sum(each.shape[0] for each in parts), job.hidden_size)
     return None
 
 
+UPDATES = {
+    "_foreach_norm": "grad_norm", "_foreach_mul_": "grad_scale",
+    "mul_": "grad_scale", "addcdiv_": "adam", "_fused_adamw_": "adam", "copy_": "cast", "_to_copy": "cast",
+}  # fmt: skip
+"""By aten's name of an operator that no other part of a step has: norm, clipping, Adam, weights in 16 bits."""
 READERS: dict[str, Callable[[KernelReader, Sequence[Any], bool], Read | None]] = {
     "mm": _mm,
     "addmm": _mm,

@@ -46,7 +46,7 @@ def transformer_config(job: TraceJob) -> TransformerConfig:
         params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16,
         bf16=True,
-        perform_initialization=False,
+        perform_initialization=True,
         add_bias_linear=job.add_bias_linear,
         gated_linear_unit=job.swiglu,
         activation_func=torch.nn.functional.silu if job.swiglu else torch.nn.functional.gelu,

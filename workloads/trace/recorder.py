@@ -66,6 +66,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         self.kernels: KernelReader | None = None
         self.directions: dict[int, str] = {}
         self._issued = 0
+        self._updating: tuple[str, str] | None = None
+        self._updated = 0
         self._works: dict[int, tuple[FakeWork, RecordedOp]] = {}
 
     def __torch_dispatch__(
@@ -74,7 +76,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         if any(map(_desugars, types)):
             return NotImplemented
         if self.kernels is not None and func.namespace == "aten":
-            self._compute(func._schema.name.rpartition("::")[2], args)
+            self._compute(func._schema.name.rpartition("::")[2], args, (kwargs or {}).get("dtype"))
         if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
             return func(*args, **(kwargs or {}))
         names = [argument.name for argument in func._schema.arguments]
@@ -100,13 +102,27 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         if op is not None:
             op.wait = self._issued
 
-    def _compute(self, name: str, args: tuple[Any, ...]) -> None:
+    def _compute(self, name: str, args: tuple[Any, ...], into: torch.dtype | None) -> None:
         """Note an operator that is a kernel of the iterations."""
+        if self.kernels is not None and self.phase == "step" and (update := self.kernels.update(name, args, into)):
+            self._update((update[0], name), update[1])
         if self.kernels is None or self.phase not in ("forward", "backward"):
             return
         found = self.kernels.kernel(name, args, back=self.phase == "backward" and not self.modules)
         if found is not None:
             self._note(*found)
+
+    def _update(self, operator: tuple[str, str], count: int) -> None:
+        """Add to the elements over which a part of the step runs, which is one kernel, by our name and by aten's."""
+        if self._updating != operator:
+            self._end_update()
+        self._updating, self._updated = operator, self._updated + count
+
+    def _end_update(self) -> None:
+        """Note a part of the step that is complete."""
+        if self._updating:
+            self.computed(self._updating[0], (self._updated,), torch.float32)
+        self._updating, self._updated = None, 0
 
     def computed(self, op: str, sizes: tuple[int, ...], dtype: torch.dtype) -> None:
         """Note a kernel that a stand-in ran, by the sizes of its operator's axes."""
@@ -124,6 +140,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         )  # fmt: skip
 
     def _recorded(self, name: str, given: dict[str, Any]) -> RecordedOp:
+        self._end_update()
         if "group_name" in given:
             group = _resolve_process_group(given["group_name"])
         else:
@@ -158,6 +175,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         try:
             yield
         finally:
+            self._end_update()
             self.phase, self.micro_batch, self.behind = before
 
     def next_iteration(self) -> None:

@@ -190,11 +190,11 @@ def _clipping() -> None:
     """Replace Apex's kernels for norm and scaling of gradients in megatron-core 0.16.1 by plain torch."""
     from megatron.core.optimizer import clip_grads
 
-    def norm(_: object, __: object, lists: Sequence[Sequence[torch.Tensor]], ___: bool) -> tuple[Any, None]:
+    def apply(kernel: Any, _: object, lists: Sequence[list[torch.Tensor]], *__: object) -> Any:
+        if kernel is not clip_grads.l2_norm_impl:
+            return torch._foreach_mul_(lists[0], torch.ones((), device=DEVICE))
+        torch._foreach_norm(lists[0])
         return torch.zeros(1, dtype=torch.float32, device=DEVICE), None
-
-    def apply(kernel: Any, flag: Any, lists: Any, *given: Any) -> Any:
-        return norm(kernel, flag, lists, False) if kernel is clip_grads.l2_norm_impl else None
 
     clip_grads.multi_tensor_applier = apply
 

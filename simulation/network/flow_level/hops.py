@@ -7,10 +7,12 @@ from typing import NamedTuple
 from simulation.flows.ring_flows import REDUCE_SCATTER
 from simulation.flows.train import NVLS, NVLS_TREE, TREE, FlowSchedule, FlowTrain, TurningSizes
 from simulation.network.job import GroupCollective
+from simulation.network.memory_room import MemoryRoom
 
 PROCESSING_NS, REDUCING_NS = 10, 40  # that a rank takes for a receipt, and for one of a ReduceScatter
 NVLS_CHUNK_NS = -40  # from a chunk's end to the next one's start, besides the send latency
 CHUNKS_AT_ONCE, WINDOWED = 4, (TREE, NVLS_TREE)  # of a tree, on each hop and channel
+HOP_BYTES = 1000  # of memory that a hop takes on its way, measured
 ALIKE_BYTES = 16  # flows of a hop that differ by no more are taken as equal
 
 
@@ -40,10 +42,13 @@ class HopSet(NamedTuple):
     groups: list[tuple[int, range]]
 
 
-def hops_of(collective: GroupCollective, latency_ns: int, ranks: int, first: int = 0) -> HopSet:
+def hops_of(collective: GroupCollective, latency_ns: int, ranks: int, room: MemoryRoom, first: int = 0) -> HopSet:
     """The hops of all groups, numbered from `first`.
 
     `latency_ns` is the time before each send; nodes from `ranks` on are NVSwitches.
+
+    Raises:
+        InputProblems: there is no room for them.
     """
     release_gap = REDUCING_NS if collective.op == REDUCE_SCATTER else PROCESSING_NS
     found: list[Hop] = []
@@ -52,13 +57,15 @@ def hops_of(collective: GroupCollective, latency_ns: int, ranks: int, first: int
     for number, schedule in enumerate(collective.schedules):
         original = schedule.like.original if schedule.like else schedule
         if id(original) not in made:
-            book = _Book()
+            book = _Book(room)
             for source in original.sources:
                 for train in original.trains(source):
                     book.add(train)
             apart = max(apart, book.apart)
             made[id(original)] = number, book.hops(_rules(original, latency_ns, release_gap, ranks))
         like, hops = made[id(original)]
+        if like != number:
+            room.take(len(hops), HOP_BYTES, "hops")
         begin = first + len(found)
         found += _copies(hops, schedule.like.nodes if schedule.like else None, begin)
         groups.append((like, range(begin, first + len(found))))
@@ -109,8 +116,8 @@ class _Part(NamedTuple):
 class _Book:
     """Collects the trains of one schedule."""
 
-    def __init__(self) -> None:
-        self.apart = 0
+    def __init__(self, room: MemoryRoom) -> None:
+        self.apart, self._room = 0, room
         self._parts: list[_Part] = []
         self._begins: dict[int, int] = {}
         self._every: dict[int, tuple[int, int]] | None = None
@@ -145,6 +152,7 @@ class _Book:
         return most
 
     def _append(self, part: _Part) -> None:
+        self._room.take(1, HOP_BYTES, "hops")
         self._begins[part.ids[0]] = len(self._parts)
         self._parts.append(part)
 

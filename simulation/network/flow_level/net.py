@@ -1,6 +1,7 @@
 """Lays the hops of a job over the links of a network."""
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from common.errors import input_problem
@@ -9,9 +10,12 @@ from simulation.network.flow_level.lanes import CostModel, Costs, Way, way_of_fl
 from simulation.network.flow_level.port_routes import RAIL, SPREAD, PortRoutes
 from simulation.network.flow_level.refine import Likeness
 from simulation.network.job import Job
+from simulation.network.memory_room import MemoryRoom
 
 WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
 NOWHERE = -1  # instead of the port that all of a pair's ways begin or end with
+PORT_BYTES = 80  # of memory that each port of a hop's way takes, measured
+ADVICE = "fewer GPUs or rows take less; --routing rail simulates flows that are alike once, by ecmp few are"
 SLACK = 1.0001  # a link that may be asked for no more than this much of its capacity never slows a flow down
 
 
@@ -31,8 +35,9 @@ class HopNet:
     flows that are taken as equal differ (bytes).
     """
 
-    def __init__(self, job: Job, latency_ns: int) -> None:
+    def __init__(self, job: Job, latency_ns: int, place: str = "") -> None:
         self.job, self.apart = job, 0
+        self.room = MemoryRoom(place, ADVICE)
         self.hops: list[Hop] = []
         self.first_hop = [0]
         self.key_of: list[int] = []
@@ -42,12 +47,18 @@ class HopNet:
             key = id(collective.schedules), 0
             if key not in known:
                 known[key] = len(known)
-                found = hops_of(collective, latency_ns, job.ranks, len(self.hops))
+                found = hops_of(collective, latency_ns, job.ranks, self.room, len(self.hops))
                 self.hops += found.hops
                 self.first_hop.append(len(self.hops))
                 self.groups_of_key.append(found.groups)
                 self.apart = max(self.apart, found.apart)
             self.key_of.append(known[key])
+
+    @cached_property
+    def flows(self) -> int:
+        """The number of flows of all collectives."""
+        steps = [sum(self.hops[hop].steps for hop in self.of_key(key)) for key in self.keys]
+        return sum(steps[key] for key in self.key_of)
 
     @property
     def keys(self) -> range:
@@ -99,6 +110,7 @@ def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | No
             else:
                 its = _without_choice(ways, hop, model, slack.common[hop.source, hop.target])
             known[key] = its
+            net.room.take(len(its.forward) + len(its.back), PORT_BYTES, "ports")
         laid.append(its)
     return laid
 
@@ -106,8 +118,9 @@ def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | No
 def _fixed(ways: PortRoutes, source: int, target: int) -> Way | None:
     if ways.routing in (SPREAD, RAIL):
         return way_of_flow(ways, source, target, 0)
-    forward, back = ways.only_path(source, target), ways.only_path(target, source)
-    return None if forward is None or back is None else Way(tuple(forward), tuple(back))
+    forward = ways.only_path(source, target)
+    back = ways.only_path(target, source) if forward else None
+    return Way(tuple(forward), tuple(back)) if forward and back else None
 
 
 def _without_choice(ways: PortRoutes, hop: Hop, model: CostModel, common: Collection[int]) -> Laid:

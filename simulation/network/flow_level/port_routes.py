@@ -84,11 +84,12 @@ class PortRoutes:
 
     def reaches(self, source: int, target: int) -> bool:
         """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
-        if target in self._ports_to(source):
+        mine, theirs = self.switches_of(source), self.switches_of(target)
+        if not mine.isdisjoint(theirs) or target in self._ports_to(source):
             return True
         island_of = self._island_of
-        islands = {island_of[each] for each in self.switches_of(source)}
-        return any(island_of[each] in islands for each in self.switches_of(target))
+        islands = {island_of[each] for each in mine}
+        return any(island_of[each] in islands for each in theirs)
 
     @cached_property
     def _island_of(self) -> dict[int, int]:
@@ -105,7 +106,10 @@ class PortRoutes:
 
     def _ports_by(self, node: int, following: frozenset[int]) -> list[int]:
         """The ports of a node to neighbours of equal worth; inside a server those to NVSwitches alone."""
-        nearer, ports_to = sorted(following, reverse=True), self._ports_to(node)
+        ports_to = self._ports_to(node)
+        if len(following) == 1:
+            return ports_to[next(iter(following))]
+        nearer = sorted(following, reverse=True)
         if self.roles[node] == GPU:
             nearer = [each for each in nearer if self.roles[each] == NVSWITCH] or nearer
         return [port for each in nearer for port in ports_to[each]]
@@ -181,13 +185,13 @@ class PortRoutes:
 
     def only_path(self, source: int, target: int) -> list[int] | None:
         """The ports between two nodes where every node has one next port; None where one has several, or none."""
-        node, path = source, []
+        node, path, peer = source, [], self.peer
         while node != target:
             ports = self.next_ports(node, target)
             if len(ports) != 1:
                 return None
             path.append(ports[0])
-            node = self.peer[ports[0]]
+            node = peer[ports[0]]
         return path
 
     def first_kinds(self, source: int, target: int) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Makes the state of a simulation: one hop for all that are alike, for each time that a collective takes place."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -24,6 +25,7 @@ class Classes:
     def __init__(self, net: HopNet, likeness: Likeness) -> None:
         self.net, self.likeness = net, likeness
         self.first_hop: dict[int, int] = {}
+        self._steps: int | None = None
         for number, colour in enumerate(likeness.hops):
             self.first_hop.setdefault(colour, number)
         self.first_rank: dict[int, int] = {}
@@ -41,7 +43,14 @@ class Classes:
 
     def hop(self, colour: int) -> Hop:
         """The first hop of a kind."""
-        return self.net.hops[self.first_hop[colour]]
+        hop = self.net.hops[self.first_hop[colour]]
+        return hop if self._steps is None else hop._replace(steps=self._steps)
+
+    def shortened(self, steps: int) -> "Classes":
+        """The same kinds, each hop with so many steps."""
+        found = copy.copy(self)
+        found._steps = steps
+        return found
 
     def kind(self, node: int) -> int:
         """The kind of a rank, NOBODY for an NVSwitch."""

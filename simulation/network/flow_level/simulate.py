@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
 from importlib.util import find_spec
 from types import ModuleType
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from common.progress import StepProgress
 from simulation.network.flow_level import fluid
 from simulation.network.flow_level.fluid_state import PLANNED
 from simulation.network.flow_level.lanes import CostModel
+from simulation.network.flow_level.many_steps import in_fewer_steps
 from simulation.network.flow_level.net import HopNet, all_different, check_ways, laid_out
 from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
@@ -23,6 +23,8 @@ from simulation.network.tables import RankTimes
 
 MOST_IN_LISTS = 20_000  # flows that plain Python moves faster than numba is loaded
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
+ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
+MOST_LINES = 1 << 20  # flows of which each one's times are kept, and written
 
 
 class FlowGroup(NamedTuple):
@@ -43,12 +45,13 @@ class FlowGroup(NamedTuple):
 class FlowRun:
     """The result of a simulation at flow level; times are ns.
 
-    `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP.
+    `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP,
+    `best_case` whether it should.
     """
 
     def __init__(self, classes: Classes, work: Work, known: Mapping[tuple[int, int], Built], seconds: float) -> None:
         self.classes, self.work, self.known, self.seconds = classes, work, known, seconds
-        self.job = classes.net.job
+        self.job, self.best_case = classes.net.job, False
         self.simulated = sum(len(built.state.flow_hop) for built in (work.built, *known.values()))
         self.collide = len(work.built.state.flow_lane) > 0
         ranks = classes.likeness.ranks
@@ -59,12 +62,10 @@ class FlowRun:
         """Whether every rank came to its end."""
         return min(self.finished, default=0) >= 0
 
-    @cached_property
+    @property
     def flows(self) -> int:
         """The number of flows of all collectives."""
-        net = self.classes.net
-        steps = [sum(net.hops[hop].steps for hop in net.of_key(key)) for key in net.keys]
-        return sum(steps[key] for key in net.key_of)
+        return self.classes.net.flows
 
     def spans(self, kind: int) -> Iterator[tuple[int, Span]]:
         """When ranks of a kind had their part of each collective."""
@@ -154,26 +155,36 @@ class FlowRun:
 
 
 class FlowWishes(NamedTuple):
-    """How to simulate: ns before each send, bytes of a packet and a window, slow ranks, nothing alike (`apart`)."""
+    """How to simulate: ns before each send, bytes of a packet and a window, slow ranks, nothing alike (`apart`), and
+    how many flows at most may each take a way of its own (None: as many as memory has room for).
+    """
 
     latency_ns: int
     payload: int
     window: int
     slowness: Mapping[int, float]
     apart: bool = False
+    most_ways: int | None = None
+
+
+class TooManyWaysError(Exception):
+    """More flows than `most_ways` would each take a way of its own."""
 
 
 def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") -> FlowRun:
     """Run a job; `place` names the network in messages.
 
     Raises:
-        InputProblems: a GPU does not reach one that it sends to.
+        InputProblems: a GPU does not reach one that it sends to, or there is too little memory.
+        TooManyWaysError: by ECMP more flows than the wishes allow take a way of their own.
     """
     began = time.perf_counter()
-    net = HopNet(job, wishes.latency_ns)
+    net = HopNet(job, wishes.latency_ns, place)
     check_ways(net, ways, place)
     model = CostModel(ways, wishes.payload, wishes.window)
     laid = laid_out(net, ways, model)
+    if laid is None and wishes.most_ways is not None and net.flows > wishes.most_ways:
+        raise TooManyWaysError
     if laid is None or wishes.apart:
         classes = Classes(net, all_different(net, job.ranks, laid or ()))
     else:
@@ -182,13 +193,19 @@ def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") ->
     known: dict[tuple[int, int], Built] = {}
     if lanes and laid and not wishes.apart:
         known = {where: _alone(lanes, *where, wishes) for where in undisturbed(classes, laid)}
-    built, module = _built(classes, lanes, model, known, wishes)
-    durations = _durations(classes, known)
-    work = Work(built, module, job.collectives, wishes.latency_ns, durations)
-    for kind, rank in classes.first_rank.items():
-        work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0))
-    _go(work, built)
-    return FlowRun(classes, work, known, time.perf_counter() - began)
+
+    def worked(of: Classes) -> Work:
+        built, module = _built(of, lanes, model, known)
+        work = Work(built, module, job.collectives, wishes.latency_ns, _durations(of, known))
+        for kind, rank in of.first_rank.items():
+            work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0))
+        _go(work, built)
+        return work
+
+    work = None
+    if lanes and len(job.collectives) == 1 and not known and net.flows > MOST_LINES:
+        work = in_fewer_steps(classes, worked)
+    return FlowRun(classes, work or worked(classes), known, time.perf_counter() - began)
 
 
 def _rank_kinds(job: Job, slowness: Mapping[int, float]) -> list[Hashable]:
@@ -214,7 +231,6 @@ def _built(
     alike_lanes: AlikeLanes | None,
     model: CostModel,
     known: Mapping[tuple[int, int], Built],
-    wishes: FlowWishes,
 ) -> tuple[Built, ModuleType]:
     """The state of all that is not known, and the code that moves it."""
     net, builder = classes.net, Builder(classes)
@@ -224,6 +240,8 @@ def _built(
         [each for each in colours if not known or (key, min(classes.kinds_at(each), default=NOBODY)) not in known]
         for key, colours in enumerate(classes.hops_of_key)
     ]
+    flows = [sum(classes.hop(colour).steps for colour in colours) for colours in colours_of_key]
+    net.room.take(sum(flows[key] for key in net.key_of), ALONE_BYTES if lanes else ALIKE_BYTES, "flows")
     for number, key in enumerate(net.key_of):
         builder.add(number, lane_of, colours_of_key[key])
         if lanes:

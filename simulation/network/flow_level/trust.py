@@ -98,6 +98,6 @@ def _of_rings(run: FlowRun, ways: PortRoutes) -> str:
                     slowest[pair] = round_trip(ways, *pair, 1)[1]
                 speeds.add(slowest[pair])
             drifting = drifting or len(speeds) > 1
-    if waits and run.collide:
+    if (waits and run.collide) or run.best_case:
         return COLLISIONS
     return DRIFT if drifting else SURE

@@ -9,8 +9,8 @@ from common.garbage import without_collection
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
-from simulation.network.flow_level.port_routes import PortRoutes
-from simulation.network.flow_level.simulate import FlowRun, FlowWishes, simulate
+from simulation.network.flow_level.port_routes import ECMP, RAIL, PortRoutes
+from simulation.network.flow_level.simulate import MOST_LINES, FlowRun, FlowWishes, TooManyWaysError, simulate
 from simulation.network.flow_level.trust import (
     COLLISIONS,
     DRIFT,
@@ -26,7 +26,6 @@ from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
 from simulation.topology.fabric import Fabric, names, tiers
 
-MOST_LINES = 1 << 20  # flows that are written one by one
 BUSIEST_SHOWN = 3
 PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "what_if", "engine", "simulator", "trace")
 
@@ -36,9 +35,26 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    ways = PortRoutes(request.fabric, arguments.routing)
-    run = simulate(ways, request.job, flow_wishes(request, ways), str(request.topology))
-    return _summary(request, run, ways)
+    return _summary(request, *_run(request, arguments.routing))
+
+
+def _run(request: NetworkRequest, routing: str | None) -> tuple[FlowRun, PortRoutes]:
+    """The run, and the ways of its flows: those of ECMP, unless another routing was asked for or they are too many."""
+    ways, place = PortRoutes(request.fabric, routing or ECMP), str(request.topology)
+    wishes = flow_wishes(request, ways)
+    if routing:
+        return simulate(ways, request.job, wishes, place), ways
+    try:
+        return simulate(ways, request.job, wishes._replace(most_ways=MOST_LINES), place), ways
+    except TooManyWaysError:
+        ways = PortRoutes(request.fabric, RAIL)
+        run = simulate(ways, request.job, wishes, place)
+        run.best_case = True
+        request.notes.append(
+            f"by ecmp {run.flows:,} flows would each take a way of its own, which is done for {MOST_LINES:,} at most: "
+            "they take those of --routing rail"
+        )
+        return run, ways
 
 
 def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
@@ -132,7 +148,7 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[s
     if weak == SHORT:
         return f"only roughly right: flows or windows of few packets, whose turns move times by up to {longer} %"
     if weak == COLLISIONS:
-        return f"a best case: each step of a ring takes a way of its own, and some collide; {recorded}"
+        return f"a best case: flows, or the steps of a ring, take ways of their own, and some collide; {recorded}"
     if weak == DRIFT:
         return f"a best case: hops of several speeds let rings drift apart; {recorded}; --level packet gives the band"
     return f"no queue reaches an ECN threshold, no ring drifts apart: {recorded}"

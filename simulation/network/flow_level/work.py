@@ -88,6 +88,12 @@ class Work:
             tell()
         return all(worker.ended >= 0 for worker in self.workers.values())
 
+    def delay(self, time: float) -> None:
+        """Let every part of a collective and every rank end later (ns)."""
+        self.ends = {where: end + time for where, end in self.ends.items()}
+        for worker in self.workers.values():
+            worker.walked, worker.ended = worker.walked + time, worker.ended + time
+
     def _part_ended(self, number: int, kind: int) -> None:
         now = float(self.built.state.clock[NOW])
         self.ends[number, kind] = now

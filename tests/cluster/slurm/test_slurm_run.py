@@ -177,6 +177,19 @@ def test_a_resume_gives_a_job_to_the_case_alone_that_lost_its_own(controller: Sl
 
 
 @pytest.mark.nightly
+def test_collect_gets_a_job_on_the_nodes_of_the_case_alone_whose_files_are_owed(controller: SlurmController) -> None:
+    answer = one_case_loses_its_job(controller)
+    assert answer.folder is not None
+    assert not answer.round_record("one")["nodes"][0]["files"]
+    collected = controller.call("collect", answer.folder.name)
+    (node,) = collected.round_record("one")["nodes"]
+    assert node["missing"] == [] and {"rank0.out.log", "node_exit.json"} <= node["files"].keys()
+    assert [(job["case"], job["hosts"]) for job in collected.run_record()["jobs"]][2:] == [("one", "node1")]
+    assert controller.jobs() == []
+    assert "nothing is to be collected" in controller.call("collect", answer.folder.name).output
+
+
+@pytest.mark.nightly
 def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller: SlurmController) -> None:
     controller.configure_test({"one": {**WAITING, "nnodes": 1}, "two": CASE})
     controller.configure_cluster(ALLOCATION="case")

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.flows.collective import ORIGINAL_OPS
-from simulation.network.flow_level import twins
+from simulation.network.flow_level import many_steps, twins
+from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level.files import LinkLoads
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.net import HopNet, all_different, laid_out
@@ -217,3 +218,20 @@ def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_
     assert at_once.loads.keys() == one_by_one.loads.keys()
     for port, loads in at_once.loads.items():
         assert loads == pytest.approx(one_by_one.loads[port], rel=1e-9, abs=1e-3)
+
+
+@pytest.mark.parametrize(("gpus", "size"), [(256, "64M"), (512, "1G")])
+def test_a_ring_of_many_steps_takes_as_long_as_one_of_fewer_tells(
+    gpus: int, size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = ["-topo", "Spectrum-X", "-g", str(gpus), "-gps", "2", "-gt", "H100", "-bw", "400Gbps", "-psn", "4"]
+    words = ["-n", str(network(tmp_path, template)), "--op", "AllReduce", "--group", "DP", "--tp", "2", "--size", size]
+    asked = request(words, dialect="clusterdyno")
+    ways = PortRoutes(asked.fabric, SPREAD)
+    whole = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
+    monkeypatch.setattr(simulating, "MOST_LINES", 0)
+    monkeypatch.setattr(many_steps, "FEWEST", 120)
+    short = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
+    assert short.simulated == whole.simulated * 120 // (gpus - 2) and short.flows == whole.flows
+    assert short.finished == pytest.approx(whole.finished, rel=0.001)
+    assert max(short.rank_ends()) == pytest.approx(max(whole.rank_ends()), rel=0.001)

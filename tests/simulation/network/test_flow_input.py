@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from simulation.cli import main
+from simulation.network import memory_room
+from simulation.network.flow_level import verb
+from simulation.network.memory_room import MemoryRoom
 from tests.simulation.network.recordings import DATA
 from tests.simulation.network.test_network_input import HEADER, ROW, refused
 
@@ -69,3 +73,56 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
     assert shares == sorted(shares, reverse=True) and 60 < shares[0] <= 100
     # Hashes put several flows on one uplink; no other routing does, and no queue reaches a threshold.
     assert answer["marks_expected"] is (routing == "ecmp")
+
+
+SPINES = DATA / "topology" / "specx32_H100_400G_psn4"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--level", "flow"], "hops"),
+        (["--level", "flow", "--routing", "spread"], "ports"),
+        (["--level", "flow", "--routing", "ecmp"], "flows"),
+        ([], "flows"),
+    ],
+)
+def test_more_than_memory_has_room_for_is_refused_before_it_is_taken(
+    words: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = {"hops": 900_000, "ports": 1_200_000, "flows": 1_300_000 if words else 900_000}[named]
+    monkeypatch.setattr(memory_room, "available_bytes", lambda: free)
+    error = refused(["-n", str(SPINES), *ONE, *words], tmp_path, capsys)
+    assert f" {named}, and 0.0 GB are free" in error and str(SPINES) in error
+
+
+def test_the_memory_of_flows_with_ways_of_their_own_is_estimated_by_what_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = []
+
+    class Noted(MemoryRoom):
+        def __init__(self, place: str, advice: str) -> None:
+            super().__init__(place, advice)
+            rooms.append(self)
+
+    monkeypatch.setattr("simulation.network.flow_level.net.MemoryRoom", Noted)
+    words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", *ONE]
+    assert main(words) == 0  # loads what it needs
+    tracemalloc.start()
+    assert main(words) == 0
+    _now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < rooms[-1].taken < 4 * peak
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_more_flows_than_are_followed_by_ecmp_take_rails_ways_unless_it_was_asked_for(
+    asked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "MOST_LINES", 100)
+    words = ["-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--json", *ONE]
+    assert main(["network", *words, *(["--routing", "ecmp"] if asked else [])]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["routing"] == ("ecmp" if asked else "rail")
+    assert asked or answer["weakness"] == "collisions"

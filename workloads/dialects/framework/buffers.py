@@ -1,5 +1,6 @@
 """Divides gradients and parameters into the buckets of Megatron-core's DistributedDataParallel."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import lcm
 
@@ -20,10 +21,19 @@ BUCKET_ALIGNED = 128
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Parameters that are reduced by one call, and the elements of the call's buffer, padding included."""
+    """Parameters that are reduced by one call, with where each starts in the call's buffer, and the buffer's elements,
+    padding included.
+    """
 
-    names: frozenset[str]
+    parameters: tuple[tuple[int, Parameter], ...]
     numel: int
+
+    def between(self, low: int, high: int) -> Iterator[tuple[Parameter, int]]:
+        """The parameters in a part of the buffer, and how many elements of each."""
+        for start, parameter in self.parameters:
+            count = min(high, start + parameter.numel) - max(low, start)
+            if count > 0:
+                yield parameter, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,14 @@ class BucketGroup:
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset().union(*(bucket.names for bucket in self.buckets))
+        return frozenset(parameter.name for bucket in self.buckets for _, parameter in bucket.parameters)
+
+    def stepped(self, rank: int) -> Iterator[tuple[Parameter, int]]:
+        """The parameters that a rank's optimizer updates, and how many elements of each: its shard, or all."""
+        place = self.ranks.expand().index(rank) if self.sharded else 0
+        for bucket in self.buckets:
+            own = bucket.numel // (len(self.ranks) if self.sharded else 1)
+            yield from bucket.between(place * own, (place + 1) * own)
 
     def reduction(self, phase: str) -> Call:
         """The gradients' reduction: to the owners of shards, or to all."""
@@ -79,26 +96,26 @@ def _buckets(parameters: list[Parameter], ranks: int, *, sharded: bool, limit: i
     """From the last parameter to the first, as gradients become ready."""
     step = lcm(ranks, BUCKET_ALIGNED)
     made: list[Bucket] = []
-    names: list[str] = []
+    inside: list[tuple[int, Parameter]] = []
     begin = end = 0
 
     def close(at: int) -> None:
-        nonlocal begin, end, names
+        nonlocal begin, end, inside
         end = _up(at, step) if sharded else at
-        made.append(Bucket(frozenset(names), end - begin))
-        begin, names = end, []
+        made.append(Bucket(tuple((start - begin, parameter) for start, parameter in inside), end - begin))
+        begin, inside = end, []
 
     for parameter in reversed(parameters):
         start = _up(end, ALIGNED) if sharded else end
         alone = sharded and parameter.alone
-        if alone and names:
+        if alone and inside:
             close(start)
             start = end
         end = start + parameter.numel
-        names.append(parameter.name)
+        inside.append((start, parameter))
         if alone or (limit is not None and end - begin >= limit):
             close(end)
-    if names:
+    if inside:
         close(end)
     return made
 

@@ -71,6 +71,7 @@ class Fsdp2Rank:
             self.root = self._unit("", [words, norm, head], after is not True)
         every = [weight for part in (words, *layers, norm, head) for weight in part.every_weight()]
         self.parameters = len(dict.fromkeys(every))
+        self.own = sum(self._shard(weight, across % self.count) for weight in dict.fromkeys(every))
         self.made = DecoderKernels(args)
         self.ends = self.made.ends()
         whole = BFLOAT16, self.activation, ""
@@ -89,7 +90,7 @@ class Fsdp2Rank:
         count = self.args.num_microbatches
         plain = Block[Call]([*self._forward(0), *self._backward(0, last=False)], count - 1, (0, 1))
         last = [*self._forward(count - 1), *self._backward(count - 1, last=True)]
-        return Block([plain, *last, *(self._norm() if self.args.clip_grad else [])])
+        return Block([plain, *last, *self._step()])
 
     def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool, part: DecoderPart | None = None) -> Unit:
         weights = dict.fromkeys(weight for part in parts for weight in part.every_weight())
@@ -98,12 +99,23 @@ class Fsdp2Rank:
 
     def _padded(self, weight: Weight) -> int:
         """Elements of the gathered parameter, of the part that a tensor rank has."""
+        first, row = self._rows(weight)
+        return -(-first // self.count) * self.count * row
+
+    def _shard(self, weight: Weight, place: int) -> int:
+        """Elements of a parameter that the rank at this place among the shards updates."""
+        first, row = self._rows(weight)
+        each = -(-first // self.count)
+        return max(0, min(first - place * each, each)) * row
+
+    def _rows(self, weight: Weight) -> tuple[int, int]:
+        """Rows of the part that a tensor rank has, and their elements."""
         first, *others = weight.shape
         if weight.name.endswith(SPLIT_BY_COLUMN):
             others = [others[0] // self.tp]
         elif not weight.name.endswith(UNSPLIT):
             first //= self.tp
-        return -(-first // self.count) * self.count * prod(others)
+        return first, prod(others)
 
     def _forward(self, micro_batch: int) -> list[Call]:
         calls: list[Call] = []
@@ -202,11 +214,16 @@ class Fsdp2Rank:
             for kind, group, ranks, each in over
         ]
 
-    def _norm(self) -> list[Call]:
-        """The norm of all gradients: of each parameter a number."""
+    def _step(self) -> list[Call]:
+        """The norm of all gradients, of each parameter a number, clipping, and Adam."""
         size = self.parameters * SIZES[FLOAT32]
         over = [("dp_shard", self.shard), *([("tp", self.tensor)] if self.tp > 1 else [])]
-        return [Call(SUM, group, ranks, FLOAT32, size, "step") for group, ranks in over]
+        sums = [Call(SUM, group, ranks, FLOAT32, size, "step") for group, ranks in over]
+        clips = [*self._update("grad_norm"), *sums, *self._update("grad_scale")] if self.args.clip_grad else []
+        return [*clips, *self._update("adam")]
+
+    def _update(self, op: str) -> list[Call]:
+        return self.made.kernels.made(op, (self.own,), "step", "", dtype=FLOAT32)
 
 
 def _placed(calls: Iterable[Call], phase: str, micro_batch: int, module: str = "") -> list[Call]:

@@ -2,7 +2,8 @@
 
 from workloads.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
 from workloads.dialects.framework.context import of_one_rank
-from workloads.dialects.framework.model import Chunk, chunks
+from workloads.dialects.framework.layers import Parameter
+from workloads.dialects.framework.model import POSITIONS, Chunk, chunks
 from workloads.dialects.framework.periodic import Periodic
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.schedule import Interleaved, one_forward_one_backward, without_pipeline
@@ -145,20 +146,47 @@ class MegatronRank:
         return Call(CommType.all_reduce, "embedding", self.place.embedding, dtype, size, phase)
 
     def _step(self) -> list[Call]:
-        """The norm of all gradients, and the updated parameters unless the next forward pass gathers them.
+        """The norm of all gradients, clipping, Adam, and the updated parameters unless the next forward pass gathers
+        them.
 
         Experts have an optimizer of their own, and each of the two gathers the parameters of both.
         """
         sharded, place = self.args.use_distributed_optimizer, self.place
-        experts = any(each.expert for chunk in self.chunks for each in chunk.parameters)
-        over = [("world", place.world)] if sharded else [("mp", place.model)]
-        if experts and not sharded:
-            over.append(("tp_ep_pp", place.expert_model))
-        calls = [Call(CommType.all_reduce, name, ranks, FLOAT32, SIZES[FLOAT32], "step") for name, ranks in over]
-        if sharded and not self.args.overlap_param_gather:
-            gathers = [each.gather("step") for groups in self.groups for each in groups]
-            calls += gathers * (2 if experts else 1)
+        stepped = self._stepped()
+        over = [("world", place.world)] if sharded else [("mp", place.model), ("tp_ep_pp", place.expert_model)]
+        normed = [[each for its in stepped for each in its]] if sharded else stepped
+        calls: list[Call] = []
+        if not self.args.grad_reduce_in_fp32:
+            calls += self._update("cast", sum(count for its in stepped for _, count in its))
+        for (name, ranks), its in zip(over, normed, strict=False):
+            calls += self._update("grad_norm", sum(count for each, count in its if self._is_normed(each)))
+            calls.append(Call(CommType.all_reduce, name, ranks, FLOAT32, SIZES[FLOAT32], "step"))
+        calls += self._update("grad_scale", sum(count for its in stepped for _, count in its))
+        gathers = [each.gather("step") for groups in self.groups for each in groups]
+        for its in stepped:
+            count = sum(count for _, count in its)
+            calls += [*self._update("adam", count), *self._update("cast", count)]
+            calls += gathers if sharded and not self.args.overlap_param_gather else []
         return calls
+
+    def _stepped(self) -> list[list[tuple[Parameter, int]]]:
+        """The parameters of each optimizer, and how many elements of them this rank updates."""
+        found = [step for groups in self.groups for group in groups for step in group.stepped(self.place.rank)]
+        experts = [step for step in found if step[0].expert]
+        has_experts = any(each.expert for chunk in self.chunks for each in chunk.parameters)
+        return [[step for step in found if not step[0].expert], *([experts] if has_experts else [])]
+
+    def _update(self, op: str, count: int) -> list[Call]:
+        """A part of the optimizer's step over so many elements."""
+        return self.chunks[0].tensor.kernels.made(op, (count,), "step", "", dtype=FLOAT32)
+
+    def _is_normed(self, parameter: Parameter) -> bool:
+        """Whether this rank adds a parameter to the norm: of what all tensor ranks hold alike the first one does, of
+        tied word vectors the first stage.
+        """
+        alike = parameter.reduced or parameter.always or parameter.name.endswith(f"{POSITIONS}.weight")
+        is_copy = parameter.alone and not self.place.first
+        return not is_copy and not (alike and self.place.rank % self.place.tp)
 
 
 def _gathered(events: list[Event], groups: list[BucketGroup]) -> list[Call]:

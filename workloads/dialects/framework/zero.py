@@ -58,6 +58,15 @@ class ZeroRank:
         """Every rank begins with the parameters of rank 0."""
         return [self.from_first(UINT8, each.numel * SIZES[BFLOAT16], "init") for each in self.weights]
 
+    def update(self, op: str, count: int) -> list[Call]:
+        """A part of the optimizer's step over so many elements."""
+        return self.made.kernels.made(op, (count,), "step", "", dtype=FLOAT32)
+
+    def stepped(self, count: int, *, scales: bool) -> list[Call]:
+        """Adam on this rank's part of the parameters: gradients of 32 bits, clipped; parameters of 16 bits."""
+        scaled = self.update("grad_scale", count) if scales else []
+        return [*self.update("cast", count), *scaled, *self.update("adam", count), *self.update("cast", count)]
+
     def overflow(self) -> Call:
         """Whether any rank has a gradient that is no number; in every stage over the data-parallel group."""
         return Call(CommType.all_reduce, "dp", self.ranks, UINT8, SIZES[UINT8], "step")
@@ -167,7 +176,9 @@ class Zero12Rank(ZeroRank):
         return -(-sum(each.numel for each in self.weights) // step) * step
 
     def _step(self) -> list[Call]:
-        calls = [self.overflow(), self.call(CommType.all_reduce, FLOAT32, 1, "step")]
+        own = self._flat // self.args.world_size
+        calls = [self.overflow(), *self.update("grad_norm", own), self.call(CommType.all_reduce, FLOAT32, 1, "step")]
+        calls += self.stepped(own, scales=self.args.clip_grad > 0)
         if self.args.world_size > 1:
             calls.append(self.call(CommType.all_gather_into_tensor, self.args.dtype, self._flat, "step"))
         return calls

@@ -102,18 +102,22 @@ class Zero3Rank(ZeroRank):
     def _step(self) -> list[Call]:
         """Overflow with 16-bit floats, the norm of each group, the persistent parameters as they are now."""
         calls = [self.overflow()] if self.args.dtype == FLOAT16 else []
-        calls += [self.call(CommType.all_reduce, FLOAT64, 1, "step")] * self._sub_groups()
+        groups = self._sub_groups()
+        for own in groups:
+            calls += [*self.update("grad_norm", own), self.call(CommType.all_reduce, FLOAT64, 1, "step")]
+        calls += [call for own in groups for call in self.stepped(own, scales=True)]
         if self.args.world_size > 1 or len(self.persistent) == 1:
             calls += [self._gather([each], "step") for each in self.persistent]
         return calls
 
-    def _sub_groups(self) -> int:
-        """Groups that the optimizer steps one by one: parameters until their shards are sub_group_size elements."""
-        groups = size = 0
+    def _sub_groups(self) -> list[int]:
+        """Elements of groups that the optimizer steps one by one: parameters until shards are sub_group_size."""
+        groups, size = [], 0
         for each in self.weights:
             size += self._part(each)
             if size >= self.args.sub_group_size or each == self.weights[-1]:
-                groups, size = groups + 1, 0
+                groups.append(size)
+                size = 0
         return groups
 
     def _persistent(self) -> list[Weight]:

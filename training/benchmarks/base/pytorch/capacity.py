@@ -6,8 +6,8 @@ Every 8 bytes hold their own number, which is compared once all is taken: a brok
 import torch
 from torch import Tensor
 
+from common.host_memory import available_bytes
 from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.driver.launch.host_memory import available_bytes
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError

@@ -12,9 +12,9 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
+from common.memory_group import own_group
 from protocol.node_record import RankFailure
 from training.benchmarks.driver.launch.failures import RANK_GRACE_S, EndedRank, StartError, explained, ordered, seen
-from training.benchmarks.driver.launch.memory_kills import own_group
 from training.benchmarks.driver.launch.rank_watch import RankWatch
 
 RANK_MODULE = "training.benchmarks.driver.launch.rank"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.memory_group import MemoryGroup
 from protocol.node_record import RankFailure, signal_name
-from training.benchmarks.driver.launch.memory_kills import MemoryGroup
 from training.benchmarks.driver.launch.rank import log_name
 
 # Seconds between SIGTERM and SIGKILL for the ranks; below Docker's 10 s between its own two, above what gloo needs.

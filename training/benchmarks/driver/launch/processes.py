@@ -18,9 +18,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from common.memory_group import own_group
 from protocol.node_record import RankFailure
 from training.benchmarks.driver.launch.failures import RANK_GRACE_S, EndedRank, StartError, explained, ordered, seen
-from training.benchmarks.driver.launch.memory_kills import own_group
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 
 RANK_MODULE = "training.benchmarks.driver.launch.rank"

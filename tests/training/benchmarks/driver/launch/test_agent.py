@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from common.memory_group import MemoryGroup
 from protocol.node_record import RankFailure
 from training.benchmarks.driver.launch.agent import local_world_size, master, parse_options
 from training.benchmarks.driver.launch.failures import SeenFailure, StartError, explained, ordered
-from training.benchmarks.driver.launch.memory_kills import MemoryGroup
 
 
 def seen(

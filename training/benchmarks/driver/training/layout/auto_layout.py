@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
-from training.benchmarks.driver.launch.host_memory import total_bytes
+from common.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from common.host_memory import total_bytes
 from protocol.case_file import config_of
 from protocol.datasheet import datasheets
 from training.benchmarks import catalog
-from training.benchmarks.driver.launch.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.settings.settings import TrainingConfig

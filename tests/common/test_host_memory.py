@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.driver.launch import host_memory
-from training.benchmarks.driver.launch.host_memory import available_bytes, total_bytes
-from training.benchmarks.driver.launch.memory_kills import MemoryGroup
+from common import host_memory
+from common.host_memory import available_bytes, total_bytes
+from common.memory_group import MemoryGroup
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes, pinned_to, processors
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from training.benchmarks.driver.launch.memory_kills import own_group
+from common.memory_group import own_group
 
 _MEMINFO = Path("/proc/meminfo")
 

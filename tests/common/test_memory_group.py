@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.driver.launch.memory_kills import MemoryGroup, own_group
+from common.memory_group import MemoryGroup, own_group
 
 UNLIMITED = str((1 << 63) - 4096)  # what version 1 shows where no limit is set
 
