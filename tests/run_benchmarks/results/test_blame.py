@@ -10,6 +10,7 @@ import pytest
 from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.perflog import Event
 from protocol.rank_states import NodeRanks, RankState
+from run_benchmarks.results.blame import _in_a_line
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
