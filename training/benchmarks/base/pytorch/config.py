@@ -10,8 +10,8 @@ ENTRY_MODULE = "training.benchmarks.base"
 
 Test = Literal[
     "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_fp8", "matmul_int8",
-    "matmul_sustained", "memory", "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer", "peers", "training",
-    "host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read",
+    "matmul_sustained", "memory", "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer",
+    "peers", "training", "host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read",
 ]  # fmt: skip
 DATA_TESTS = ("data_write", "data_read")
 DISK_TESTS = ("disk_write", "disk_read", *DATA_TESTS)

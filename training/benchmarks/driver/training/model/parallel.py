@@ -183,8 +183,8 @@ def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> Non
 
 
 def _recompute_within(model: BenchmarkModel) -> None:
-    """Recompute inside of what FSDP2 does before a block: it casts the block's inputs in the forward pass alone, so that
-    from outside a float32 input, such as a table of angles, is saved in bfloat16 and recomputed in float32.
+    """Recompute inside of what FSDP2 does before a block: torch 2.11 casts a block's inputs in the forward pass alone,
+    so that from outside a float32 input, such as a table of angles, is saved in bfloat16 and recomputed in float32.
     """
     for block in model.blocks():
         block.forward = recomputed(model.recompute, block.forward)
