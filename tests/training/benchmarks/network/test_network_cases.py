@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
-from tests.training.benchmarks.network.conftest import Ended, plain_processes
+from tests.training.benchmarks.driver.launch.launching import command, exit_record, plain_processes, run, started
+from tests.training.benchmarks.network.conftest import Ended
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
 from tests.training.benchmarks.network.nccl_parsers import cloudai
 from training.benchmarks.network.pytorch.outcome import OUTCOME
@@ -144,7 +144,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     built = program(folder / "build", results=TABLE).parent
     cases[str(folder / "nccl_tests")] = settings(tool="nccl_tests", sizes="1K, 2K", iterations=2, nccl_tests=built)
-    code, output = run(folder, [*plain_processes(), "--nproc_per_node", "2"], [CASES, json.dumps(cases)])
+    code, output = run(folder, plain_processes(2), [CASES, json.dumps(cases)])
     assert code == 0, output + (folder / "rank0.out.log").read_text()
     return folder
 
