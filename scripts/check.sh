@@ -9,7 +9,7 @@
 # package   the tests of the folders of that name below tests/, such as network, simulation/network or run_benchmarks
 # nightly   the same with many more samples, the tests that take long, coverage, and the mutants of tests/mutants.toml
 #
-# Exit code 0 only if all passed. A failing step does not keep the others from running. Tests that failed beside others
+# test and nightly lint beside the first tests. Exit code 0 only if all passed. A failing step does not keep the others from running. Tests that failed beside others
 # run once more, alone and in their order: one that waits for hosts on a busy machine may pass then, and is named as such.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -92,21 +92,66 @@ files_marked() { # files_marked MARKER: whose tests have it; to collect all othe
     grep -rlE --include='test_*.py' "pytest\.mark\.$1\b" tests
 }
 
+lint() {
+    step "ruff check" "$bin/ruff" check .
+    step "ruff format" "$bin/ruff" format --check .
+    step "mypy" "$bin/mypy"
+    step "import contracts" "$bin/lint-imports"
+}
+
+meanwhile=()
+folders_meanwhile=()
+
+start_meanwhile() { # start_meanwhile FOLDER FUNCTION: sets its pid in FOLDER/pid
+    set -m # a process group of its own, which a Ctrl-C here can be passed on to
+    "$2" "$1" &
+    set +m
+    echo $! >"$1/pid"
+    meanwhile+=($!)
+    folders_meanwhile+=("$1")
+    trap end_meanwhile EXIT
+}
+
+end_meanwhile() {
+    local pid
+    for pid in "${meanwhile[@]}"; do
+        kill -INT -- "-$pid" 2>/dev/null
+    done
+    wait
+    rm -rf "${folders_meanwhile[@]}"
+}
+
+images_into() { # images_into FOLDER: leaves log and code there
+    images >"$1/log" 2>&1
+    local code=$?
+    echo "made in $SECONDS s" >>"$1/log"
+    echo $code >"$1/code.new"
+    mv "$1/code.new" "$1/code"
+}
+
 make_images_meanwhile() { # sets being_made and making, or lacking where this machine cannot have hosts
     lacking=$("$bin/python" -m tests.cluster needs) || return
     making=$(mktemp -d)
-    set -m # a process group of its own, which a Ctrl-C here can be passed on to
-    {
-        images >"$making/log" 2>&1
-        code=$?
-        echo "made in $SECONDS s" >>"$making/log"
-        echo $code >"$making/code.new"
-        mv "$making/code.new" "$making/code"
-    } &
+    start_meanwhile "$making" images_into
     being_made=$!
-    echo $being_made >"$making/pid"
-    set +m
-    trap 'kill -INT -- "-$being_made" 2>/dev/null; wait "$being_made"; rm -rf "$making"' EXIT
+}
+
+lint_into() { # lint_into FOLDER: prints all at once when it has ended; leaves summary and failed there
+    lint >"$1/log" 2>&1
+    printf '%s\n' "${summary[@]}" >"$1/summary"
+    echo $failed >"$1/failed"
+    cat "$1/log"
+}
+
+lint_meanwhile() { # one core's work, while the workers of the tests begin
+    linting=$(mktemp -d)
+    start_meanwhile "$linting" lint_into
+}
+
+lint_ended() {
+    wait "$(cat "$linting/pid")"
+    mapfile -t -O ${#summary[@]} summary <"$linting/summary"
+    [ "$(cat "$linting/failed" 2>/dev/null)" = 0 ] || failed=1
 }
 
 if [ "$what" = package ]; then
@@ -129,11 +174,12 @@ if [ "$what" = package ]; then
 fi
 is_whole=
 [ "$what" = test ] || [ "$what" = nightly ] && is_whole=yes
-[ -z "$is_whole" ] || make_images_meanwhile
-step "ruff check" "$bin/ruff" check .
-step "ruff format" "$bin/ruff" format --check .
-step "mypy" "$bin/mypy"
-step "import contracts" "$bin/lint-imports"
+if [ -n "$is_whole" ]; then
+    make_images_meanwhile
+    lint_meanwhile
+else
+    lint
+fi
 if [ "$what" = quick ]; then
     # Four workers on two cores: many tests wait for processes and sockets.
     tests "quick tests" "not cluster and not nightly" -n 4 --no-torch
@@ -146,7 +192,7 @@ if [ "$what" = nightly ]; then
 fi
 if [ -n "$is_whole" ]; then
     # So that no worker has to compile tests and product again, and what cannot be collected is said at once.
-    [ -n "${making:-}" ] && [ ! -f "$making/code" ] && step "collection" collection
+    step "collection" collection
     [ -n "${making:-}" ] || printf '\n== the cluster tests will be skipped: they need %s\n' "$lacking"
     # Four workers on two cores: tests of faults wait most of their time, those of workloads compute.
     # Budgets are for the samples of make test; nightly draws many more.
@@ -154,6 +200,7 @@ if [ -n "$is_whole" ]; then
     [ "$what" = test ] || budgets=
     wait_for_images=${making:+--wait-for-images=$making}
     tests "tests" "not alone and not nightly" -n 4 ${budgets:+"$budgets"} ${wait_for_images:+"$wait_for_images"}
+    lint_ended
     # Those of its tests that need hosts have waited for them.
     [ -z "${making:-}" ] || step "images" images_made
     mapfile -t lonely < <(files_marked alone)

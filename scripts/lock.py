@@ -53,6 +53,7 @@ def main() -> None:
     write("trace.lock", plain(entries(compiled("trace.txt", everything))))
     write("docs.lock", entries(compiled("docs.txt", everything)))
     write("chakra.lock", entries(compiled("chakra.txt", "", "--no-deps")))
+    write("gpu-tables.lock", entries(compiled("gpu-tables.txt", "", "--no-deps")))
     write("oracles.lock", entries(compiled("oracles.txt", "", "--no-deps")))
     write("torch-cpu.lock", [" \\\n    --hash=sha256:".join([f"torch=={version_of(torch)}+cpu", *sorted(cpu)])])
     write("torch.lock", [torch])

@@ -49,6 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(beside.Images(making), "images")
     if config.getoption(NO_TORCH_OPTION):
         sys.modules["torch"] = None  # type: ignore[assignment] # an import raises ImportError then
+    # Else torch's threads that wait for work spin, on cores that other tests need: four times the CPU seconds.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("XDG_STATE_HOME", str(images.CACHE / "state"))  # the key of journals, not the user's own
     tiers.load_profile()
     _restore_signals()

@@ -114,7 +114,7 @@ class RoundRunner:
             with self._phase("run"):
                 elapsed = time.time() - started.time_ms / 1000
                 watch = Watch(self._context, self._case, self._plan.index, self._nodes, elapsed)
-                self._ended_early = watch.run()
+                self._ended_early = watch.run() or self._gone_meanwhile()
         except InterruptedRunError as error:
             self._ended_early = (Verdict.ABORTED, str(error))
         except RunTimeLimitError as error:
@@ -122,6 +122,13 @@ class RoundRunner:
         except HostError as error:
             self._fail(error)
         return self._end()
+
+    def _gone_meanwhile(self) -> tuple[Verdict, str] | None:
+        """How a round ends that was taken over while its tasks were being removed; None if they told their ends."""
+        answering = {host: node for host, node in self._nodes.items() if not (node.lost or node.silent)}
+        mute = {host: node for host, node in answering.items() if node.outcome.exit_code is None}
+        asked = for_each(mute, lambda node: node.workload is not None and node.workload.exists(), reads_hosts=True)
+        return (Verdict.ABORTED, TASKS_GONE) if False in asked.succeeded.values() else None
 
     def _fail(self, error: HostError) -> None:
         """End the round for a host's error, or for what kept the controller from waiting longer for that host."""

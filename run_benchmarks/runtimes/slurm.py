@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
+from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import CommandError, TaskError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.slurm.host import SlurmHost
@@ -29,6 +30,7 @@ until [ -e "$1/supervisor.json" ]; do
 done
 """
 SLACK_SECONDS = 10.0
+GONE = Circumstance(kind=CircumstanceKind.TASK, words="no supervisor")
 
 
 class SlurmRuntime(ProcessRuntime):
@@ -67,6 +69,11 @@ class _Monitor(ProcessTree):
 
 class _Workload(ProcessTree):
     """The task that the node's step waits for."""
+
+    def exists(self) -> bool:
+        """See RunningTask.exists. What ended without saying how was taken along by Slurm with its step."""
+        found = self.trouble() if super().exists() else GONE
+        return found is None or found.kind is not GONE.kind
 
     def wait(self, seconds: float) -> int | None:
         """See RunningTask.wait. If it failed, the state of its job decides: Slurm ends tasks by SIGTERM, too.

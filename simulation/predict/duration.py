@@ -41,6 +41,8 @@ FLASH_2 = (1.75, 1.625)
 backward: the middles of 1.5 to 2.0 and of 1.5 to 1.75 (arXiv:2407.08608, section 4.1).
 """
 HOPPER = ("H100", "H200")
+STREAMS = 4
+"""Products of experts that run beside one another (num_streams of TransformerEngine's multi_streams.h)."""
 EXPOSED = {TP: 0.3, CP: 0.3, EP: 0.3}
 """Share of a group's communication that stays visible where the framework overlaps it with compute."""
 MEASURED_GPUS = 8
@@ -118,7 +120,8 @@ class Stopwatch:
         router = each.part == PRODUCTS and each.n == self.job.experts
         low = self.precision != "bf16" and each.part != HEAD and not router
         dtype = self.precision if low else "bf16"
-        us = kernels.product_us(self.machine.gpu, dtype, each.m, each.n, each.k)
+        beside = min(STREAMS, each.times)
+        us = kernels.product_us(self.machine.gpu, dtype, each.m * beside, each.n, each.k) / beside
         us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
         us = max(us, SHORTEST_US) * each.times
         return us + (self._cast_bytes(each) / self._bytes_us if low else 0.0)

@@ -61,7 +61,8 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
     slowest = max(range(job.pp), key=lambda stage: sum(stages[stage].values()))
     per_batch = sum(stages[slowest].values())
     of_stages = [sum(each.values()) for each in stages]
-    pipeline = _pipeline(job, watch, of_stages, per_batch)
+    rested = _stages(job, Stopwatch(job, machine.rested(), network)) if job.pp > 1 else stages
+    pipeline = _pipeline(job, watch, [sum(each.values()) for each in rested], per_batch)
     held = stage_weights(job, slowest)
     classes = {key: us * job.micro_batches for key, us in stages[slowest].items()}
     classes["pipeline"] = pipeline - per_batch * job.micro_batches
@@ -104,12 +105,15 @@ def _stages(job: TrainingJob, watch: Stopwatch) -> list[Times]:
 
 
 def _pipeline(job: TrainingJob, watch: Stopwatch, stages: list[float], slowest: float) -> float:
-    """Microseconds from the first micro-batch's begin to the last one's end."""
+    """Microseconds from the first micro-batch's begin to the last one's end.
+
+    stages: the times of a micro-batch that a stage waited for; slowest: of the slowest one's, which waits for none.
+    """
     if job.pp == 1:
         return slowest * job.micro_batches
     size = job.tokens * job.hidden * operations.HALF / job.split
     send = watch.send_us(size, job.tp * job.cp * job.dp)
-    filling = (sum(stages) - slowest) / job.vpp + 2 * send * (job.pp - 1)
+    filling = (sum(stages) - max(stages)) / job.vpp + 2 * send * (job.pp - 1)
     return job.micro_batches * slowest + filling + (0.0 if job.overlap else 2 * send * job.micro_batches * job.vpp)
 
 
@@ -149,4 +153,6 @@ def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
     touched = own if job.fsdp else held.shared + held.experts
     step = sum(OPERATORS[each].elements({"elements": 1}) for each in STEP) * SIZES[FLOAT32]
-    return watch.moved_us(step * own + job.grad_bytes * touched)
+    # Replicas scale their gradients before the sum, each is read and written; FSDP2 lets the collective do it.
+    passes = 1 if job.fsdp or job.dp * job.cp == 1 else 3
+    return watch.moved_us(step * own + passes * job.grad_bytes * touched)

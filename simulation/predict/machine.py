@@ -1,7 +1,9 @@
 """Holds the rates of a machine and the factors by which training differs from the bursts that tables measure.
 
-Rates are those of aiconfigurator-core 0.12.0 (systems/*.yaml); NVLink's as simulation.analytical.parts has them. NICs:
-400 Gbit/s a GPU, 800 Gbit/s for B300 and GB300 (ConnectX-8), 200 Gbit/s for A100 and L40S.
+Memory, its rate, TFLOPS and watts are those of aiconfigurator-core 0.12.0 (systems/*.yaml); NVLink's as
+simulation.analytical.parts has them. NICs, of a GPU: 200 Gbit/s of A100 (DGX A100: ConnectX-6) and L40S (NVIDIA's
+reference architecture 2-8-5-200), 400 Gbit/s (DGX H100, H200 and B200, GB200 NVL72: ConnectX-7), 800 Gbit/s of B300 and
+GB300 (ConnectX-8).
 """
 
 import csv
@@ -78,6 +80,11 @@ class Machine:
         products = {key: factor * slower for key, factor in self.factors.products.items()}
         source = {key: f"{text}; at {watts} of {self.power_W:g} W" for key, text in self.factors.source.items()}
         return replace(found, power_W=watts, factors=replace(self.factors, products=products, source=source))
+
+    def rested(self) -> "Machine":
+        """The machine after a wait, in which it drew less than its power limit: products run as in bursts."""
+        products = {key: min(1.0, factor) for key, factor in self.factors.products.items()}
+        return replace(self, factors=replace(self.factors, products=products))
 
     def allowed_servers(self) -> str:
         """In words, the numbers of GPUs that `servers_of` takes."""

@@ -1,4 +1,4 @@
-"""make test and make lint end at a Ctrl-C, whatever the step that ran then makes of it; images are made beside tests.
+"""make test and make lint end at a Ctrl-C, whatever the step that ran then makes of it; lint and images beside tests.
 
 A shell cannot catch a signal that was ignored when it began: tests/conftest.py sees to that under nohup.
 """
@@ -91,6 +91,20 @@ def test_images_are_made_beside_the_tests(images: str, exit_code: int, tmp_path:
     assert ("no mirror" in summary) is bool(exit_code)
     assert f"{'FAILED' if exit_code else 'ok    '} images" in summary
     assert not Path((tmp_path / "made").read_text().strip()).exists()
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_lint_runs_beside_the_tests_and_counts(code: int, tmp_path: Path) -> None:
+    """mypy ends after the tests have begun here; what it says stands in one piece, and fails the whole."""
+    command = whole(tmp_path, "true")
+    mypy = f"echo 'an error of types'; while [ ! -f {tmp_path}/made ]; do sleep 0.05; done; exit {code}"
+    (tmp_path / "bin/mypy").write_text(f"#!/bin/sh\n{mypy}\n")
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == code, result.stdout
+    assert "an error of types\n\n== import contracts" in result.stdout
+    begin, _, summary = result.stdout.rpartition("== tests, one by one")
+    assert "== import contracts" in begin, "what compares times has the machine to itself"
+    assert f"{'FAILED' if code else 'ok    '} mypy " in summary and "ok     ruff format" in summary
 
 
 def test_images_that_are_being_made_end_at_a_ctrl_c(tmp_path: Path) -> None:

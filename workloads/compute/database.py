@@ -34,11 +34,14 @@ def shipped() -> list[ComputeTime]:
 
 
 def load(path: Path) -> list[ComputeTime]:
-    """The measurements of a database, of a table in CSV, or of one of aiconfigurator-core in parquet.
+    """The measurements of a database, of a table in CSV, or of one of aiconfigurator-core in parquet, or, by
+    gpu-tables/<gpu>, of all of the installed package.
 
     Raises:
         ComputeDataError: the file is none of these, or a row of it is wrong.
     """
+    if path.parts[:1] == (gpu_tables.EXTRA,) and not path.exists():
+        return [row for table in gpu_tables.installed(path) for row in gpu_tables.read(table)]
     reader = {".csv": read_table, ".parquet": gpu_tables.read}.get(path.suffix.lower())
     _check_file(path, table=reader is not None)
     if reader is not None:

@@ -1,11 +1,12 @@
 """Reads measured kernels of GPUs from the parquet tables of the package aiconfigurator-core (Apache-2.0, NVIDIA).
 
-`aiconfigurator_core/systems/data/<gpu>/`: gemm_perf, context_attention_perf and generation_attention_perf of three
-frameworks, ms of bursts. Rows in types that the database does not know, with a window, a prefix or a cache of another
-type are left out.
+`aiconfigurator_core/systems/data/<gpu>/`: gemm_perf, context_attention_perf, context_mla_perf and
+generation_attention_perf of three frameworks, ms of bursts. Rows in types that the database does not know, with a
+window, a prefix or a cache of another type are left out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,31 @@ DTYPES = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "int8": "int8"}
 MOST_ROWS = 1_000_000
 Cells = Mapping[str, Any]
 INSTALL = "reading parquet needs pyarrow: pip install --require-hashes --no-deps -r requirements/analysis.lock"
+
+EXTRA = "gpu-tables"
+"""The first part of a name, gpu-tables/<gpu>, for the tables of the package where it is installed."""
+PACKAGE = "aiconfigurator_core"
+TABLES = tuple(f"{name}_perf.parquet" for name in ("gemm", "context_attention", "generation_attention", "context_mla"))
+
+
+def installed(name: Path) -> list[Path]:
+    """The tables of products and attention of a GPU in the installed package, by gpu-tables/<gpu>.
+
+    Raises:
+        ComputeDataError: the package is not installed, or has no such GPU.
+    """
+    package = find_spec(PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise ComputeDataError(
+            f"{name}: aiconfigurator-core is not installed: "
+            "pip install --require-hashes --no-deps -r requirements/gpu-tables.lock"
+        )
+    data = Path(package.submodule_search_locations[0]) / "systems" / "data"
+    found = sorted(path for path in (data / name.name).rglob("*.parquet") if path.name in TABLES)
+    if name.parent != Path(EXTRA) or not found:
+        known = ", ".join(sorted({path.parents[3].name for path in data.glob(f"*/*/*/*/{TABLES[0]}")}))
+        raise ComputeDataError(f"{name}: is none of {EXTRA}/GPU, GPU one of {known or 'none'}")
+    return found
 
 
 def read(path: Path) -> list[ComputeTime]:
@@ -69,6 +95,15 @@ def _attention(cells: Cells) -> tuple[str, str, str] | None:
     return "attention", f"batch={batch} seq={tokens} {shared} causal=1", cells["attn_dtype"]
 
 
+def _latent(cells: Cells) -> tuple[str, str, str] | None:
+    """DeepSeek's attention of whole sequences: 128 and 64 elements of a head's queries and keys, 128 of its values."""
+    if cells["step"] or cells["op_name"] != "mla_context" or cells["kv_cache_dtype"] != cells["mla_dtype"]:
+        return None
+    heads = cells["num_heads"]
+    shape = f"batch={cells['batch_size']} seq={cells['isl']} heads={heads} groups={heads} qk=192 v=128 causal=1"
+    return "attention", shape, cells["mla_dtype"]
+
+
 KINDS: Mapping[frozenset[str], Callable[[Cells], tuple[str, str, str] | None]] = {
     frozenset({"device", "gemm_dtype", "m", "n", "k", "latency", "kernel_source", "framework", "version"}): _product,
     frozenset({
@@ -76,5 +111,9 @@ KINDS: Mapping[frozenset[str], Callable[[Cells], tuple[str, str, str] | None]] =
         "kv_cache_dtype",
         "latency", "kernel_source", "framework", "version",
     }): _attention,
+    frozenset({
+        "device", "op_name", "mla_dtype", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "latency",
+        "kernel_source", "framework", "version",
+    }): _latent,
 }  # fmt: skip
 """What a row measures, by the columns that say it."""

@@ -187,10 +187,11 @@ def _gather(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | Non
 
 
 def _cat(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
-    """Parts of queries or keys put together, or chunks of tokens in another order."""
+    """Parts of queries or keys put together, or of their gradients, or chunks of tokens in another order."""
     job, parts = reader.job, args[0]
     shape, width = parts[0].shape, sum(each.shape[-1] for each in parts)
-    if job.multi_latent_attention and not back and len(shape) == 4 and width == job.qk_nope_dim + job.qk_rope_dim:
+    whole = {job.qk_nope_dim + job.qk_rope_dim, *([job.qk_nope_dim + job.v_head_dim] if back else [])}
+    if job.multi_latent_attention and len(shape) == 4 and width in whole:
         return "copy", (shape[0] * shape[1], shape[2] * width)
     if len(shape) == 2 and shape[1] == job.hidden_size and job.num_experts:
         return "permute", (sum(each.shape[0] for each in parts), job.hidden_size)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from run_benchmarks.hosts.slurm.allocation import ALIVE
 from run_benchmarks.plan.plan import round_folder
 from tests.cluster.controller import STEP_BEGIN, Controller
 from tests.cluster.faulty_project import LIGHT
@@ -62,8 +63,8 @@ class SlurmController(Controller):
         return []
 
     def jobs(self) -> list[str]:
-        """The ids of all jobs that have not ended."""
-        return self.cluster.call(["squeue", "--noheader", "--format=%i"]).split()
+        """The ids of all jobs that have not ended; of one that is COMPLETING nothing can be started any more."""
+        return self.cluster.call(["squeue", "--noheader", f"--states={','.join(ALIVE)}", "--format=%i"]).split()
 
     def processes(self) -> list[psutil.Process]:
         """What runs of its runs on the nodes, and the sruns of it: tasks, their supervisors, all that they started."""

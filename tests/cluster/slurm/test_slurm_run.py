@@ -77,20 +77,26 @@ def test_the_tutorial_s_five_lines_and_commands(controller: SlurmController, mon
     assert controller.jobs() == []
 
 
-def test_inside_an_allocation_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
+def test_inside_an_allocation_its_nodes_are_used_and_it_stays(controller: SlurmController) -> None:
     job = controller.cluster.allocate(2)
     controller.allocation = job
-    breaks = {"model": "faulty", "overrides": {"fault": "exit", "rank": 1, "steps": 4, "after": 2}}
-    controller.configure_test({"breaks": {**CASE, **breaks}})
     controller.configure_cluster(HOSTS="node[1-2]")
     answer = controller.call()
-    assert answer.exit_code == 1, answer.output
-    first = answer.round_record("breaks")["first_failure"]
-    assert (first["host"], first["rank"], first["exit_code"]) == ("node2", 1, 7), first
+    assert answer.exit_code == 0 and [each["id"] for each in answer.run_record()["jobs"]] == [job], answer.output
     controller.configure_cluster(HOSTS="node[2-3]")
     missing = controller.call("check")
     assert missing.exit_code == 3 and f"job {job} has node[1-2], without node3" in missing.output
     assert controller.jobs() == [job]
+
+
+@pytest.mark.nightly
+def test_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
+    breaks = {"model": "faulty", "overrides": {"fault": "exit", "rank": 1, "steps": 4, "after": 2}}
+    controller.configure_test({"breaks": {**CASE, **breaks}})
+    answer = controller.call()
+    assert answer.exit_code == 1, answer.output
+    first = answer.round_record("breaks")["first_failure"]
+    assert (first["host"], first["rank"], first["exit_code"]) == ("node2", 1, 7), first
 
 
 def test_clean_ends_the_job_of_a_killed_controller_and_leaves_another_user_s_of_that_name(
@@ -134,20 +140,24 @@ def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal(con
 
 
 def one_case_loses_its_job(controller: SlurmController) -> Answer:
-    """A run of two cases with a job each, whose first job somebody cancels."""
+    """A run of two cases with a job each, whose first job somebody cancels, after which nothing of it runs on."""
     controller.configure_test({"one": {**WAITING, "nnodes": 1}, "two": CASE})
     controller.configure_cluster(ALLOCATION="case")
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     (first,) = controller.jobs()
     assert controller.cluster.call(["squeue", "--noheader", f"--jobs={first}", "--format=%D"]).strip() == "1"
+    modules = {word for each in controller.processes() for word in each.cmdline()}
+    assert {"monitors", "training.benchmarks.driver.launch", "training.benchmarks.driver.launch.rank"} <= modules
     controller.cluster.call(["scancel", first])
     answer = controller.finish(process)
+    wait_until("the end of its processes", lambda: not controller.processes())
     assert answer.run_record()["jobs"][0]["id"] == first
     return answer
 
 
 def test_each_case_has_a_job_of_its_own_and_one_that_is_lost_ends_its_case_alone(controller: SlurmController) -> None:
+    """And nothing of it runs on, though Slurm tracks no control groups here: it knows processes by their parents."""
     answer = one_case_loses_its_job(controller)
     assert answer.round_record("one")["verdict"] == "aborted", answer.output
     assert answer.round_record("two")["verdict"] == "pass", answer.output
@@ -177,6 +187,19 @@ def test_a_resume_gives_a_job_to_the_case_alone_that_lost_its_own(controller: Sl
 
 
 @pytest.mark.nightly
+def test_collect_gets_a_job_on_the_nodes_of_the_case_alone_whose_files_are_owed(controller: SlurmController) -> None:
+    answer = one_case_loses_its_job(controller)
+    assert answer.folder is not None
+    assert not answer.round_record("one")["nodes"][0]["files"]
+    collected = controller.call("collect", answer.folder.name)
+    (node,) = collected.round_record("one")["nodes"]
+    assert node["missing"] == [] and {"rank0.out.log", "node_exit.json"} <= node["files"].keys()
+    assert [(job["case"], job["hosts"]) for job in collected.run_record()["jobs"]][2:] == [("one", "node1")]
+    assert controller.jobs() == []
+    assert "nothing is to be collected" in controller.call("collect", answer.folder.name).output
+
+
+@pytest.mark.nightly
 def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller: SlurmController) -> None:
     controller.configure_test({"one": {**WAITING, "nnodes": 1}, "two": CASE})
     controller.configure_cluster(ALLOCATION="case")
@@ -193,16 +216,12 @@ def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller:
     wait_until("the end of its processes", lambda: not controller.processes())
 
 
-def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word_and_leaves_nothing_running(
-    controller: SlurmController,
-) -> None:
-    """Though Slurm tracks no control groups here, and knows a task's processes by their parents."""
+@pytest.mark.nightly
+def test_a_job_that_somebody_cancels_aborts_the_round_with_slurm_s_word(controller: SlurmController) -> None:
     controller.configure_test({"one": WAITING})
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     (job,) = controller.jobs()
-    modules = {word for each in controller.processes() for word in each.cmdline()}
-    assert {"monitors", "training.benchmarks.driver.launch", "training.benchmarks.driver.launch.rank"} <= modules
     controller.cluster.call(["scancel", job])
     answer = controller.finish(process)
     wait_until("the end of its processes", lambda: not controller.processes())

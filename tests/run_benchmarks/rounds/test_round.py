@@ -160,6 +160,31 @@ def test_a_round_that_is_taken_over_has_only_the_rest_of_its_time(
     assert record.reason.startswith(f"did not end within its time limit of {limit:g} s")
 
 
+class Leaving(Endless):
+    """A task that is removed while its round is taken over."""
+
+    is_there = True
+
+    def exists(self) -> bool:
+        return self.is_there
+
+    def wait(self, seconds: float) -> int | None:
+        self.is_there = False
+        raise TaskError("localhost", "it vanished without an exit code")
+
+
+def test_tasks_that_go_while_their_round_is_taken_over_are_no_failure(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Slurm does with a step seconds after its srun was killed together with the controller."""
+    round_, left = round_and_its_tasks(load, tmp_path)
+    (node,) = round_._nodes.values()
+    Path(node.plan.log_dir_host).mkdir(parents=True)
+    monkeypatch.setattr(Runtime, "attach", lambda _self, _host, _plan, task: Leaving(task.name, left))
+    record = round_.resume(RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"]))
+    assert record.verdict is Verdict.ABORTED and "its tasks were gone" in record.reason
+
+
 def test_a_flood_of_a_host_is_few_warnings(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are in the journal, too, and a warning that is not read is none."""
     round_, _ = round_and_its_tasks(load, tmp_path)

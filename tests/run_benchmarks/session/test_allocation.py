@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.slurm.allocation import Allocation
 from run_benchmarks.hosts.slurm.host import JobOverError, SlurmHost
@@ -56,3 +57,14 @@ def test_a_task_that_a_lost_job_took_along_is_no_failure_of_its_own(
     task._host = SlurmHost("n1", held)
     with pytest.raises(JobOverError, match="somebody cancelled it"):
         task.wait(1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_there"), [(None, True), (CircumstanceKind.PAUSED, True), (CircumstanceKind.TASK, False)]
+)
+def test_a_task_whose_supervisor_went_with_its_step_exists_no_more(
+    kind: CircumstanceKind | None, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessTree, "exists", lambda _: True)
+    monkeypatch.setattr(ProcessTree, "trouble", lambda _: kind and Circumstance(kind=kind, words="its supervisor"))
+    assert object.__new__(_Workload).exists() is is_there

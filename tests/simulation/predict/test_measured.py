@@ -32,7 +32,7 @@ def within(found: list[float], bars: tuple[float, float, float]) -> bool:
 
 @pytest.mark.parametrize(
     ("family", "bars"),
-    [("tp", (4, 8, 10)), ("pp", (8, 12, 15)), ("cp", (4, 8, 10)), ("moe", (8, 12, 15))],
+    [("tp", (4, 8, 10)), ("pp", (5, 8, 10)), ("cp", (4, 6, 8)), ("moe", (5, 10, 12))],
 )
 def test_iterations_on_8_b200_are_predicted_within_the_bars_of_their_family(
     family: str, bars: tuple[float, float, float]
@@ -89,6 +89,9 @@ def test_ranks_of_a_copy_alone_decide_what_hsdp_holds() -> None:
 def test_factors_fitted_to_half_of_the_layouts_predict_the_other_half() -> None:
     sizes = errors(list(other_half()))
     assert within(sizes, (4, 9, 12)), sizes
+    for family, bars in {"tp": (5, 8, 10), "pp": (5, 8, 10), "cp": (4, 6, 8), "moe": (6, 10, 12)}.items():
+        its = errors([each for each in other_half() if each[0]["family"] == family])
+        assert within(its, bars), (family, its)
 
 
 def test_iterations_of_fsdp2_at_a_power_limit_are_predicted_with_and_without_a_compiler() -> None:

@@ -1,20 +1,23 @@
 """Tests that tables of kernels measured on real GPUs are read, and how well products between their rows are told."""
 
 import random
+import shutil
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 from tests.tiers import samples
+from workloads.cli import main
 from workloads.compute import database
 from workloads.compute.lookup import EXACT, INTERPOLATED, ComputeTimes
 from workloads.compute.measurement import ComputeDataError
 
 # Rows of aiconfigurator-core 0.12.0 (Apache-2.0), systems/data/h100_sxm, TensorRT-LLM: bf16 products with m a power of
-# two and n, k from 512 on; decoding with 32 heads in 8 groups.
+# two and n, k from 512 on; decoding with 32 heads in 8 groups; DeepSeek's attention with 16 and 128 heads.
 DATA = Path(__file__).parents[2] / "data" / "compute"
 PRODUCTS, DECODING = DATA / "h100_gemm_perf.parquet", DATA / "h100_generation_attention_perf.parquet"
+LATENT = DATA / "h100_context_mla_perf.parquet"
 
 
 def test_products_that_were_left_out_are_told_within_the_bars() -> None:
@@ -47,6 +50,37 @@ def test_decoding_takes_longer_the_more_tokens_stand_before() -> None:
     assert {row.op for row in rows} == {"attention_decode"} and len({row.shape for row in rows}) == len(rows) > 10
     times = {row.axes["context"]: row.ns for row in rows}
     assert times[max(times)] > 10 * times[min(times)]
+
+
+def test_latent_attention_is_of_whole_sequences_with_the_widths_of_deepseek() -> None:
+    import pyarrow.parquet
+
+    cells = [row for row in pyarrow.parquet.read_table(LATENT).to_pylist() if row["mla_dtype"] == row["kv_cache_dtype"]]
+    rows = database.load(LATENT)
+    assert sorted(row.ns for row in rows) == pytest.approx(
+        sorted(1e6 * each["latency"] for each in cells if not each["step"])
+    )
+    assert {(row.op, row.axes["qk"], row.axes["v"]) for row in rows} == {("attention", 192, 128)}
+
+
+def test_tables_of_an_installed_package_are_read_by_the_name_of_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["compute", "show", "--no_shipped", "--database"]
+    assert main([*words, "gpu-tables/h100_sxm"]) == 2
+    assert "requirements/gpu-tables.lock" in capsys.readouterr().err
+    folder = tmp_path / "aiconfigurator_core" / "systems" / "data" / "h100_sxm"
+    for kind, table in {"gemm": PRODUCTS, "attention": DECODING, "mla": LATENT}.items():
+        place = folder / kind / "trtllm" / "1.3.0rc20"
+        place.mkdir(parents=True)
+        shutil.copy(table, place / table.name.removeprefix("h100_"))
+    (tmp_path / "aiconfigurator_core" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main([*words, "gpu-tables/h100_sxm"]) == 0
+    count = len([row for table in (PRODUCTS, DECODING, LATENT) for row in database.load(table)])
+    assert f"\n{count} rows of 1 devices" in capsys.readouterr().out
+    assert main([*words, "gpu-tables/h1"]) == 2
+    assert "gpu-tables/h1: is none of gpu-tables/GPU, GPU one of h100_sxm" in capsys.readouterr().err
 
 
 def test_what_is_no_such_table_is_refused(tmp_path: Path) -> None:

@@ -77,6 +77,9 @@ class LatentAttention:
         events += self.core.backward()
         for heads in (1, self.heads):
             events += tensor.kernels.moving("rope_backward", "backward", self.name, heads * args.qk_rope_dim)
+        # The gradients of parts are put together, of keys and values and of queries.
+        for width in (self.key_value, self.query):
+            events += tensor.kernels.moving("copy", "backward", self.name, width)
         events += self._up_back("kv_up_proj", args.kv_lora_rank, self.key_value)
         if self.narrow:
             events += self._up_back("q_up_proj", args.q_lora_rank, self.query)

@@ -54,6 +54,7 @@ def test_pairs_across_two_leaves_of_four_hosts_at_two_to_one_are_no_alarm() -> N
     assert found.remarks == (
         "pairs are compared within tiers: 2 blocks of 4 hosts (learnt from these measurements); of two blocks, nothing"
         " tells whether the uplinks of one are bad",
+        "no topology was given: bad uplinks of a rack that does not show in these times are not seen",
     )
 
 
@@ -124,6 +125,35 @@ def test_a_bad_leaf_of_one_rail_is_named_with_its_rail() -> None:
     bad: dict[Part, float] = {(host, "rail 2"): 0.4 for host in range(4, 8)}
     (finding,) = look(fabric, Ailment(rate=bad), 1, "rail_pairs", tiers_of(fabric)).findings
     assert (finding.part, finding.node_ranks, finding.device) == ("rack", (4, 5, 6, 7), "rack leaf1 rail 2")
+
+
+NO_RACKS = "no topology was given and no racks show: bad uplinks of a rack are not told from its hosts and paths"
+# Racks that a search without a topology does not find, or in parts: three hosts or five at equal latency, and kinds.
+UNSEEN = {
+    "racks of odd size": (Fabric(5, 3, latency_us=(10.0, 10.0, 10.0)), False),
+    "more racks of odd size": (Fabric(7, 5, latency_us=(10.0, 10.0, 10.0)), False),
+    "older hosts in every rack at 2:1": (FABRICS["2:1, four leaves"], True),
+}
+
+
+@pytest.mark.parametrize("factor", [0.4, 0.6, 0.8])
+@pytest.mark.parametrize("name", UNSEEN)
+def test_where_bad_uplinks_are_not_seen_the_answer_says_so(name: str, factor: float) -> None:
+    """Every answer without a topology does; one with a topology names the rack and has nothing left to say."""
+    fabric, is_mixed = UNSEEN[name]
+    own, older = tuple(h for h in range(fabric.hosts) if fabric.block(h, 0) == 1), range(0, fabric.hosts, 3)
+    kinds = {h: "NVIDIA A100" if h in older else "NVIDIA H100" for h in range(fabric.hosts)} if is_mixed else None
+    rate: dict[Part, float] = dict.fromkeys(older, 0.5) if is_mixed else {}
+    for seed in samples(1, 20):
+        values = steps(fabric, Ailment(rate=rate, uplinks={1: factor}), seed)
+        found = analyse(values, slow_percent=15.0, kinds=kinds)
+        assert found is not None
+        is_seen = [each.node_ranks for each in found.findings] == [own]
+        assert is_seen or "bad uplinks of a" in "; ".join(found.sentences), f"seed {seed}: {found.sentences}"
+        assert any(each.startswith("no topology was given") for each in found.remarks)
+        told = analyse(values, slow_percent=15.0, tiers=tiers_of(fabric), kinds=kinds)
+        assert told is not None and not any("no topology" in each for each in told.remarks)
+        assert is_mixed or [each.node_ranks for each in told.findings] == [own], f"seed {seed}: {told.sentences}"
 
 
 # With a tier of latency, and without: 4 of 32 hosts are then "fast within, slow to all others" beside one block of 28.
@@ -325,8 +355,9 @@ def test_too_many_links_are_told_once_and_none_is_named_beside() -> None:
     late: dict[Part, float] = {frozenset({6, 9}): 60.0, frozenset({7, 8}): 60.0}
     found = analyse(steps(Fabric(1, 16), Ailment(rate=slow, delay_us=late), 1), slow_percent=15.0)
     assert found is not None and found.findings == ()
-    (remark,) = found.remarks
-    assert remark.startswith("8 of 120 pairs have a bad latency or bandwidth") and "too many for bad links" in remark
+    no_racks, remark = found.remarks
+    assert no_racks == NO_RACKS and remark.startswith("8 of 120 pairs have a bad latency or bandwidth")
+    assert "too many for bad links" in remark
 
 
 def test_paths_with_an_end_in_common_are_said_to_have_one() -> None:
@@ -335,5 +366,6 @@ def test_paths_with_an_end_in_common_are_said_to_have_one() -> None:
     found = analyse(steps(Fabric(1, 32), Ailment(rate=slow), 1), slow_percent=15.0)
     assert found is not None and {each.part for each in found.findings} == {"link"}
     assert found.remarks == (
+        NO_RACKS,
         "3 paths are bad alone, with an end in common: node5; too few of its pairs to blame the host",
     )

@@ -32,6 +32,7 @@ from training.benchmarks.network.slow_parts.noise import medians, plain_noise, s
 from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
+from training.benchmarks.network.slow_parts.racks import LEAST_BLOCK_HOSTS, LEAST_BLOCKS
 from training.benchmarks.network.slow_parts.readings import Readings, Scan, scan_of
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
@@ -43,6 +44,7 @@ _MIN_REPEATS_WITH_STALLS = 2
 # Groups that are kept for tables: the pairs of 64 hosts; of more, the slowest.
 MAX_CELLS = 64 * 63 // 2
 _SLOWEST = 64
+_NO_TOPOLOGY = "no topology was given"
 PAIR_PATTERNS = ("pairs", "rail_pairs")
 _PARTS_OF_HALVES = ("within", "across")
 
@@ -228,6 +230,8 @@ class _Search:
         if tiers.blocks:
             outside = [name for rank, name in self._names.items() if rank not in tiers.blocks[0]]
             self.remarks.append(tiers.summary() + (f"; in no block: {', '.join(outside)}" if outside else ""))
+        if self._around.tiers is None and len(self._names) >= LEAST_BLOCKS * LEAST_BLOCK_HOSTS:
+            self.remarks.append(_unseen(tiers, has_kinds=bool(self._kinds)))
         return replace(tiers, kinds=self._kinds)
 
     def _figure(self, readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers) -> Figure:
@@ -235,6 +239,15 @@ class _Search:
         percent = self._late_percent if is_latency else self._slow_percent
         name: SymptomName = "latency" if is_latency else "bandwidth"
         return figure(name, readings, pairs, tiers, percent)
+
+
+def _unseen(tiers: Tiers, *, has_kinds: bool) -> str:
+    """The faults that an analysis does not see where no topology tells the racks, in words."""
+    if not tiers.blocks:
+        return f"{_NO_TOPOLOGY} and no racks show: bad uplinks of a rack are not told from its hosts and paths"
+    if has_kinds:
+        return f"{_NO_TOPOLOGY}: racks are learnt for each kind of host by itself, bad uplinks of a mixed rack in parts"
+    return f"{_NO_TOPOLOGY}: bad uplinks of a rack that does not show in these times are not seen"
 
 
 def _symptoms(figures: Sequence[Figure]) -> list[Symptom]:

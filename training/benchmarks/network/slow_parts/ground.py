@@ -38,6 +38,8 @@ class Ground:
         text = (
             f"hosts are compared within {racks} racks ({self.source}): uplinks and paths between racks are not searched"
         )
+        if self.source == LEARNT:
+            text += "; a host in a wrong one of them is not seen if it is as fast as uplinks: topology tells racks"
         if lone:
             shown = ", ".join(lone[:_SHOWN]) + ", ..." * (len(lone) > _SHOWN)
             text += f"; alone in a rack, or slow to everybody, and compared across racks: {shown}"

@@ -19,7 +19,8 @@ from training.benchmarks.network.patterns.tiers import Classes, Pair, Tiers
 from training.benchmarks.network.slow_parts.outliers import Compared, Outlier, pair_outliers
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, picked
 
-_LEAST_BLOCKS, _LEAST_HOSTS = 3, 2
+# Of fewer blocks, or of smaller ones, none is judged.
+LEAST_BLOCKS, LEAST_BLOCK_HOSTS = 3, 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +52,13 @@ def bad_blocks(
     of_pairs = [*classes.of_pairs]
     for tier in reversed(range(len(tiers.blocks))):
         hosts = {number: len(own) for number, own in tiers.members(tier).items()}
-        if len(hosts) < _LEAST_BLOCKS:
+        if len(hosts) < LEAST_BLOCKS:
             continue
         between = _between(members, rails, of_pairs, tiers.blocks[tier])
         compared = _compared(repeats, between, classes.tiers, bound, adds_up=adds_up)
         for each in (outlier for outlier in compared.outliers if outlier.host >= 0):
             number, rail = divmod(each.host, DEVICES_PER_HOST)
-            if hosts[number] < _LEAST_HOSTS:
+            if hosts[number] < LEAST_BLOCK_HOSTS:
                 continue
             own = [places for (pair, _), places in between.items() if each.host in pair]
             places = tuple(place for of_pair in own for place in of_pair)

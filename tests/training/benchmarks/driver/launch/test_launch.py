@@ -179,7 +179,7 @@ def test_ranks_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
         (TWO_RANKS, "no_package.module", "the entry module 'no_package.module' cannot be found"),
         ([*TWO_RANKS, "--wrong", "1"], WORKLOAD, "torchrun refuses its options: .*--wrong"),
         (["--nproc_per_node", "many"], WORKLOAD, "--nproc_per_node many: Unsupported"),
-        (["--interface", "eth77"], WORKLOAD, "no interface 'eth77'"),
+        (["--launcher", "processes", "--interface", "eth77"], WORKLOAD, "no interface 'eth77'"),
     ],
 )
 def test_a_launch_that_cannot_begin_says_why(tmp_path: Path, options: list[str], module: str, expected: str) -> None:

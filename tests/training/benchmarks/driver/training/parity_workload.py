@@ -3,14 +3,11 @@
     python -m tests.training.benchmarks.driver.training.parity_workload <folder> <layouts.json>
 
 layouts.json: {name: {"ranks": 2, "model": ..., "settings": {...}}}; a layout whose settings cannot be used gives its
-message. The ranks of all layouts that want equally many are started once, and leave <folder>/losses<ranks>.json; not
-forked, since nobody promises that torch survives that.
+message. The ranks of all layouts that want equally many are started once, and leave <folder>/losses<ranks>.json.
 """
 
 import faulthandler
 import json
-import os
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,8 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor
-from torch.multiprocessing.spawn import start_processes
 
+from tests.training.benchmarks.driver.training.ranks import start
 from tests.training.benchmarks.driver.training.tiny import STEPS, config_of, trainer_of
 from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
@@ -185,15 +182,9 @@ def _rank(rank: int, ranks: int, folder: Path, layouts: dict[str, Any]) -> None:
 def main() -> None:
     """Leaves with the first rank's error."""
     folder, layouts = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
-    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     for ranks in sorted({layout["ranks"] for layout in layouts.values()}):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            os.environ["MASTER_PORT"] = str(listener.getsockname()[1])
         chosen = {name: layout for name, layout in layouts.items() if layout["ranks"] == ranks}
-        start_processes(  # type: ignore[no-untyped-call]
-            _rank, args=(ranks, folder, chosen), nprocs=ranks, start_method="spawn"
-        )
+        start(_rank, ranks, ranks, folder, chosen)
 
 
 if __name__ == "__main__":

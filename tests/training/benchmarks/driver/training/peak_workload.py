@@ -1,4 +1,4 @@
-"""Trains three steps of each recomputation on the CPU, and prints the most memory that a step takes, in bytes, as JSON.
+"""Trains two steps of each recomputation on the CPU, and prints the most memory that a step takes, in bytes, as JSON.
 
 Run with MALLOC_MMAP_THRESHOLD_ small: every buffer is then mapped from the kernel and given back at once, so that what
 is resident is what is held.
@@ -34,15 +34,15 @@ def peak_of(model_name: str, config: TrainingConfig) -> int:
     model.make_constants(torch.device("cpu"))
     model.recompute = config.recompute
     optimizer = optimizers.build(model, config, "foreach")
-    for step in range(3):
-        if step == 2:
+    for step in range(2):
+        if step == 1:
             Path("/proc/self/clear_refs").write_text("5")
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.precision == "bf16"):
             loss = model(batch)["loss"]
         torch.autograd.backward(loss)
         del loss
-        if step < 2:
+        if step < 1:
             optimizer.step()
     return resident("VmHWM") - before
 

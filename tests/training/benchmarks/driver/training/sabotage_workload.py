@@ -14,7 +14,6 @@ import io
 import itertools
 import json
 import os
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,9 +23,9 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.multiprocessing.spawn import start_processes
 
 from protocol.perflog import Event, PerfLogger, parse_line
+from tests.training.benchmarks.driver.training.ranks import start
 from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, MODELS, config_of, trainer_of
 from training.benchmarks.driver.training import trainer
 from training.benchmarks.driver.training.data import data_identity, file_hashes
@@ -415,11 +414,7 @@ def main() -> None:
         for name, content in {"a": b"a" * 3, "b": b"bb", "c": b"c" * 9}.items():
             (Path(sys.argv[1]) / "data" / node).mkdir(parents=True, exist_ok=True)
             (Path(sys.argv[1]) / "data" / node / name).write_bytes(content)
-    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        os.environ["MASTER_PORT"] = str(listener.getsockname()[1])
-    start_processes(_rank, args=(Path(sys.argv[1]),), nprocs=2, start_method="spawn")  # type: ignore[no-untyped-call]
+    start(_rank, 2, Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def test_a_healthy_cluster_raises_no_alarm(pattern: str, count: int, noise: floa
     for seed in SEEDS:
         found = look(steps(pattern, count, HEALTHY, noise=noise, seed=seed))
         assert found.findings == (), f"seed {seed}: {found.sentences}"
-        assert len(found.sentences) == 1
+        assert found.sentences == (found.note, *found.remarks)
+        assert len(found.remarks) == (pattern == "pairs" and count >= 6), "no racks show"
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])

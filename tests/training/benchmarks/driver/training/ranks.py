@@ -1,0 +1,31 @@
+"""Starts ranks on this machine from one process that has loaded torch: each would else load it, for two CPU seconds."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from multiprocessing import get_context
+
+from torch.multiprocessing.spawn import start_processes
+
+# What a rank loads at its first update.
+PRELOADED = ["torch._dynamo", "torch.distributed.tensor"]
+
+
+def start(target: Callable[..., None], ranks: int, *args: object) -> None:
+    """Call target(rank, *args) in so many processes, which find in their environment where to meet, until all ended.
+
+    `target` is a function of the module that python -m runs. The process that they are forked from has one thread.
+    """
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    get_context("forkserver").set_forkserver_preload(PRELOADED)
+    start_processes(_rank, (port, target, args), nprocs=ranks, start_method="forkserver")  # type: ignore[no-untyped-call]
+
+
+def _rank(rank: int, port: int, target: Callable[..., None], args: tuple[object, ...]) -> None:
+    # The process that is forked keeps the environment of its own start.
+    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo", MASTER_PORT=str(port))
+    target(rank, *args)
