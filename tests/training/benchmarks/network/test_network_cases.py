@@ -169,6 +169,10 @@ def test_a_tool_answers_its_question(answered: Path, tool: Tool) -> None:
     if tool.name == "all_reduce_latency_comp":
         assert {step["size_bytes"] for step in found} == {400_000}
         assert "1000 of 0.0004 MB take" in str(summary["answer"])
+    if tool.name == "all_reduce_bench":
+        theirs = max(cast("dict[str, float]", step["original_timing"])["busbw_GBps"] for step in found)
+        assert summary["original_max_busbw_GBps"] == theirs > 0
+        assert f"# as the original takes it, the best busbw is {theirs:.4g} GB/s" in log
 
 
 def test_ours_stands_beside_nccl_tests(answered: Path) -> None:
