@@ -1,4 +1,4 @@
-"""Loads each workload that AICB ships, row for row: all 28 files, of which five CSVs are reduced (shipped/)."""
+"""Loads each workload that AICB ships, row for row: all 28 files, whole but for the log A100_example (shipped/)."""
 
 import csv
 import json
@@ -18,15 +18,19 @@ from workloads.rows.ops import COLUMNS
 DATA = Path(__file__).parents[1] / "data" / "aicb" / "shipped"
 STAGES = "L65B-M1-C05_Llama65B_megatron_tp2_pp8_mbs1.csv"
 NAMES = sorted(path.name.removesuffix(".xz") for path in DATA.iterdir())
-# Bytes of the CSVs that are whole, as of the originals; of the others first lines and forms of rows are here.
+# Bytes of the CSVs that are whole, as of the originals; of the log its first lines and forms of rows are here.
 WHOLE = {
     "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv": 19_034,
     "G13B-M1-C02_GPT13B_megatron_tp8_pp1_mbs1_sp.csv": 45_280,
     "L13B-D1-C03_Llama13B_zero2_mbs1.csv": 33_702,
+    "L13B-D1-C04_Llama13B_zero3_mbs1.csv": 156_179,
     "L30B-D1-C05_Llama30B_zero2_mbs1.csv": 52_974,
+    "L30B-D1-C06_Llama30B_zero3_mbs1.csv": 234_719,
     "L65B-D1-C07_Llama65B_zero2_mbs1.csv": 78_398,
+    "L65B-D1-C07_Llama65B_zero3_mbs1.csv": 317_590,
     STAGES: 2_226_392,
     "L7B-D1-C01_Llama7B_zero2_mbs1.csv": 26_005,
+    "L7B-D1-C02_Llama7B_zero3_mbs1.csv": 124_167,
     "L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv": 15_643,
     "all_gather_workload.csv": 195_697,
     "all_reduce_workload.csv": 195_697,
