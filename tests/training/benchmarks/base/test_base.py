@@ -13,7 +13,7 @@ from protocol.datasheet import datasheet
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import exit_record, run
+from tests.training.benchmarks.driver.launch.launching import exit_record, plain_processes, run
 from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.outcome import OUTCOME
@@ -35,7 +35,7 @@ def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
 def _run(folder: Path, module: str, *settings: str, data: Path | None = None) -> int:
     arguments = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     arguments += [] if data is None else ["--data_dir", str(data)]
-    code, _ = run(folder, ["--nproc_per_node", "2"], [module, "--vendor", "cpu", *arguments])
+    code, _ = run(folder, plain_processes(2), [module, "--vendor", "cpu", *arguments])
     return code
 
 
