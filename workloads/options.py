@@ -63,6 +63,15 @@ def truth_or_auto(text: str) -> bool | None:
     return None if text.lower() == "auto" else truth(text)
 
 
+def whole_or_auto(text: str) -> int | None:
+    """An integer, or None for auto: what follows from the others, whatever a ready-made model says.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    return None if text.lower() == "auto" else whole(text)
+
+
 def text_or_none(text: str) -> str | None:
     """A text, or None for the word None."""
     return None if text == "None" else text
@@ -80,7 +89,7 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-whole.__name__, truth.__name__ = "whole number", "True or False"
+whole.__name__, whole_or_auto.__name__, truth.__name__ = "whole number", "whole number or auto", "True or False"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ def _kind(name: str) -> Callable[[str], Any]:
     if MEANINGS[name].section == COLLECTIVE and name.endswith("_size"):
         return size
     kinds: dict[Any, Callable[[str], Any]] = {
-        bool: truth, bool | None: truth_or_auto, int: whole, int | None: whole, float: float, str: str,
+        bool: truth, bool | None: truth_or_auto, int: whole, int | None: whole_or_auto, float: float, str: str,
         str | None: text_or_none,
     }  # fmt: skip
     return kinds[KINDS[name]]
@@ -164,7 +173,14 @@ def _help(option: Option, dialect: str) -> str:
     return words + choices + ("" if default is None or default is False else f" (default: {default})")
 
 
-_METAVARS: Mapping[Any, str] = {whole: "N", size: "BYTES", truth: "BOOL", truth_or_auto: "BOOL|auto", float: "X"}
+_METAVARS: Mapping[Any, str] = {
+    whole: "N",
+    whole_or_auto: "N",
+    size: "BYTES",
+    truth: "BOOL",
+    truth_or_auto: "BOOL|auto",
+    float: "X",
+}
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str) -> WorkloadArgs:

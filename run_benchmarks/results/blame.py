@@ -9,6 +9,7 @@ it. Without a cause, results.standstill looks for a rank that hangs.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from run_benchmarks.results.standstill import Standing, find_standing
 SLACK_SECONDS = 0.2
 EVIDENCE_LINES = 8
 NAMED = 4  # ranks in one sentence
+_FRAME = re.compile(" +File ")  # of a traceback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ def first_failure(
     """
     causes = [cause for outcome in outcomes for cause in _causes(outcome, logs)]
     witnesses = _witnesses(outcomes)
-    told = [f"{_place(host, failure.rank)}: {_last_line(failure.message)}" for _, host, failure in witnesses]
+    told = [f"{_place(host, failure.rank)}: {_in_a_line(failure.message)}" for _, host, failure in witnesses]
     if causes:
         first = _first(causes)
         failure = first.failure if first.node is None else _of_nodes(first.node, causes)
@@ -108,7 +110,7 @@ def _of_nodes(first: BrokenNode, causes: Sequence[_Cause]) -> FirstFailure:
 
 def describe(failure: FirstFailure) -> str:
     """A failure in one line."""
-    last = _last_line(failure.message)
+    last = _in_a_line(failure.message)
     if failure.host is None:
         return f"who is to blame {last}"
     if failure.signal:
@@ -270,6 +272,9 @@ def _place(host: str, rank: int | None) -> str:
     return host if rank is None else f"rank {rank} on {host}"
 
 
-def _last_line(message: str) -> str:
+def _in_a_line(message: str) -> str:
+    """The line of the exception in a message that ends with a traceback, whose text may go on; else the last line."""
     lines = message.strip().splitlines()
-    return lines[-1] if lines else ""
+    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
+    after = lines[frames[-1] + 1 :] if frames else []
+    return next((line for line in after if line and not line.startswith(" ")), lines[-1] if lines else "")

@@ -21,7 +21,7 @@ from simulation.analytical.repairs import (
     PLACEMENT,
 )
 from simulation.analytical.repairs import SMALL as SMALL_REPAIR
-from workloads.formats.simai_text import DP_EP, EP
+from workloads.formats.simai_text import ALLTOALL, DP_EP, EP
 
 MEASURED_TABLE = "nvlink_times"
 GIGA = {True: 1e9, False: float(1 << 30)}
@@ -127,7 +127,8 @@ class CollectiveTimes:
             return [Algorithm(MEASURED, measured, "-busbw", "")]
         if PLACEMENT not in self._repairs:
             return self._original_ways(placed, collective)
-        found = algorithms(self._question.cluster, placed, collective)
+        cluster = self._question.cluster_of(group, to_all=collective == ALLTOALL)
+        found = algorithms(cluster, placed, collective)
         return found if ALGORITHM in self._repairs else found[:1]
 
     def _original_ways(self, placed: GroupPlacement, collective: str) -> list[Algorithm]:
@@ -140,7 +141,7 @@ class CollectiveTimes:
 
     def _candidate(self, way: Algorithm, placed: GroupPlacement, collective: str, group: str, size: int) -> Candidate:
         if way.algorithm in TUNED:
-            latency, carried = tuned(way.algorithm, self._question.cluster, placed, size)
+            latency, carried = tuned(way.algorithm, self._question.cluster_of(group), placed, size)
             return Candidate(way, 1.0, carried, latency, latency + carried)
         if GROUP_SIZE in self._repairs:
             least = latency_us(placed.ranks, placed.servers == 1)

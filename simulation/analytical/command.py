@@ -85,12 +85,16 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     mistakes.check()
     assert options is not None and source is not None
     division = divide(source.header, options.cluster, arguments, simai)
-    question = Question(options.cluster, division, options.overlaps)
+    question = Question(options.cluster, division, options.overlaps, options.network)
     notes = [*(f"{arguments.workload}: {note}" for note in source.header.notes), *options.notes]
     if source.header.all_gpus not in (0, options.cluster.gpus):
         notes.append(
-            f"-g is {options.cluster.gpus}, but {arguments.workload} was made for {source.header.all_gpus} GPUs"
+            f"{'-n has' if options.network else '-g is'} {options.cluster.gpus}, but {arguments.workload} was made for "
+            f"{source.header.all_gpus} GPUs"
         )
+    if question.slowness > 1:
+        slowest = f"takes {question.slowness:g} times as long, as on the slowest GPU"
+        notes.append(f"{arguments.network}: every computation {slowest}")
     if simai:
         return Prepared(source, question, OriginalModel(question, busbw or None), (), tuple(notes))
     chosen = chosen_repairs(arguments.without)
@@ -159,7 +163,7 @@ def _check_output(arguments: argparse.Namespace, path: Path) -> None:
     if is_special(path):
         return
     for place in (path, path.with_suffix(".json")):
-        for source in (arguments.workload, arguments.busbw):
+        for source in (arguments.workload, arguments.busbw, arguments.network):
             if source is not None and place.resolve() == source.resolve():
                 raise input_problem("--output", place, "is an input of this run")
     if path.suffix == ".json":

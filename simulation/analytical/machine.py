@@ -1,6 +1,6 @@
 """The cluster that the model is asked about, and how the workload is divided over it."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Cluster(NamedTuple):
@@ -41,9 +41,30 @@ class Division(NamedTuple):
     pp_comm: int
 
 
+class NicShares(Protocol):
+    """A network: how many times as long its slowest GPU computes, and the share of NICs that its groups get."""
+
+    slowness: float
+
+    def share(self, group: str, division: Division, *, to_all: bool) -> float:
+        """The share of a group's NICs, of AllToAll (`to_all`) or another collective."""
+
+
 class Question(NamedTuple):
     """All inputs of a model but the rows."""
 
     cluster: Cluster
     division: Division
     overlaps: Overlaps
+    network: NicShares | None = None
+
+    @property
+    def slowness(self) -> float:
+        """How many times as long the slowest GPU computes (dimensionless)."""
+        return self.network.slowness if self.network else 1.0
+
+    def cluster_of(self, group: str, *, to_all: bool = False) -> Cluster:
+        """The cluster with the NICs as a kind of groups gets them."""
+        if self.network is None:
+            return self.cluster
+        return self.cluster._replace(nic=self.cluster.nic * self.network.share(group, self.division, to_all=to_all))

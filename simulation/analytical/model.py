@@ -52,7 +52,7 @@ class RepairedModel:
             found = self._found(phase, at)
             time = 0 if found is None else round(found.chosen.time_us * 1000)
             exposed = round(time * (1 - self._overlap[bucket]))
-            phases.append(PhaseTime(phase.compute_ns, time, exposed, bucket))
+            phases.append(PhaseTime(round(phase.compute_ns * self._question.slowness), time, exposed, bucket))
             algbw = phase.size / time if time else 0.0
             busbw = algbw * bus_factor(phase.collective, found.placed.ranks) if found else 0.0
             scale = 1e9 / self._giga
@@ -100,7 +100,7 @@ class RepairedModel:
 
     def stage_bandwidth(self) -> tuple[float, str]:
         """GB/s between two stages for one GPU, and what it is: NVLink only if all stages are in one server."""
-        cluster = self._question.cluster
+        cluster = self._question.cluster_of(PP)
         measured = self._busbw.get((PP, PP_KEY))
         if measured is not None:
             return measured, "-busbw"
@@ -140,7 +140,8 @@ class RepairedModel:
 
     def _explained(self, row: tuple[LayerPhase, ...], at: int) -> dict[str, JsonValue]:
         phase = row[at]
-        said: dict[str, JsonValue] = {"compute_us": phase.compute_ns / 1000, "collective": phase.collective}
+        computes = phase.compute_ns * self._question.slowness / 1000
+        said: dict[str, JsonValue] = {"compute_us": computes, "collective": phase.collective}
         found = self._found(phase, at)
         if found is None:
             return said | {"communication_us": 0.0, "why": "nothing is sent, or the group has one GPU"}

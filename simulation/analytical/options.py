@@ -19,6 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_cluster(group: "argparse._ArgumentGroup") -> None:
     add = group.add_argument
+    add("-n", "--network", type=Path, metavar="FILE", help="a topology file, instead of all below but -busbw")
     add("-g", "--gpus", metavar="N", help="GPUs in all")
     add("-g_p_s", "--gpus-per-server", metavar="N", help="GPUs of an NVLink domain, such as 8 or 72")
     add("-n_p_s", "--nic_per_server", "--nic-per-server", metavar="N", help="NICs of a server")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from common.errors import MistakeList
 from common.units import rate_gbps
 from simulation.analytical.machine import Cluster, Division, Overlaps
+from simulation.analytical.network import ClusterNetwork
 from simulation.analytical.parts import GPUS, NIC_SOURCES, NICS, SIMAI_GPUS, SIMAI_NICS, GpuPart
 from workloads.formats.simai_text import WorkloadHeader
 
@@ -14,6 +15,10 @@ UNKNOWN = -1.0
 SIMAI_DEFAULT_GPU, DEFAULT_NIC = "A100", "cx7"
 LARGEST_COUNT = 1 << 31
 DIGITS = 10
+SAID_BY_NETWORK = {
+    "-g": "gpus", "-g_p_s": "gpus_per_server", "-n_p_s": "nic_per_server", "-nv": "nvlink", "-nic": "nic_busbw",
+    "-g_type": "gpu_type", "-nic_t": "nic_type",
+}  # fmt: skip
 LEAST_GBPS, MOST_GBPS = 1e-3, 1e6
 
 
@@ -23,6 +28,7 @@ class ClusterOptions(NamedTuple):
     cluster: Cluster
     overlaps: Overlaps
     notes: tuple[str, ...]
+    network: ClusterNetwork | None = None
 
 
 def read_options(arguments: argparse.Namespace, simai: bool) -> ClusterOptions:
@@ -31,9 +37,12 @@ def read_options(arguments: argparse.Namespace, simai: bool) -> ClusterOptions:
     Raises:
         InputProblems: values are missing or wrong; all of them.
     """
-    mistakes, notes = MistakeList(), []
+    mistakes, notes = MistakeList(), list[str]()
     if arguments.workload is None:
         mistakes.add("-w", None, "is missing: the workload's file")
+    network = _network(arguments, simai, mistakes)
+    if network:
+        return ClusterOptions(network.cluster, _checked(arguments, simai, mistakes, notes), tuple(notes), network)
     gpus = _count(arguments.gpus, "-g", "the number of GPUs", mistakes)
     per_server = _count(arguments.gpus_per_server, "-g_p_s", "the GPUs of a server", mistakes)
     if simai and arguments.nic_per_server in (None, "0"):
@@ -43,13 +52,31 @@ def read_options(arguments: argparse.Namespace, simai: bool) -> ClusterOptions:
         nics = _count(arguments.nic_per_server, "-n_p_s", "the NICs of a server", mistakes)
     read = _simai_parts if simai else _parts
     cluster = read(arguments, (gpus, per_server, nics), mistakes, notes)
+    return ClusterOptions(cluster, _checked(arguments, simai, mistakes, notes), tuple(notes))
+
+
+def _network(arguments: argparse.Namespace, simai: bool, mistakes: MistakeList) -> ClusterNetwork | None:
+    """The network of -n, beside which the cluster's own options would have no effect."""
+    if arguments.network is None:
+        return None
+    for flag, name in SAID_BY_NETWORK.items():
+        if getattr(arguments, name) is not None:
+            mistakes.add(flag, getattr(arguments, name), "has no effect beside -n, whose file says it")
+    if simai:
+        mistakes.add("-n", arguments.network, "is for the default dialect, not for --dialect simai")
+    mistakes.check()
+    return ClusterNetwork(arguments.network)
+
+
+def _checked(arguments: argparse.Namespace, simai: bool, mistakes: MistakeList, notes: list[str]) -> Overlaps:
+    """The overlaps; every mistake up to here is told."""
     overlaps = Overlaps(*(_overlap(arguments, name, simai, mistakes, notes) for name in ("dp", "tp", "ep", "pp")))
     if arguments.visual not in ("0", "1"):
         mistakes.add("-v", arguments.visual, "allowed is 0 or 1")
     if arguments.lang == "ja":
         notes.append("-l ja: messages are English")
     mistakes.check()
-    return ClusterOptions(cluster, overlaps, tuple(notes))
+    return overlaps
 
 
 def divide(header: WorkloadHeader, cluster: Cluster, arguments: argparse.Namespace, simai: bool) -> Division:

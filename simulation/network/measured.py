@@ -18,8 +18,8 @@ from common.errors import MistakeList, input_problem
 from common.summary import counted
 from protocol.finding import PartFinding
 from simulation.common.run_folder import read_record, rounds
-from simulation.network.placing import Homes, homes_of
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
+from simulation.topology.homes import Homes, homes_of
 from simulation.topology.whatif import scaled
 
 LEAST_SHARE = 0.001  # of its rate that a part keeps in the simulation

@@ -19,10 +19,11 @@ from simulation.network.flow_level.port_routes import RAIL, PortRoutes
 from simulation.network.flow_level.simulate import FlowWishes, simulate
 from simulation.network.flow_level.trust import window_of
 from simulation.network.job_reading import JobGroups, job_of_collective
-from simulation.network.placing import groups_by_kind, homes_of
+from simulation.network.placing import groups_by_kind
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import NIC_SHARE, Machine
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+from simulation.topology.homes import homes_of
 from simulation.topology.reading import read
 
 FLOW = "flow"

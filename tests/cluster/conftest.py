@@ -9,6 +9,14 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller
+from tests.cluster.pairs import four_healthy_hosts
+
+
+@pytest.fixture(scope="session")
+def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
+    """Four hosts whose wires are held to one speed; a test that makes one worse mends it."""
+    with four_healthy_hosts(tmp_path_factory.mktemp("four-hosts")) as bed:
+        yield bed
 
 
 @pytest.fixture

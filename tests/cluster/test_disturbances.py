@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,15 +9,8 @@ import pytest
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller
 from tests.cluster.disturbances import DISTURBANCES, VICTIM, found
-from tests.cluster.pairs import four_healthy_hosts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.nightly, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
-    with four_healthy_hosts(tmp_path_factory.mktemp("disturbed-bed")) as bed:
-        yield bed
 
 
 @pytest.mark.parametrize("name", DISTURBANCES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,11 @@ import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Answer, Controller
-from tests.cluster.pairs import CASE, HEALTHY, SLOW, configure, four_healthy_hosts, measure, view_of
+from tests.cluster.pairs import CASE, HEALTHY, SLOW, configure, measure, view_of
 from training.benchmarks.network.reporting.view import NetworkView
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 DELAY_S, LOSS = 0.005, 0.03
-
-
-@pytest.fixture(scope="module")
-def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
-    with four_healthy_hosts(tmp_path_factory.mktemp("network-bed")) as bed:
-        yield bed
 
 
 @pytest.fixture

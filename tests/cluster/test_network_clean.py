@@ -5,26 +5,19 @@ Each round starts its processes and opens its connections anew, as a run does, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.bed import TestBed
 from tests.cluster.controller import Controller
-from tests.cluster.pairs import four_healthy_hosts, measure, view_of
+from tests.cluster.pairs import measure, view_of
 from tests.tiers import samples
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600)]
 CALLS, ROUNDS = samples(1, 7), 3
 # With as many repeats three hosts suffice to name one (docs/reference/network-benchmarks.md): silence means something.
 HOSTS, REPEATS = 3, 5
-
-
-@pytest.fixture(scope="module")
-def four_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
-    with four_healthy_hosts(tmp_path_factory.mktemp("clean-bed")) as bed:
-        yield bed
 
 
 @pytest.mark.parametrize("call", CALLS)

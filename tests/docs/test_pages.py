@@ -57,6 +57,15 @@ def test_no_line_of_text_is_long() -> None:
     assert not found, f"over {LINE} characters: {found}"
 
 
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md", "docs/index.md"])
+def test_the_way_in_asks_who_is_bad_and_answers_by_one_command_before_any_table(name: str) -> None:
+    before, *_ = re.split(r"^\s*\|", (ROOT / name).read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE)
+    command = re.search(r"^ {4}\.venv/bin/python run_benchmarks/run\.py .*(accept|bad_host).*$", before, re.MULTILINE)
+    assert command is not None and "host 10.77.252.3: all its pairs are 61 % slow" in before
+    first = re.search(r"^ {4}", before, re.MULTILINE)
+    assert first is not None and first.start() == command.start(), "another command stands before it"
+
+
 def test_a_long_line_is_noticed_in_text_alone() -> None:
     long = "word " * 29
     assert long_lines(f"# a\n{long}\n```\n{long}\n```\n| {long} |\n    {long}\n{long}\n") == [2, 8]

@@ -283,3 +283,29 @@ def test_fsdp2_gathers_a_layer_early_and_reduces_after_the_last_micro_batch() ->
 def test_aicb_has_no_fsdp2() -> None:
     with pytest.raises(ParameterError, match="frame FSDP2 is none of AICB's; --dialect framework has it"):
         generate(WorkloadArgs(**BASE | FSDP2), dialect="aicb")
+
+
+def test_every_stage_in_one_call_is_what_a_call_for_each_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ready-made model has stages of 3 and 2 layers, which 8 layers over 4 stages unset."""
+    words = ["generate", "-m", "deepseek_v3", "--pp", "4", "--world_size", "256", "--num_layers", "8"]
+    words += ["--moe_first_dense_layers", "1", "--num_layers_first_stage", "auto", "--num_layers_last_stage", "auto"]
+    words.append("--computation_enable")
+    assert main([*words, "--every_stage", "--output", str(tmp_path / "job.csv")]) == 0
+    for stage in range(4):
+        alone = tmp_path / f"alone{stage}.csv"
+        assert main([*words, "--pp_rank", str(stage), "--output", str(alone)]) == 0
+        made = tmp_path / f"job-stage{stage}.csv"
+        assert made.read_bytes() == alone.read_bytes()
+        modules = [item.module.split(".") for item in Workload.load(made)[0] if item.module]
+        assert {each[2] for each in modules if each[:2] == ["decoder", "layers"]} == {
+            str(2 * stage),
+            str(2 * stage + 1),
+        }
+    capsys.readouterr()
+    assert main([*words, "--every_stage", "--pp_rank", "1", "--output", "-"]) == 2
+    said = capsys.readouterr().err
+    assert "--pp_rank 1: is one stage" in said and "--output -: takes one file" in said
+    assert main(["generate", "-m", "7", "--dialect", "aicb", "--every_stage"]) == 2
+    assert "--dialect aicb: has the schedule of the first stage" in capsys.readouterr().err

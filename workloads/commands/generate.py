@@ -1,18 +1,21 @@
 """Writes the workload that parameters describe: the verbs `generate` and `simai`, and `job`, the parameters alone."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from common.command_line import FunctionVerb, VerbParser
-from common.summary import Summary
-from common.whole_files import write_whole
+from common.errors import MistakeList
+from common.summary import JsonValue, Summary
+from common.whole_files import STDOUT, write_whole
 from workloads import dialects, naming, options
 from workloads.api import generate, simai
 from workloads.formats import csvfile
 from workloads.formats.workload import Workload
 from workloads.job import rules
 from workloads.job.errors import AicbError, ParameterError
+from workloads.job.parameters import WorkloadArgs
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class Writing:
                 "--format", choices=csvfile.FORMS,
                 help="columns of the CSV: AICB's, or all and each repetition once (default: AICB's where they suffice)",
             )  # fmt: skip
+            parser.add_argument(
+                "--every_stage", action="store_true", help="a file of each pipeline stage: NAME-stage0.csv and so on"
+            )
         add_dialect(parser)
         named = dialects.named_in(parser.words)
         shows_help = any(word.startswith(("-h", "--h")) for word in parser.words)
@@ -41,7 +47,12 @@ class Writing:
         given = vars(arguments)
         output, dialect, force = given.pop("output"), given.pop("dialect"), given.pop("force")
         form = given.pop("format", None)
+        every = given.pop("every_stage", False)
         args = options.described(given, self.target, dialect)
+        if every:
+            _refuse_stages(given, output, dialect)
+            path = output or naming.default_path(args, self.target, dialect)
+            return _of_every_stage(args, path, form, force=force)
         made = simai(args, dialect=dialect, force=force) if self.target == "simai" else None
         workload = generate(args, dialect=dialect, force=force) if made is None else None
         options.note_idle(given, args, dialect, self.target)
@@ -52,6 +63,29 @@ class Writing:
             f"wrote {path}: {rows} rows, {size} bytes: {args.in_short()}",
             {"file": str(path), "rows": rows, "bytes": size, "dialect": dialect, "job": args.to_dict()},
         )
+
+
+def _refuse_stages(given: dict[str, Any], output: Path | None, dialect: str) -> None:
+    mistakes = MistakeList()
+    if "pp_rank" in given:
+        mistakes.add("--pp_rank", given["pp_rank"], "is one stage, --every_stage is all")
+    if output == STDOUT:
+        mistakes.add("--output", output, "takes one file, --every_stage writes several")
+    if dialect != dialects.DEFAULT_DIALECT:
+        mistakes.add("--dialect", dialect, "has the schedule of the first stage for each")
+    mistakes.check()
+
+
+def _of_every_stage(args: WorkloadArgs, path: Path, form: str | None, *, force: bool) -> Summary:
+    """Write the workload of each stage beside the others."""
+    lines, files = list[str](), list[JsonValue]()
+    for stage in range(args.pipeline_model_parallel):
+        workload = generate(replace(args, pp_rank=stage), force=force)
+        file = path.with_stem(f"{path.stem}-stage{stage}")
+        size = _save(workload, file, form)
+        lines.append(f"wrote {file}: {len(workload)} rows, {size} bytes")
+        files.append({"file": str(file), "rows": len(workload), "bytes": size})
+    return Summary("\n".join([*lines, args.in_short()]), {"files": files, "job": args.to_dict()})
 
 
 def _add_job(parser: VerbParser) -> None:

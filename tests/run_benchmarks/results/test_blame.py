@@ -10,6 +10,7 @@ import pytest
 from protocol.circumstance import Circumstance, CircumstanceKind, NodeLook
 from protocol.perflog import Event
 from protocol.rank_states import NodeRanks, RankState
+from run_benchmarks.results.blame import _in_a_line
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import Verdict
@@ -307,3 +308,11 @@ def test_a_host_that_was_lost_is_named_before_who_could_not_connect(tmp_path: Pa
     nodes[0].error = "node1: its Docker engine does not answer"
     both = judge(nodes[:1], ended_early=None).first_failure
     assert both is not None and both.rank is None and "Docker engine" in both.message
+
+
+def test_the_reason_of_a_traceback_is_its_exception_even_where_the_text_goes_on() -> None:
+    message = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\nCheckError: types differ\n\nTip: try'
+    )
+    assert _in_a_line(message) == "CheckError: types differ"
+    assert (_in_a_line("first\nlast\n"), _in_a_line("")) == ("last", "")

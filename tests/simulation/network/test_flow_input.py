@@ -96,6 +96,15 @@ def test_more_than_memory_has_room_for_is_refused_before_it_is_taken(
     assert f" {named}, and 0.0 GB are free" in error and str(SPINES) in error
 
 
+def test_flows_that_fast_forward_does_not_keep_need_no_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_room, "available_bytes", lambda: 9_000)
+    words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", *ONE, "--fast-forward"]
+    assert main(words) == 0
+    assert "error" not in capsys.readouterr().err
+
+
 def test_the_memory_of_flows_with_ways_of_their_own_is_estimated_by_what_they_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from tests.training.benchmarks.driver.training.ranks import start
 from workloads.trace.job import TraceJob
 from workloads.trace.transformer import Decoder, tokens_of
 
@@ -77,9 +78,8 @@ def tensor_parallel(model: Decoder, mesh: Any) -> None:
         parallelize_module(layer, mesh, plan)
 
 
-def main() -> None:
-    job, folder = TraceJob(**json.loads(sys.argv[1])), Path(sys.argv[2])
-    dist.init_process_group("gloo")
+def _rank(rank: int, job: TraceJob, folder: Path) -> None:
+    dist.init_process_group("gloo", rank=rank, world_size=job.world_size)
     model = sharded(job)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
@@ -98,6 +98,11 @@ def main() -> None:
     dist.barrier()
     dist.destroy_process_group()
     os._exit(0)
+
+
+def main() -> None:
+    job = TraceJob(**json.loads(sys.argv[1]))
+    start(_rank, job.world_size, job, Path(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -57,10 +57,8 @@ def given_to_gloo(op: TracedOp) -> tuple[str, int]:
     "name", [pytest.param(name, marks=() if "biases" in name else pytest.mark.nightly) for name in JOBS]
 )
 def test_the_trace_of_a_rank_is_what_gloo_carries(name: str, tmp_path: Path) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(RANKS), "--standalone", "--"]
-    script = str(Path(__file__).with_name("fsdp2_ranks.py"))
     done = subprocess.run(
-        [*torchrun, script, json.dumps(JOBS[name]), str(tmp_path)],
+        [sys.executable, "-m", f"{__package__}.fsdp2_ranks", json.dumps(JOBS[name]), str(tmp_path)],
         cwd=ROOT, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}, capture_output=True,
         text=True, timeout=200, check=False,
     )  # fmt: skip

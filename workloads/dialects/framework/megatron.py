@@ -1,5 +1,7 @@
 """Assembles what one rank of Megatron-core sends: set-up, passes, gradients and optimizer step of each iteration."""
 
+from itertools import chain
+
 from workloads.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
 from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.layers import Parameter
@@ -151,22 +153,25 @@ class MegatronRank:
 
         Experts have an optimizer of their own, and each of the two gathers the parameters of both.
         """
-        sharded, place = self.args.use_distributed_optimizer, self.place
-        stepped = self._stepped()
+        sharded, stepped = self.args.use_distributed_optimizer, self._stepped()
+        counts = [sum(count for _, count in its) for its in stepped]
+        calls = [] if self.args.grad_reduce_in_fp32 else self._update("cast", sum(counts))
+        calls += [*self._norms(stepped), *self._update("grad_scale", sum(counts))]
+        gathers = []
+        if sharded and not self.args.overlap_param_gather:
+            gathers = [each.gather("step") for groups in self.groups for each in groups]
+        for count in counts:
+            calls += [*self._update("adam", count), *self._update("cast", count), *gathers]
+        return calls
+
+    def _norms(self, stepped: list[list[tuple[Parameter, int]]]) -> list[Call]:
+        """The norm of the gradients of all optimizers together, or of each."""
+        place, sharded = self.place, self.args.use_distributed_optimizer
         over = [("world", place.world)] if sharded else [("mp", place.model), ("tp_ep_pp", place.expert_model)]
-        normed = [[each for its in stepped for each in its]] if sharded else stepped
         calls: list[Call] = []
-        if not self.args.grad_reduce_in_fp32:
-            calls += self._update("cast", sum(count for its in stepped for _, count in its))
-        for (name, ranks), its in zip(over, normed, strict=False):
+        for (name, ranks), its in zip(over, [list(chain(*stepped))] if sharded else stepped, strict=False):
             calls += self._update("grad_norm", sum(count for each, count in its if self._is_normed(each)))
             calls.append(Call(CommType.all_reduce, name, ranks, FLOAT32, SIZES[FLOAT32], "step"))
-        calls += self._update("grad_scale", sum(count for its in stepped for _, count in its))
-        gathers = [each.gather("step") for groups in self.groups for each in groups]
-        for its in stepped:
-            count = sum(count for _, count in its)
-            calls += [*self._update("adam", count), *self._update("cast", count)]
-            calls += gathers if sharded and not self.args.overlap_param_gather else []
         return calls
 
     def _stepped(self) -> list[list[tuple[Parameter, int]]]:

@@ -13,7 +13,7 @@ from protocol.datasheet import datasheet
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import exit_record, run
+from tests.training.benchmarks.driver.launch.launching import exit_record, plain_processes, run
 from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.outcome import OUTCOME
@@ -35,7 +35,7 @@ def values_of(folder: Path, rank: int, event: Event) -> list[Any]:
 def _run(folder: Path, module: str, *settings: str, data: Path | None = None) -> int:
     arguments = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     arguments += [] if data is None else ["--data_dir", str(data)]
-    code, _ = run(folder, ["--nproc_per_node", "2"], [module, "--vendor", "cpu", *arguments])
+    code, _ = run(folder, plain_processes(2), [module, "--vendor", "cpu", *arguments])
     return code
 
 
@@ -111,6 +111,17 @@ def test_a_bad_device_is_named_and_fails_the_run(tmp_path: Path) -> None:
     assert "matmul_fp32: rank 1: wrong result" in message and "memory: rank 1: " in message
 
 
+def test_the_sustained_product_runs_for_its_time_and_is_held_to_the_datasheet(tmp_path: Path) -> None:
+    settings = ('tests=["matmul_sustained"]', "sustained_seconds=2", 'datasheet={"matmul_sustained": 1000}')
+    assert _run(tmp_path, "training.benchmarks.base", *settings) == 0
+    (end,), (finished,) = values_of(tmp_path, 0, Event.STEP_END), values_of(tmp_path, 0, Event.FINISHED)
+    assert end["correct"] == "pass" and finished["e2e_time"] > 2
+    assert (
+        finished["matmul_sustained_TFLOPS"] == min(end["values_of_ranks"]) and finished["matmul_sustained_percent"] > 0
+    )
+    assert promised("matmul_sustained", Config(), datasheet("NVIDIA H200")) == 989.4
+
+
 def test_limits_without_a_datasheet_are_refused(tmp_path: Path) -> None:
     assert _run(tmp_path, "training.benchmarks.base", 'tests=["memory"]', 'min_percent={"memory": 5}') == 2
     assert "min_percent: no datasheet for memory on this device" in exit_record(tmp_path).failures[0].message
@@ -125,6 +136,10 @@ def _product(test: str) -> products.MatMul | products.Fp8MatMul | products.Int8M
 def test_products_are_checked(test: str) -> None:
     product = _product(test)
     product.run()
+    if not isinstance(product, products.Int8MatMul):
+        timed = product._product.clone()
+        product.run_checked()
+        assert not torch.equal(product._product, timed), "what is timed has other values than what is checked"
     assert product.is_correct()
     size = len(product._product)
     assert product.work == 2 * size**3

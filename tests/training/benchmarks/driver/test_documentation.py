@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.perflog import Event, check_sequence, parse_line
-from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record, plain_processes
 from tests.training.benchmarks.page_project import build
 
 PAGE = ROOT / "docs" / "how-to" / "adding-a-benchmark.md"
@@ -52,7 +52,7 @@ def test_the_benchmark_of_the_page_runs_and_sees_a_slow_rank(project: Path, tmp_
     (tmp_path / "sitecustomize.py").write_text(SLOW_RANK)
     workload = ["training.benchmarks.memcopy", "--vendor", "cpu", "--config_file", CASE, "--set", "steps=3"]
     result = subprocess.run(
-        command(tmp_path, ["--nproc_per_node", "2"], workload),
+        command(tmp_path, plain_processes(2), workload),
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

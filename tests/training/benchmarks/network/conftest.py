@@ -1,20 +1,11 @@
-"""Cheap ways to run the benchmark: torch takes seconds to import, in the launcher as in each rank."""
+"""A cheap way to run the benchmark: torch takes seconds to import."""
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from tests.training.benchmarks.driver.launch.launching import ALONE
-
-
-def plain_processes() -> list[str]:
-    """Options for the launcher that does not import torch itself, with a port at which the ranks may meet."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return ["--launcher", "processes", "--master_addr", "127.0.0.1", "--master_port", str(port)]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from protocol.bandwidth import bus_factor
-from tests.training.benchmarks.driver.launch.launching import run
-from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.choices import CollectiveName
 from training.benchmarks.network.pytorch.operations import collectives
@@ -19,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def test_every_collective_delivers_and_is_checked(tmp_path: Path) -> None:
-    code, output = run(tmp_path, [*plain_processes(), "--nproc_per_node", "3"], [WORKLOAD], deadline_s=240)
+    code, output = run(tmp_path, plain_processes(3), [WORKLOAD], deadline_s=240)
     for rank in range(3):
         log = (tmp_path / f"rank{rank}.out.log").read_text()
         assert code == 0, output + log

@@ -7,8 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.training.benchmarks.driver.launch.launching import run
-from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team
@@ -88,7 +87,7 @@ def test_all_ranks_need_no_group_of_their_own(monkeypatch: pytest.MonkeyPatch) -
 def test_over_gloo_a_rank_opens_its_own_group_alone(tmp_path: Path) -> None:
     code, output = run(
         tmp_path,
-        [*plain_processes(), "--nproc_per_node", "4"],
+        plain_processes(4),
         ["tests.training.benchmarks.network.teams_workload"],
     )
     for rank in range(4):

@@ -8,8 +8,7 @@ import pytest
 
 from protocol.perflog import Event, check_sequence
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import run
-from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from tests.training.benchmarks.network.test_network_cases import CASES, records, settings, values
 from training.benchmarks.network.patterns.schedule import HostRanks
 from training.benchmarks.network.pytorch.measuring.congestion import roles
@@ -56,7 +55,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "all_gather_object_vs_all_reduce": {"iterations": 2},
     }
     cases = {str(folder / tool): settings(tool=tool, warmup_iterations=1, **each) for tool, each in chosen.items()}
-    options = [*plain_processes(), "--nproc_per_node", str(RANKS)]
+    options = plain_processes(RANKS)
     code, output = run(folder, options, [CASES, json.dumps(cases)], deadline_s=240)
     assert code == 0, output + (folder / "rank0.out.log").read_text()
     return folder
@@ -134,7 +133,7 @@ def test_the_ratio_of_the_original_method_stands_beside_ours(measured: Path) -> 
 @pytest.mark.timeout(300)
 def test_the_resident_memory_of_a_soak_does_not_grow_with_its_duration(tmp_path: Path) -> None:
     """Of each rank after a quarter and at the end of 60 s: an iteration that is kept would cost 8 bytes or more."""
-    options = [*plain_processes(), "--nproc_per_node", "2"]
+    options = plain_processes(2)
     chosen = settings(tool="soak", duration="60s", sizes="8", iterations=50, warmup_iterations=1)
     code, output = run(tmp_path, options, [RESIDENT, str(tmp_path), *chosen], deadline_s=240)
     assert code == 0, output

@@ -16,8 +16,8 @@ from pydantic import JsonValue
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import command, exit_record, run, started
-from tests.training.benchmarks.network.conftest import Ended, plain_processes
+from tests.training.benchmarks.driver.launch.launching import command, exit_record, plain_processes, run, started
+from tests.training.benchmarks.network.conftest import Ended
 from tests.training.benchmarks.network.hosts.test_nccl_tests import TABLE, program
 from tests.training.benchmarks.network.nccl_parsers import cloudai
 from training.benchmarks.network.pytorch.outcome import OUTCOME
@@ -144,7 +144,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     built = program(folder / "build", results=TABLE).parent
     cases[str(folder / "nccl_tests")] = settings(tool="nccl_tests", sizes="1K, 2K", iterations=2, nccl_tests=built)
-    code, output = run(folder, [*plain_processes(), "--nproc_per_node", "2"], [CASES, json.dumps(cases)])
+    code, output = run(folder, plain_processes(2), [CASES, json.dumps(cases)])
     assert code == 0, output + (folder / "rank0.out.log").read_text()
     return folder
 
@@ -169,6 +169,10 @@ def test_a_tool_answers_its_question(answered: Path, tool: Tool) -> None:
     if tool.name == "all_reduce_latency_comp":
         assert {step["size_bytes"] for step in found} == {400_000}
         assert "1000 of 0.0004 MB take" in str(summary["answer"])
+    if tool.name == "all_reduce_bench":
+        theirs = max(cast("dict[str, float]", step["original_timing"])["busbw_GBps"] for step in found)
+        assert summary["original_max_busbw_GBps"] == theirs > 0
+        assert f"# as the original takes it, the best busbw is {theirs:.4g} GB/s" in log
 
 
 def test_ours_stands_beside_nccl_tests(answered: Path) -> None:

@@ -16,11 +16,11 @@ from tests.training.benchmarks.driver.launch.launching import (
     command,
     exit_record,
     lock_is_held,
+    plain_processes,
     run,
     started,
     wait_until,
 )
-from tests.training.benchmarks.network.conftest import plain_processes
 from tests.training.benchmarks.network.nccl_parsers import CLOUDAI_HOST, cloudai, superbench
 
 MODULE = "training.benchmarks.network"
@@ -156,7 +156,7 @@ def test_a_csv_lies_beside_the_log(healthy: Finished) -> None:
 def corrupted(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("corrupted")
     settings = ["--set", "sizes=1K..4K", "--set", "iterations=3", "--set", "warmup_iterations=3"]
-    code, output = run(folder, [*plain_processes(), "--nproc_per_node", "2"], [CORRUPTING, *settings])
+    code, output = run(folder, plain_processes(2), [CORRUPTING, *settings])
     return Finished(code, output, folder)
 
 

@@ -12,8 +12,15 @@ from typing import Any
 import pytest
 
 from protocol.perflog import Event, PerfLogger, parse_line
-from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT, command, run, started, wait_until
-from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.driver.launch.launching import (
+    ALONE,
+    ROOT,
+    command,
+    plain_processes,
+    run,
+    started,
+    wait_until,
+)
 from training.benchmarks.network.pytorch.measuring.partial import KeptSteps
 
 WORKLOAD = "tests.training.benchmarks.network.ending_workload"
@@ -43,7 +50,7 @@ def check(folder: Path, why: str) -> None:
 
 def test_a_stop_while_rank_0_is_blocked_in_an_operation_keeps_the_steps(tmp_path: Path) -> None:
     """Rank 1 hangs, and rank 0 waits in gloo for it: Python calls no signal handler there."""
-    argv = command(tmp_path, [*plain_processes(), "--nproc_per_node", "2"], [WORKLOAD, "hang", *SETTINGS])
+    argv = command(tmp_path, plain_processes(2), [WORKLOAD, "hang", *SETTINGS])
     with started(argv) as process:
         log = tmp_path / "rank1.out.log"
         wait_until(lambda: log.is_file() and "hangs now" in log.read_text(), "rank 1 to hang")
@@ -53,7 +60,7 @@ def test_a_stop_while_rank_0_is_blocked_in_an_operation_keeps_the_steps(tmp_path
 
 
 def test_a_lost_rank_costs_nothing_that_was_measured(tmp_path: Path) -> None:
-    code, _ = run(tmp_path, [*plain_processes(), "--nproc_per_node", "2"], [WORKLOAD, "die", *SETTINGS])
+    code, _ = run(tmp_path, plain_processes(2), [WORKLOAD, "die", *SETTINGS])
     assert code == 9
     check(tmp_path, "")
 

@@ -7,8 +7,7 @@ import pytest
 
 from protocol.perflog import Event, check_sequence
 from tests.training.benchmarks.claimed import contradictions, unnoticed
-from tests.training.benchmarks.driver.launch.launching import run
-from tests.training.benchmarks.network.conftest import plain_processes
+from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from tests.training.benchmarks.network.test_network_cases import settings
 from tests.training.benchmarks.network.test_network_run import Finished
 from training.benchmarks.network.slow_parts.adaptive import BadMembers
@@ -35,7 +34,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     )
     code, output = run(
         folder,
-        [*plain_processes(), "--nproc_per_node", str(HOSTS)],
+        plain_processes(HOSTS),
         [WORKLOAD, str(SLOW), "0.04", "0.005", *chosen],
         deadline_s=240,
     )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from protocol.finding import PartFinding
 from protocol.outcome import MeasuredCase, MeasuredRound
 from protocol.perflog import Event, check_sequence, parse_line
-from tests.training.benchmarks.driver.launch.launching import run
+from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.tools.calls import MAX_BYTES, Call, awaited_server, located
 from training.benchmarks.tools.pytorch.config import Config
 from training.benchmarks.tools.pytorch.host import NotRunError, alone, devices_of, told
@@ -49,7 +49,7 @@ def test_tools_run_on_every_host_and_between_them_and_those_that_are_missing_are
     settings = [f"tools={tools}", 'devices=["mlx5_0"]', 'arguments={"nvbandwidth": "-t \'a b\'"}']
     words = [part for setting in settings for part in ("--set", setting)]
     module = ["training.benchmarks.tools", "--vendor", "cpu", *words]
-    code, output = run(tmp_path, ["--nproc_per_node", "2"], module, PATH=f"{bin_folder}:/usr/bin:/bin")
+    code, output = run(tmp_path, plain_processes(2), module, PATH=f"{bin_folder}:/usr/bin:/bin")
     assert code == 0, output
     steps = {step["tool"]: step for step in values_of(tmp_path / "rank0.out.log", Event.STEP_END)}
     assert [*steps] == tools

@@ -9,9 +9,9 @@ from protocol.case_config import CaseConfig
 ENTRY_MODULE = "training.benchmarks.base"
 
 Test = Literal[
-    "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_fp8", "matmul_int8", "memory",
-    "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer", "peers", "training",
-    "host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read",
+    "matmul_fp64", "matmul_fp32", "matmul_tf32", "matmul_bf16", "matmul_fp16", "matmul_fp8", "matmul_int8",
+    "matmul_sustained", "memory", "memory_capacity", "host_to_device", "host_to_device_numa", "device_to_host", "peer",
+    "peers", "training", "host_matmul", "host_memory", "disk_write", "disk_read", "data_write", "data_read",
 ]  # fmt: skip
 DATA_TESTS = ("data_write", "data_read")
 DISK_TESTS = ("disk_write", "disk_read", *DATA_TESTS)
@@ -37,6 +37,7 @@ class Config(CaseConfig):
     disk_bytes: int = Field(256 << 20, ge=8 << 20, description="bytes that a rank writes to or reads from a disk")
     warmup_iterations: int = Field(5, ge=1, description="untimed iterations of each test")
     iterations: int = Field(20, ge=1, description="timed iterations of each test")
+    sustained_seconds: float = Field(10.0, gt=0, le=3600, description="length of matmul_sustained, bf16 at full power")
     datasheet: dict[Test, float] | None = Field(
         None, description="what each test should reach, TFLOPS or GB/s; None: the datasheet of the device, where known"
     )

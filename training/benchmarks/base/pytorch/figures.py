@@ -1,6 +1,7 @@
 """Measures one test on this rank's device while all other ranks do the same."""
 
 import itertools
+import math
 import statistics
 import time
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from training.benchmarks.base.pytorch.disks import (
 )
 from training.benchmarks.base.pytorch.numa_copies import copy_from_node
 from training.benchmarks.base.pytorch.operations import Operation
+from training.benchmarks.base.pytorch.products import SUSTAINED, Fp8MatMul, MatMul
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
@@ -65,6 +67,8 @@ def measure(test: str, config: Config, group: ProcessGroup, data_dir: Path | Non
     if test in DISK_TESTS:
         return _disk(test, config, group, data_dir)
     operation = operations.create(test, config, device_of(test, group))
+    if test == SUSTAINED:
+        return _sustained(operation, config, group)
     figure = _figure(operation, _times(operation, config, group, device_of(test, group)))
     assert figure is not None
     return figure
@@ -170,6 +174,8 @@ def _by_numa_node(config: Config, group: ProcessGroup) -> DeviceFigure:
 def _figure(operation: Operation | Disk | DataFiles | None, seconds: list[float]) -> DeviceFigure | None:
     if operation is None:
         return None
+    if isinstance(operation, MatMul | Fp8MatMul):
+        operation.run_checked()
     return DeviceFigure(
         unit=operation.unit,
         value=operation.work / statistics.median(seconds) / operation.scale,
@@ -177,6 +183,16 @@ def _figure(operation: Operation | Disk | DataFiles | None, seconds: list[float]
         is_correct=operation.is_correct(),
         digests=operation.digests(),
     )
+
+
+def _sustained(operation: Operation, config: Config, group: ProcessGroup) -> DeviceFigure:
+    """Runs for `sustained_seconds`: the figure is that of the second half, in which power and heat limit the clock."""
+    one = statistics.median(_times(operation, config, group, group.device))
+    wanted = max(group.gathered(math.ceil(config.sustained_seconds / one)))
+    seconds = _times(operation, config.model_copy(update={"iterations": wanted}), group, group.device)
+    figure = _figure(operation, seconds[len(seconds) // 2 :])
+    assert figure is not None
+    return figure
 
 
 def _times(operation: Operation | None, config: Config, group: ProcessGroup, device: torch.device) -> list[float]:

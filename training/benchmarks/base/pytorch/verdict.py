@@ -15,6 +15,8 @@ def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None
         return next((value for name, value in config.datasheet.items() if name == test), None)
     if sheet is None or test in ("training", *HOST_TESTS, *DISK_TESTS):
         return None
+    if test == "matmul_sustained":
+        return sheet.tflops.get("bf16")
     if test.startswith("matmul_"):
         return sheet.tflops.get(test.removeprefix("matmul_"))
     if test == "memory_capacity":

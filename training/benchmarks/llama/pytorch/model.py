@@ -170,6 +170,7 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), equation 34, with the
     pairs of Hugging Face's LLaMA.
     """
+    cos, sin = cos.to(heads.dtype), sin.to(heads.dtype)  # as there, and as FSDP2 hands them to a block in bfloat16
     first, second = heads.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
-    return (heads * cos + turned * sin).to(heads.dtype)
+    return heads * cos + turned * sin

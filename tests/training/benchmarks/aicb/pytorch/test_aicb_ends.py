@@ -14,6 +14,7 @@ from tests.training.benchmarks.driver.launch.launching import (
     command,
     exit_record,
     is_gone,
+    plain_processes,
     rank_pids,
     started,
     wait_until,
@@ -28,7 +29,7 @@ LONG = [
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], dict[int, int]]]:
     """Two ranks in the middle of a run that takes minutes: its launch, and the pid of each rank."""
-    with started(command(folder, ["--nproc_per_node", "2"], LONG)) as process:
+    with started(command(folder, plain_processes(2), LONG)) as process:
         log = folder / "rank0.out.log"
         wait_until(lambda: log.is_file() and "STEP_END" in log.read_text(), "an iteration")
         yield process, {int(psutil.Process(pid).environ()["RANK"]): pid for pid in rank_pids(process)}

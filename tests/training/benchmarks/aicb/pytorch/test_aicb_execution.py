@@ -14,7 +14,7 @@ import torch
 from protocol import pulse
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions
-from tests.training.benchmarks.driver.launch.launching import run
+from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.running.clocks import ClockOffset, joined
 from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
@@ -148,7 +148,7 @@ def executed(folder: Path, cases: dict[str, dict[str, object]], ranks: int) -> l
     """What each rank found in each case, by rank; one launch for all."""
     (folder / "cases.json").write_text(json.dumps(cases))
     workload = [WORKLOAD, str(folder / "cases.json")]
-    code, _ = run(folder, ["--nproc_per_node", str(ranks)], workload, deadline_s=240)
+    code, _ = run(folder, plain_processes(ranks), workload, deadline_s=240)
     logs = [(folder / f"rank{rank}.out.log").read_text(errors="replace") for rank in range(ranks)]
     assert code == 0, logs[0][-3000:]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
@@ -221,7 +221,7 @@ def test_what_cannot_run_is_refused_on_every_rank_alike(results: list[dict[str, 
 def test_a_case_as_the_controller_runs_it(tmp_path: Path) -> None:
     config = Path("vendors/cpu/aicb-pytorch/config/config_pipeline.py")
     options = ["--config_file", str(config), "--vendor", "cpu", "--set", "print_ops=true"]
-    code, output = run(tmp_path, ["--nproc_per_node", "2"], ["training.benchmarks.aicb.pytorch", *options])
+    code, output = run(tmp_path, plain_processes(2), ["training.benchmarks.aicb.pytorch", *options])
     log = (tmp_path / "rank0.out.log").read_text()
     assert code == 0, output + log[-2000:]
     records = [record for record in map(parse_line, log.splitlines()) if record is not None]
@@ -288,7 +288,7 @@ def test_a_wrong_element_is_exit_code_1(tmp_path: Path) -> None:
     spoilt = "tests.training.benchmarks.aicb.pytorch.spoilt_workload"
     options = ["--vendor", "cpu", "--set", "dialect=aicb", "--set", "frame=collective_test", "--set", "iter_num=1"]
     code, _ = run(
-        tmp_path, ["--nproc_per_node", "2"], [spoilt, *options, "--set", "begin_size=4096", "--set", "end_size=4096"]
+        tmp_path, plain_processes(2), [spoilt, *options, "--set", "begin_size=4096", "--set", "end_size=4096"]
     )
     log = (tmp_path / "rank0.out.log").read_text()
     assert code == 1, log[-2000:]

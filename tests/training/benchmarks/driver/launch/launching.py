@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +28,17 @@ ALONE = {
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "0",
 }
+
+
+def plain_processes(ranks: int | None = None) -> list[str]:
+    """Options for the launcher that needs no torch, which takes two CPU seconds to load: a free port, and how many
+    ranks a node has.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    meeting = ["--launcher", "processes", "--master_addr", "127.0.0.1", "--master_port", str(port)]
+    return meeting if ranks is None else [*meeting, "--nproc_per_node", str(ranks)]
 
 
 def command(log_dir: Path, options: Sequence[str], workload: Sequence[str]) -> list[str]:

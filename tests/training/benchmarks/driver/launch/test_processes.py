@@ -1,7 +1,6 @@
 """Ranks as plain processes, without torch's agent: who they are, how they fail, and that none is left."""
 
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tests.training.benchmarks.driver.launch.launching import (
     command,
     exit_record,
     is_gone,
+    plain_processes,
     rank_pids,
     run,
     started,
@@ -23,16 +23,9 @@ from training.benchmarks.driver.launch.failures import StartError
 from training.benchmarks.driver.launch.processes import environment_of, parse_options
 
 
-def options() -> list[str]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    return ["--launcher", "processes", "--nproc_per_node", "2", "--master_port", str(port)]
-
-
 def test_what_rank_0_stores_last_is_read_by_ranks_that_are_late(tmp_path: Path) -> None:
     """Its process serves the store of plain processes."""
-    code, _ = run(tmp_path, options(), ["tests.training.benchmarks.driver.launch.parting_workload"])
+    code, _ = run(tmp_path, plain_processes(2), ["tests.training.benchmarks.driver.launch.parting_workload"])
     found = [path.read_text() for path in tmp_path.rglob("*rank1*") if path.is_file()]
     assert code == 0 and any("rank 1 read words" in text for text in found), found
 
@@ -44,7 +37,7 @@ def test_what_rank_0_stores_last_is_read_by_ranks_that_are_late(tmp_path: Path) 
 def test_the_failing_rank_is_named_and_the_other_is_ended(
     how: str, exit_code: int | None, name: str | None, tmp_path: Path
 ) -> None:
-    code, output = run(tmp_path, options(), [WORKLOAD, how])
+    code, output = run(tmp_path, plain_processes(2), [WORKLOAD, how])
     record = exit_record(tmp_path)
     first, *others = record.failures
     assert (first.rank, first.exit_code, first.signal, first.stopped) == (1, exit_code, name, False), output
@@ -56,7 +49,7 @@ def test_the_failing_rank_is_named_and_the_other_is_ended(
 
 
 def test_a_signal_takes_every_rank_down(tmp_path: Path) -> None:
-    with started(command(tmp_path, options(), [WORKLOAD, "sleep"])) as process:
+    with started(command(tmp_path, plain_processes(2), [WORKLOAD, "sleep"])) as process:
         logs = [tmp_path / f"rank{rank}.out.log" for rank in range(2)]
         wait_until(lambda: all(log.exists() and "a child" in log.read_text() for log in logs), "both ranks run")
         ranks = rank_pids(process)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record
+from tests.training.benchmarks.driver.launch.launching import ROOT, command, exit_record, plain_processes
 from tests.training.benchmarks.page_project import build
 
 PAGE = ROOT / "docs" / "how-to" / "adding-a-model.md"
@@ -61,7 +61,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _train(project: Path, folder: Path, ranks: int, *arguments: str) -> tuple[int, list[PerfLogRecord]]:
     workload = [MODULE, "--vendor", "cpu", "--config_file", CASE, *arguments]
-    argv = command(folder, ["--nproc_per_node", str(ranks)], workload)
+    argv = command(folder, plain_processes(ranks), workload)
     result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=120, check=False)
     assert exit_record(folder) is not None, result.stderr
     lines = (folder / "rank0.out.log").read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,5 @@
 """Training as the controller starts it: ranks through driver.launch, their events, verdicts and refusals."""
 
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
-from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, run
+from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, plain_processes, run
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
@@ -76,13 +75,6 @@ def _run(
     workload = [MODULE.format(model), *_arguments(folder, model, settings), *arguments]
     code, _ = run(folder, ["--nproc_per_node", "2", *options], workload, OMP_NUM_THREADS="1")
     return Run(code, folder)
-
-
-def _plain_processes() -> list[str]:
-    """Options for a launcher that does not import torch itself; one test has torchrun's agent, that is enough."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return ["--launcher", "processes", "--master_port", str(listener.getsockname()[1])]
 
 
 @dataclass(frozen=True)
@@ -262,7 +254,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy:
         "log_freq": 1,
     }
     # The targets are no part of what must be equal.
-    result = _run(tmp_path / "resumed", "cpm", settings, _plain_processes())
+    result = _run(tmp_path / "resumed", "cpm", settings, plain_processes())
     assert result.code == 1
     assert result.values(Event.TRAIN_START) == [{"total_steps": begin + 3, "resumed_after_step": begin}]
     assert [value["step"] for value in result.values(Event.STEP_END)] == [begin + 1, begin + 2, begin + 3]
@@ -275,7 +267,7 @@ def test_a_run_goes_on_from_its_checkpoint_and_a_missed_target_fails_it(healthy:
 def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    options = [*_plain_processes(), "--nproc_per_node", "1"]
+    options = plain_processes(1)
     result = _run(tmp_path / "run", "llama", {"data": "files"}, options, ["--data_dir", str(data)])
     assert result.code == 2
     events = [record.event for record in result.records(0)]

@@ -12,7 +12,7 @@ import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
 
 from protocol.perflog import Event, parse_line
-from tests.training.benchmarks.driver.launch.launching import ALONE, run
+from tests.training.benchmarks.driver.launch.launching import ALONE, plain_processes, run
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
 from training.benchmarks.driver.training.measuring.profiling import Profiling, exposed_seconds
@@ -136,7 +136,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, l
     config.write_text("".join(f"{key} = {value!r}\n" for key, value in settings.items()))
     module = "training.benchmarks.llama.pytorch.run_pretraining"
     workload = [module, "--config_file", str(config), "--vendor", "cpu"]
-    code, _ = run(folder, ["--nproc_per_node", "2"], workload, OMP_NUM_THREADS="1")
+    code, _ = run(folder, plain_processes(2), workload, OMP_NUM_THREADS="1")
     assert code == 0
     values = []
     for rank in range(2):

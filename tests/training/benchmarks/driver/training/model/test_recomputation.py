@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.errors import InputProblems
@@ -148,3 +150,29 @@ def test_a_wrong_word_is_named_with_what_is_allowed() -> None:
         InputProblems, match=r"activation_checkpointing = 'some': expected .*'none', 'selective', 'full'"
     ):
         load_case_config(MODELS["cpm"][1], None, {"activation_checkpointing": "some", "max_steps": 1})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sharded_blocks_in_bf16_recompute_what_they_computed(name: str) -> None:
+    """FSDP2 casts the inputs of a block in the forward pass alone; torch refuses a recomputation of another type."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+        layout = parallel.Layout(dp_rank=0, dp_size=1, shard_size=1, tp_size=1, sequence_parallel=False, mesh=mesh)
+        found = {}
+        for kind, setting in (("none", False), ("selective", True), ("full", "full")):
+            config = config_of(name, precision="bf16", strategy="fsdp", activation_checkpointing=setting)
+            with torch.device("meta"):
+                model: BenchmarkModel = benchmark_of(name).build_model(config)
+            wrapped = parallel.spread(model, layout, config, CPU)
+            assert model.recompute == "none", "torch 2.11 and earlier recompute without the cast, seen from outside"
+            model.make_constants(CPU)
+            batch = benchmark_of(name).synthetic_data(config).train[list(range(SAMPLES))]
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = wrapped(batch)["loss"]
+            torch.autograd.backward(loss)
+            found[kind] = [loss.detach(), *(parameter.grad.to_local() for parameter in model.parameters())]  # type: ignore[union-attr]
+    finally:
+        dist.destroy_process_group()
+    for kind in ("selective", "full"):
+        assert all(torch.equal(a, b) for a, b in zip(found[kind], found["none"], strict=True)), kind

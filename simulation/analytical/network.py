@@ -1,0 +1,121 @@
+"""Reads a cluster off a topology file: servers, slowest links, and how much of their NICs groups get over leaves.
+
+Servers of a group send to the next one's GPU in the same place (AllToAll: to all others). What leaves a leaf shares its
+uplinks, that of all groups of the kind at once. Leaves alone are looked at, not how switches choose among uplinks.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from common.errors import MistakeList
+from common.units import bandwidth_bps
+from simulation.analytical.machine import Cluster, Division
+from simulation.analytical.parts import GPUS, NICS
+from simulation.analytical.placement import ranks_and_stride
+from simulation.topology import whatif
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+from simulation.topology.homes import homes_of
+from simulation.topology.reading import read
+
+REACHED = NICS["cx7"] / 50  # of a NIC's rate, as of ConnectX-7's 400 Gbit/s
+BYTE_RATE = 8e9  # bit/s of a GB/s
+
+
+class ClusterNetwork:
+    """The cluster that a file describes; `slowness` is how many times as long its slowest GPU computes."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it.
+
+        Raises:
+            InputProblems: it cannot be read, or its servers or GPUs are none that a cluster is made of.
+        """
+        fabric = read(path).fabric
+        self.server, mistakes = homes_of(fabric).server, MistakeList()
+        self.slowness = 1 / min(whatif.slow_gpus_of(path).values(), default=1.0)
+        self._nics: list[dict[int, float]] = [{} for _gpu in range(fabric.gpus)]
+        self._nvlink = [0.0] * fabric.gpus
+        self._uplink: dict[int, float] = {}
+        self._add_links(fabric)
+        sizes = set(Counter(self.server).values())
+        if len(sizes) > 1:
+            mistakes.add(str(path), None, f"has servers of {' and '.join(map(str, sorted(sizes)))} GPUs")
+        several = len(set(self.server)) > 1
+        for rates, what in ((self._nvlink, "an NVSwitch"), (list(map(len, self._nics)), "a switch of the network")):
+            needed = several if rates is not self._nvlink else max(sizes) > 1
+            if needed and not min(rates):
+                mistakes.add(str(path), None, f"GPU {rates.index(0)} has no link to {what}")
+        mistakes.check()
+        self.cluster = self._cluster(path, fabric, sizes.pop())
+        self._known: dict[tuple[str, bool, Division], float] = {}
+
+    def _add_links(self, fabric: Fabric) -> None:
+        rates = [bandwidth_bps(text.bandwidth) / BYTE_RATE for text in fabric.texts]
+        for one, other, kind in fabric.links():
+            for node, peer in ((one, other), (other, one)):
+                roles = fabric.roles[node], fabric.roles[peer]
+                if roles == (GPU, NVSWITCH):
+                    self._nvlink[node] += rates[kind]
+                elif roles[0] == GPU != roles[1]:
+                    self._nics[node][peer] = self._nics[node].get(peer, 0.0) + rates[kind]
+                elif roles[0] != GPU != roles[1]:
+                    self._uplink[node] = self._uplink.get(node, 0.0) + rates[kind]
+
+    def _cluster(self, path: Path, fabric: Fabric, per_server: int) -> Cluster:
+        part = GPUS.get(fabric.gpu_type)
+        ports = max(map(len, self._nics), default=0)
+        nic = REACHED * min((sum(each.values()) for each in self._nics), default=0.0) / max(ports, 1)
+        nvlink = min(self._nvlink) or nic
+        nvls = part.nvls_at(nvlink) if part else None
+        sources = (("nvlink", str(path)), ("nic", f"{REACHED:g} of {path}"), ("nvls", "scaled by its NVLinks"))
+        return Cluster(
+            fabric.gpus, per_server, per_server * ports, nvlink, nic, nvls, fabric.gpu_type if part else "", "", sources
+        )
+
+    def share(self, group: str, division: Division, *, to_all: bool) -> float:
+        """The share of the NICs' rate that groups of a kind get over the leaf that has the fewest uplinks for it."""
+        key = group, to_all, division
+        if key not in self._known:
+            self._known[key] = self._least(group, division, to_all=to_all)
+        return self._known[key]
+
+    def _least(self, group: str, division: Division, *, to_all: bool) -> float:
+        asked: dict[int, float] = {}
+        ranks, stride = ranks_and_stride(group, division, self.cluster.gpus)
+        for first in self._firsts(ranks, stride):
+            members = range(first, first + ranks * stride, stride)
+            for gpu, part in self._leaving_all(members) if to_all else self._leaving_ring(members):
+                for leaf, rate in self._nics[gpu].items():
+                    asked[leaf] = asked.get(leaf, 0.0) + rate * part
+        return min((min(1.0, self._uplink.get(leaf, 0.0) / rate) for leaf, rate in asked.items() if rate), default=1.0)
+
+    def _firsts(self, ranks: int, stride: int) -> Iterator[int]:
+        """The first ranks of all groups; those of an embedding group may lie one stage apart from each other."""
+        gpus, reach = self.cluster.gpus, (ranks - 1) * stride
+        for block in range(0, gpus, ranks * stride):
+            yield from range(block, min(block + stride, gpus - reach))
+
+    def _leaving_ring(self, members: range) -> Iterator[tuple[int, float]]:
+        """The GPUs whose neighbour in the next server is at another leaf."""
+        servers: dict[int, list[int]] = {}
+        for gpu in members:
+            servers.setdefault(self.server[gpu], []).append(gpu)
+        rows = list(servers.values())
+        for place, row in enumerate(rows if len(rows) > 1 else []):
+            following = rows[(place + 1) % len(rows)]
+            for number, gpu in enumerate(row):
+                if self._nics[gpu].keys().isdisjoint(self._nics[following[number % len(following)]]):
+                    yield gpu, 1.0
+
+    def _leaving_all(self, members: range) -> Iterator[tuple[int, float]]:
+        """Each GPU with the share of what it sends to other servers that goes to other leaves."""
+        leaf_of = {gpu: min(self._nics[gpu], default=-1) for gpu in members}
+        at_leaf = Counter(leaf_of.values())
+        in_server = Counter(self.server[gpu] for gpu in members)
+        both = Counter((leaf_of[gpu], self.server[gpu]) for gpu in members)
+        for gpu in members:
+            others = len(members) - in_server[self.server[gpu]]
+            if others:
+                near = at_leaf[leaf_of[gpu]] - both[leaf_of[gpu], self.server[gpu]]
+                yield gpu, 1 - near / others
