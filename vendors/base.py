@@ -150,9 +150,9 @@ class Vendor:
     visible_devices_env: str
     backend: str
     container_options: str
-    environment: Mapping[str, str]
-    images: Mapping[str, ImageParameters]
     open_probe: Callable[[], AcceleratorProbe]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, ImageParameters] = field(default_factory=dict)
     apptainer_options: tuple[str, ...] = ()
     device_type: str = "cpu"
     socket_variables: tuple[str, ...] = ()

@@ -84,3 +84,15 @@ class CudaAccelerators(Accelerators):
         """See Accelerators."""
         self.module.memory._dump_snapshot(path)
         return True
+
+
+class OtherCudaAccelerators(CudaAccelerators):
+    """Devices of another vendor, with its `library` in the place of NCCL; `build` is in the version of its torch."""
+
+    def __init__(self, library: str, build: str) -> None:
+        super().__init__()
+        self.library, self._build = library, build
+
+    def is_of_this_torch(self) -> bool:
+        """See Accelerators."""
+        return self._build in torch.__version__

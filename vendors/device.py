@@ -192,3 +192,14 @@ class Accelerators:
     def dump_memory(self, path: str) -> bool:
         """Write the recorded allocations; False where the vendor's torch records none."""
         return False
+
+
+class PluggedIn(Accelerators):
+    """Devices that a plug-in makes known to torch, with a library of their own between them, `library`."""
+
+    leaves_open = True
+
+    def __init__(self, kind: str, plugin: str, library: str) -> None:
+        super().__init__(kind, plugin)
+        self.library = library
+        self.library_kernels = (library,)

@@ -102,21 +102,28 @@ class StallWatch:
         A rank whose launcher no longer reports, as in a paused container, may have ceased to wait: it counts, too.
         """
         with self._lock:
-            there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
-            running = {key for key, look in there.items() if not look.has_ended} or set(there)
             now = self._now()
-            since = {key: now - self._moved_at[key] for key in running}
+            since = {key: now - self._moved_at[key] for key in self._running()}
             still = {key for key, seconds in since.items() if seconds > self._limit}
-            reports_since = now - max(self._limit, SILENT_SECONDS)
-            silent = {host for host, renewed_at in self._renewed_at.items() if renewed_at < reports_since}
+            silent = self._silent_hosts(now)
             alone = [key for key in still if key[0] in silent or self._looks[key].is_free_to_step]
         limit = f"its stall limit is {self._limit:g} s"
-        if running and running == still:
+        if since and since.keys() == still:
             return f"no rank made progress for {min(since.values()):.1f} s, {limit}"
         if alone:
             host, rank = max(alone, key=since.__getitem__)
             return f"rank {rank} on {host} made no progress for {since[host, rank]:.1f} s, {limit}, while others did"
         return None
+
+    def _running(self) -> set[tuple[str, int]]:
+        """Host and rank of those that have not ended; of all on hosts that are not done where each has ended."""
+        there = {key: look for key, look in self._looks.items() if not self._nodes[key[0]].done}
+        return {key for key, look in there.items() if not look.has_ended} or set(there)
+
+    def _silent_hosts(self, now: float) -> set[str]:
+        """The hosts whose launchers no longer report."""
+        reports_since = now - max(self._limit, SILENT_SECONDS)
+        return {host for host, renewed_at in self._renewed_at.items() if renewed_at < reports_since}
 
     def look_once_more(self) -> None:
         """Look at the nodes that have not ended, and keep what they show now as their outcome's `look`."""

@@ -13,6 +13,7 @@ from tests.cluster.host import ClusterHost
 from tests.cluster.netem import Impairment, classifier
 from tests.cluster.system import run
 
+# The network benchmark on hosts of bad wires (test_network) fails, too, where they are not bad, and costs nothing more.
 pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 PORT = 29998
 DELAY_S = 0.05
@@ -103,6 +104,7 @@ def arrived(sender: ClusterHost, receiver: ClusterHost) -> int:
     return int(server.communicate(timeout=20)[0])
 
 
+@pytest.mark.nightly
 def test_a_delay_holds_in_what_the_host_sends_and_ssh_goes_on(bed: TestBed) -> None:
     first, second, third = bed.hosts
     first.impair(delay=DELAY_S)
@@ -117,6 +119,7 @@ def test_a_delay_holds_in_what_the_host_sends_and_ssh_goes_on(bed: TestBed) -> N
     assert seconds(first, ROUND_TRIPS, second) < DELAY_S / 2
 
 
+@pytest.mark.nightly
 def test_a_delay_to_one_peer_leaves_the_others_alone(bed: TestBed) -> None:
     first, second, third = bed.hosts
     first.impair(delay=DELAY_S, peer=second)
@@ -128,6 +131,7 @@ def test_a_delay_to_one_peer_leaves_the_others_alone(bed: TestBed) -> None:
     assert seconds(first, ROUND_TRIPS, second) < DELAY_S / 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("delay", [0.0, 0.01])
 def test_the_share_asked_for_is_lost(bed: TestBed, delay: float) -> None:
     first, second, third = bed.hosts
@@ -141,6 +145,7 @@ def test_the_share_asked_for_is_lost(bed: TestBed, delay: float) -> None:
     assert arrived(first, second) == DATAGRAMS
 
 
+@pytest.mark.nightly
 def test_a_rate_holds_and_another_for_a_peer(bed: TestBed) -> None:
     first, second, third = bed.hosts
     first.impair(rate="20mbit")  # 1 MiB takes 0.42 s

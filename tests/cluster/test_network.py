@@ -89,6 +89,7 @@ def test_a_bad_host_is_named(
             {"sizes": "8, 64K", "iterations": 40, "late_percent": 200.0},
             "latency",
             id="delay",
+            marks=pytest.mark.nightly,
         ),
     ],
 )

@@ -209,7 +209,6 @@ VENDOR = Vendor(
     visible_devices_env="ABACUS_VISIBLE",
     backend="gloo",
     container_options="--device /dev/abacus0",
-    environment={},
     images={
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2", base_image="abacus:1", python="/opt/b/bin/python"

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from training.benchmarks.aicb.measuring import worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.base.pytorch.capacity import Capacity
 from training.benchmarks.base.pytorch.config import Config as BaseConfig
@@ -40,7 +41,8 @@ def figures() -> dict[str, Any]:
     held = torch.zeros(3 << 20, dtype=torch.uint8, device=device)
     found |= {"peak": peak_memory_bytes(device), "free": devices.free_memory(device), "held": held.numel()}
     found["total"] = devices.total_memory(device)
-    return found | _random(device) | _measured(device)
+    found |= _random(device) | _measured(device)
+    return found | {"device_of_aiob": str(worker._device("auto"))}
 
 
 def _random(device: torch.device) -> dict[str, Any]:

@@ -116,6 +116,7 @@ def test_each_figure_of_shared_code_is_the_device_s(project: Project) -> None:
     assert found["cycles_per_ns"] == pytest.approx(1, rel=0.01)
     # Nothing but one buffer lies on the device; the host's process is far larger.
     assert (found["peak"], found["free"], found["total"]) == (found["held"], BYTES - found["held"], BYTES)
+    assert found["device_of_aiob"] == "abacus:0"
     assert found["host_stood_still"] and found["own_moved"] and found["restored"] and found["seed"] == 7
     assert BYTES - (64 << 20) < found["taken"] <= BYTES and found["capacity_is_correct"] and found["copy_is_correct"]
 

@@ -1,4 +1,4 @@
-"""Loads each workload that AICB ships, row for row: all 28 files, of which most CSVs are reduced (shipped/)."""
+"""Loads each workload that AICB ships, row for row: all 28 files, whole but for the log A100_example (shipped/)."""
 
 import csv
 import json
@@ -18,6 +18,26 @@ from workloads.rows.ops import COLUMNS
 DATA = Path(__file__).parents[1] / "data" / "aicb" / "shipped"
 STAGES = "L65B-M1-C05_Llama65B_megatron_tp2_pp8_mbs1.csv"
 NAMES = sorted(path.name.removesuffix(".xz") for path in DATA.iterdir())
+# Bytes of the CSVs that are whole, as of the originals; of the log its first lines and forms of rows are here.
+WHOLE = {
+    "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv": 19_034,
+    "G13B-M1-C02_GPT13B_megatron_tp8_pp1_mbs1_sp.csv": 45_280,
+    "L13B-D1-C03_Llama13B_zero2_mbs1.csv": 33_702,
+    "L13B-D1-C04_Llama13B_zero3_mbs1.csv": 156_179,
+    "L30B-D1-C05_Llama30B_zero2_mbs1.csv": 52_974,
+    "L30B-D1-C06_Llama30B_zero3_mbs1.csv": 234_719,
+    "L65B-D1-C07_Llama65B_zero2_mbs1.csv": 78_398,
+    "L65B-D1-C07_Llama65B_zero3_mbs1.csv": 317_590,
+    STAGES: 2_226_392,
+    "L7B-D1-C01_Llama7B_zero2_mbs1.csv": 26_005,
+    "L7B-D1-C02_Llama7B_zero3_mbs1.csv": 124_167,
+    "L7B-M1-C04_Llama7B_megatron_tp2_pp1_mbs1.csv": 15_643,
+    "all_gather_workload.csv": 195_697,
+    "all_reduce_workload.csv": 195_697,
+    "all_to_all_workload.csv": 169_297,
+    "multi_all_reduce_workload.csv": 173_523,
+    "reduce_scatter_workload.csv": 204_897,
+}
 OLD_CSV = "has no column comm_group_size: it is None in every row"
 OLD_TEXT = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
 OTHER_COUNT = "line 2: says 839 rows, but 33 follow; these are taken"
@@ -25,7 +45,7 @@ OTHER_COUNT = "line 2: says 839 rows, but 33 follow; these are taken"
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all files, the compressed one unpacked."""
+    """A folder with all files, compressed ones unpacked."""
     folder = tmp_path_factory.mktemp("shipped")
     for path in DATA.iterdir():
         data = path.read_bytes()
@@ -65,6 +85,7 @@ def noted(path: Path) -> tuple[Workload | SimaiWorkload, list[str]]:
 def test_all_that_aicb_ships_is_here(shipped: Path) -> None:
     assert len(NAMES) == 28
     assert sum(missing(shipped / name) != [] for name in NAMES) == 12
+    assert {name: (shipped / name).stat().st_size for name in WHOLE} == WHOLE
 
 
 @pytest.mark.parametrize("name", NAMES)

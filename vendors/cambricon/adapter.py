@@ -25,8 +25,6 @@ VENDOR = Vendor(
     device_files=("/dev/cambricon_dev[0-9]*",),
     socket_variables=("CNCL_SOCKET_IFNAME",),
     datasheets=DATASHEETS,
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="cambricon",
 )

@@ -14,7 +14,6 @@ VENDOR = Vendor(
     visible_devices_env="",
     backend="gloo",
     container_options="",
-    environment={},
     images={
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",

@@ -19,8 +19,6 @@ VENDOR = Vendor(
     container_options="--device /dev/kfd --device /dev/mkfd --device /dev/dri --group-add video",
     device_files=("/dev/dri/renderD[0-9]*",),
     socket_variables=("NCCL_SOCKET_IFNAME",),
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="dcu",
 )

@@ -23,8 +23,6 @@ VENDOR = Vendor(
     container_options="-v /lib/modules:/lib/modules --privileged",
     device_files=("/dev/iluvatar[0-9]*",),
     socket_variables=("NCCL_SOCKET_IFNAME",),
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="iluvatar",
 )

@@ -1,20 +1,7 @@
-"""Uses Iluvatar's accelerators in a build of torch that calls them cuda, and their library nccl."""
+"""Uses Iluvatar's accelerators in a build of torch that calls them cuda, such as 2.1.1+corex.4.3.8."""
 
-import torch
+from functools import partial
 
-from vendors.cuda_device import CudaAccelerators
+from vendors.cuda_device import OtherCudaAccelerators
 
-
-class IluvatarAccelerators(CudaAccelerators):
-    """Iluvatar's accelerators."""
-
-    library = "ixccl"
-
-    def is_of_this_torch(self) -> bool:
-        """See Accelerators. Its builds are called 2.1.1+corex.4.3.8."""
-        return "corex" in torch.__version__
-
-
-def open_devices() -> IluvatarAccelerators:
-    """The accelerators that this process sees."""
-    return IluvatarAccelerators()
+open_devices = partial(OtherCudaAccelerators, library="ixccl", build="corex")

@@ -23,8 +23,6 @@ VENDOR = Vendor(
         " -v /usr/local/bin/xpu-smi:/usr/local/bin/xpu-smi:ro"
     ),
     device_files=("/dev/xpu[0-9]*",),
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="kunlunxin",
 )

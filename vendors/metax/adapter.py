@@ -22,8 +22,6 @@ VENDOR = Vendor(
     container_options="--device /dev/mxcd --device /dev/dri --group-add video",
     device_files=("/dev/dri/renderD[0-9]*",),
     socket_variables=("MCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="metax",
 )

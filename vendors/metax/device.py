@@ -1,20 +1,7 @@
-"""Uses MetaX's GPUs in a build of torch that calls them cuda, and their library nccl."""
+"""Uses MetaX's GPUs in a build of torch that calls them cuda, such as 2.8.0+metax3.5.3.9."""
 
-import torch
+from functools import partial
 
-from vendors.cuda_device import CudaAccelerators
+from vendors.cuda_device import OtherCudaAccelerators
 
-
-class MetaxAccelerators(CudaAccelerators):
-    """MetaX's GPUs."""
-
-    library = "mccl"
-
-    def is_of_this_torch(self) -> bool:
-        """See Accelerators. Its builds are called 2.8.0+metax3.5.3.9."""
-        return "metax" in torch.__version__
-
-
-def open_devices() -> MetaxAccelerators:
-    """The accelerators that this process sees."""
-    return MetaxAccelerators()
+open_devices = partial(OtherCudaAccelerators, library="mccl", build="metax")

@@ -27,8 +27,6 @@ VENDOR = Vendor(
     device_files=("/dev/mtgpu.[0-9]*",),
     socket_variables=("MCCL_SOCKET_IFNAME",),
     datasheets=DATASHEETS,
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="mthreads",
 )

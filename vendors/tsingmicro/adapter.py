@@ -13,8 +13,6 @@ VENDOR = Vendor(
     backend="gloo",  # ranks compute on the host: how its torch is used has no public document
     container_options="--device /dev/accel --device /dev/accel_drv_mgr",
     device_files=("/dev/accel*",),
-    environment={},
-    images={},
     open_probe=TOOL.open_probe,
     monitor_name="tsingmicro",
 )

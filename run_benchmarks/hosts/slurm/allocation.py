@@ -96,21 +96,18 @@ class Allocation:
         return self._ending_since is not None and time.monotonic() - self._ending_since < END_SECONDS
 
     def over(self, host: str) -> str:
-        """How its job ended, in words for a node of it; "" while it is alive or nothing is known."""
+        """How a node's job ended or went on without it (salloc --no-kill); "" while the job has it, or unknown."""
         job = self.job()
         while job is not None and job.state == jobs.ENDING and (self._ending_since is None or self._is_ending):
             self.let_a_query_pass()  # None: another thread has just learnt of the end, and tells it
             job = self.job()
+        if job is not None and job.has_shrunk(host):
+            return _with_failed(host, (host,), f"Slurm's job {job.id} goes on without it ({job.state})")
         if job is None or not job.has_no_nodes:
             return ""
         if job.state not in jobs.FAILED_NODE:
             return job.end_in_words
-        try:
-            failed = [node for node in states_of(job.hosts or (host,)) if node.has_failed]
-        except SlurmError:
-            failed = []
-        own = [node.in_words for node in failed if node.name == host]
-        return "; ".join([*own, job.end_in_words, *([] if own else (node.in_words for node in failed))])
+        return _with_failed(host, job.hosts or (host,), job.end_in_words)
 
     def cpus(self, host: str) -> int:
         """How many processors the job has on a node.
@@ -135,6 +132,16 @@ class Allocation:
         except SlurmError as error:
             return str(error)
         return ""
+
+
+def _with_failed(host: str, suspects: tuple[str, ...], words: str) -> str:
+    """`words` for a node, before them what has become of it, or after them of those of `suspects` that failed."""
+    try:
+        failed = [node for node in states_of(suspects) if node.has_failed]
+    except SlurmError:
+        failed = []
+    own = [node.in_words for node in failed if node.name == host]
+    return "; ".join([*own, words, *([] if own else (node.in_words for node in failed))])
 
 
 def own_jobs() -> dict[str, str]:

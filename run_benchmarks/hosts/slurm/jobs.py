@@ -121,6 +121,10 @@ class Job:
         """Whether what had nodes has none any more: it is over, or Slurm put it back into the queue."""
         return self.is_over or self.is_waiting
 
+    def has_shrunk(self, host: str) -> bool:
+        """Whether it is at work, and no longer has this node of its own."""
+        return not self.has_no_nodes and bool(self.hosts) and host not in self.hosts
+
     @property
     def never_begins(self) -> bool:
         """Whether it waits for what does not come by itself."""

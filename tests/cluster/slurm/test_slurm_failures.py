@@ -55,8 +55,10 @@ def test_two_nodes_train_over_gloo(controller: SlurmController) -> None:
     assert record["verdict"] == "pass" and record["world_size"] == 2 and record["metrics"], record
 
 
-def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmController) -> None:
+@pytest.mark.parametrize("goes_on", [False, True], ids=["job ends", "allocation around us goes on"])
+def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmController, goes_on: bool) -> None:
     cluster, dying = controller.cluster, controller.cluster.hosts[1]
+    controller.allocation = cluster.allocate(2, "--no-kill") if goes_on else ""
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     dying.kill()
@@ -71,7 +73,8 @@ def test_a_node_that_dies_in_mid_round_is_the_failed_host(controller: SlurmContr
     record = answer.round_record("one")
     assert record["verdict"] == "fail" and record["first_failure"]["host"] == "node2", record
     message = record["first_failure"]["message"]
-    assert "NODE_FAIL" in message and "node2 is down" in message
+    assert "node2 is down" in message, message
+    assert ("goes on without it (RUNNING)" if goes_on else "NODE_FAIL") in message, message
 
 
 def test_a_preempted_job_aborts_the_round_and_a_resume_runs_it_in_a_new_job(controller: SlurmController) -> None:

@@ -6,9 +6,11 @@ import pytest
 
 from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import TaskError
+from run_benchmarks.hosts.slurm import allocation as allocations
 from run_benchmarks.hosts.slurm.allocation import Allocation
 from run_benchmarks.hosts.slurm.host import JobOverError, SlurmHost
 from run_benchmarks.hosts.slurm.jobs import WAITING, Job
+from run_benchmarks.hosts.slurm.nodes import NodeState
 from run_benchmarks.runtimes.process import ProcessTree
 from run_benchmarks.runtimes.slurm import _Workload
 from run_benchmarks.session.allocation import _ender
@@ -68,3 +70,13 @@ def test_a_task_whose_supervisor_went_with_its_step_exists_no_more(
     monkeypatch.setattr(ProcessTree, "exists", lambda _: True)
     monkeypatch.setattr(ProcessTree, "trouble", lambda _: kind and Circumstance(kind=kind, words="its supervisor"))
     assert object.__new__(_Workload).exists() is is_there
+
+
+def test_a_node_that_its_job_went_on_without_is_lost_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As recorded of a job with --no-kill, whose step was killed, too (tests/data/slurm: job 28, RESIZING)."""
+    held = Allocation(number="28", is_ours=True)
+    monkeypatch.setattr(held, "job", lambda: Job(id="28", state="RUNNING", hosts=("n3",)))
+    down = NodeState(name="n2", state="down*", reason="Not responding")
+    monkeypatch.setattr(allocations, "states_of", lambda names: [down] if tuple(names) == ("n2",) else [])
+    assert held.over("n2") == "n2 is down* (Not responding); Slurm's job 28 goes on without it (RUNNING)"
+    assert held.over("n3") == ""

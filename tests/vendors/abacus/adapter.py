@@ -15,7 +15,6 @@ VENDOR = Vendor(
     visible_devices_env="ABACUS_VISIBLE_DEVICES",
     backend="abacus",
     container_options="--device /dev/abacus0 --device /dev/abacus1",
-    environment={},
     images={
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2", base_image="python:3.11-slim", python="/opt/clusterdyno/bin/python"

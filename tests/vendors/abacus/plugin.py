@@ -37,6 +37,13 @@ def module_of(library: Any) -> types.ModuleType:
         found = torch.device("abacus", device) if isinstance(device, int) else torch.device(str(device))
         return accelerator.current_device_index() if found.index is None else found.index
 
+    def numbered(device: torch.device | int) -> int:
+        """As torch.cuda: set_device takes no device without a number."""
+        index = device if isinstance(device, int) else device.index
+        if index is None:
+            raise ValueError(f"Expected a torch.device with a specified index or an integer, but got: {device}")
+        return index
+
     def generator(device: object = None) -> torch.Generator:
         found: torch.Generator = library.generator(index_of(device))
         return found
@@ -56,7 +63,7 @@ def module_of(library: Any) -> types.ModuleType:
         is_initialized=lambda: True,
         device_count=count,
         current_device=accelerator.current_device_index,
-        set_device=lambda device: accelerator.set_device_index(index_of(device)),
+        set_device=lambda device: accelerator.set_device_index(numbered(device)),
         get_device_name=lambda device=None: NAME,
         get_device_properties=lambda device=None: types.SimpleNamespace(
             name=NAME, total_memory=accelerator.get_memory_info(index_of(device))[1]

@@ -87,8 +87,9 @@ def _device(name: str) -> torch.device:
         name = vendors.load(vendor_here()).device_type
     device = torch.device(name)
     if is_accelerator(device):
+        device = torch.device(device.type, device.index or 0)  # torch.cuda takes none without its number
         devices = accelerators(device)
-        if (device.index or 0) >= devices.count():
+        if device.index >= devices.count():
             seen = f"torch {torch.__version__} sees {devices.count()} of this type"
             raise UnusableSettingsError(f"device {name!r}: {seen}")
         # Events are of the current device.

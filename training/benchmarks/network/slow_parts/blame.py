@@ -251,21 +251,25 @@ def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[S
     named rack, which are the slower the more there are at once; and the hosts that are bad towards it alone.
     """
     ways, at_times = _ways_of_hosts(found)
-    named = [subject for subject in found if subject.part == "rack"]
-    racks = [set(subject.ranks) for subject in named]
+    racks = [subject for subject in found if subject.part == "rack"]
     result: dict[Subject, list[Symptom]] = {}
     for subject, symptoms in found.items():
         own = symptoms
         if subject.part in ("link", "pair"):
-            own = _unexplained(symptoms, [ways[rank] for rank in subject.ranks if rank in ways])
-            own = own if at_times.isdisjoint(subject.ranks) else []
-            own = [] if any(_leaves(subject, rack) for rack in named) else own
-        elif subject.part in ("host", "device"):
-            towards = {rank for each in symptoms for rank in each.towards}
-            own = [] if towards and any(towards <= rack for rack in racks) else symptoms
+            is_explained = not at_times.isdisjoint(subject.ranks) or any(_leaves(subject, rack) for rack in racks)
+            known = [ways[rank] for rank in subject.ranks if rank in ways]
+            own = [] if is_explained else _unexplained(symptoms, known)
+        elif subject.part in ("host", "device") and _is_towards_one(symptoms, racks):
+            own = []
         if own:
             result[subject] = own
     return result
+
+
+def _is_towards_one(symptoms: Sequence[Symptom], racks: Sequence[Subject]) -> bool:
+    """Whether all symptoms of a host or device are those towards one of the racks."""
+    towards = {rank for each in symptoms for rank in each.towards}
+    return bool(towards) and any(towards <= set(rack.ranks) for rack in racks)
 
 
 def _leaves(link: Subject, rack: Subject) -> bool:

@@ -1,5 +1,6 @@
 """The shipped true-size cases: published batch sizes, steps and rates, and that a step fits into a device's memory."""
 
+import csv
 import json
 import math
 import subprocess
@@ -195,6 +196,22 @@ def test_bert_in_paddle_is_flagperfs(device: str, shape: str) -> None:
         done = update - 1
         rate = 1e-4 * (done / 2000 if done < 2000 else 1 - done / steps)
         assert applied_rate(config, update, steps) == pytest.approx(rate, rel=1e-8), update
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("bert", "GELU by tanh"),
+        ("glm", "weights of norms are decayed"),
+        ("llama", "no rotary ones"),
+        ("llama", "biases"),
+        ("llama", "in bf16 (ds_config.json), activations are kept"),
+    ],
+)
+def test_what_remains_different_from_flagperf_is_a_row_of_the_table(model: str, said: str) -> None:
+    with (ROOT / "docs" / "data" / "flagperf-differences.csv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)]
+    assert any(model in row["model"] and said in row["FlagPerf"] and row["here"] for row in rows)
 
 
 @pytest.mark.parametrize("model", MODELS)
