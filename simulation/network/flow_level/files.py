@@ -28,7 +28,8 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
             known[where] = _tails(run, group, _ideal(ways, group, payload))
         ends = f"{text_of(group.source)} {text_of(group.target)}"
         sports = itertools.count(group.sport, group.stride)
-        lines += [(end, f"{ends} {sport} {tail}") for sport, (end, tail) in zip(sports, known[where], strict=False)]
+        its = zip(sports, known[where], strict=False)
+        lines += [(end, f"{ends} {sport} {tail}") for sport, (end, tail) in its if end >= 0]
     lines.sort(key=itemgetter(0))
     write_whole(path, (line.encode("ascii") for _end, line in lines))
 
@@ -100,6 +101,8 @@ class LinkLoads:
     def _parts(self, start: float, end: float, size: int) -> list[float]:
         """The bytes of a flow in each slice."""
         found = [0.0] * SLICES
+        if end < 0:
+            return found
         first, last = (min(int((each - self.begin) / self.slice_ns), SLICES - 1) for each in (start, end))
         if first == last or end <= start:
             found[first] = float(size)

@@ -144,7 +144,7 @@ class FlowRun:
     def first_start(self) -> float:
         """The start of the first flow."""
         least = [self.times(number, colour)[0] for number, colour in self._firsts()]
-        return min((float(min(each)) for each in least), default=0.0)
+        return min((float(start) for each in least for start in each if start >= 0), default=0.0)
 
     def _firsts(self) -> Iterator[tuple[int, int]]:
         net = self.classes.net

@@ -78,7 +78,8 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary
     written = run.flows <= MOST_LINES
     files = [str(path) for path in ((flows, links) if written else ())] + [str(path) for path in rows.paths]
     ends, first = run.rank_ends(), run.first_start()
-    makespan, mean, zero = ((each - first) / 1000 if ends else 0.0 for each in (max(ends), fmean(ends), ends[0]))
+    marks = (max(ends), fmean(ends), ends[0]) if ends else (first, first, first)
+    makespan, mean, zero = ((each - first) / 1000 for each in marks)
     data: dict[str, JsonValue] = {
         "files": files,
         "level": "flow",
@@ -99,6 +100,9 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary
         f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; iteration of rank 0 "
         f"{data['iteration_of_rank_0_us']:.3f} us",
     ]
+    if not run.complete:
+        stuck = sum(end < 0 for end in run.finished)
+        lines.append(f"did not complete: {counted(stuck, 'rank')} of {len(run.finished)} wait for what never comes")
     if not written:
         lines.append(f"no fct.txt and no links.csv: they are written for at most {MOST_LINES} flows")
     lines += _assumed(request, run, data)

@@ -135,3 +135,17 @@ def test_more_flows_than_are_followed_by_ecmp_take_rails_ways_unless_it_was_aske
     answer = json.loads(capsys.readouterr().out)
     assert answer["routing"] == ("ecmp" if asked else "rail")
     assert asked or answer["weakness"] == "collisions"
+
+
+def test_ranks_that_wait_for_each_other_are_told_and_the_run_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pipeline's first stage waits for all ranks before it sends to the second one, which waits for that."""
+    workload = tmp_path / "w.txt"
+    rows = "a -1 1000 ALLREDUCE_ALL 400000 1000 NONE 0 1000 NONE 0 100\nb -1 1000 ALLREDUCE 4000 9 NONE 0 9 NONE 0 9\n"
+    header = HEADER.replace("pp: 1", "pp: 2").replace("all_gpus: 8", "all_gpus: 32")
+    workload.write_text(f"{header.splitlines()[0]} pp_comm: 4000\n2\n{rows}", encoding="utf-8")
+    words = ["-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "-w", str(workload)]
+    assert main(["network", *words]) == 1
+    assert "did not complete: 32 ranks of 32 wait for what never comes" in capsys.readouterr().out
+    assert "-" not in (tmp_path / "fct.txt").read_text()
