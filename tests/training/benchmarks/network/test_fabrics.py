@@ -156,6 +156,18 @@ def test_where_bad_uplinks_are_not_seen_the_answer_says_so(name: str, factor: fl
         assert is_mixed or [each.node_ranks for each in told.findings] == [own], f"seed {seed}: {told.sentences}"
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.4])
+def test_bad_uplinks_of_a_rack_of_mixed_hosts_take_no_host_out_of_service(factor: float) -> None:
+    fabric, older = UNSEEN["racks of odd size"][0], range(0, 15, 3)
+    kinds = {h: "NVIDIA A100" if h in older else "NVIDIA H100" for h in range(fabric.hosts)}
+    for seed in samples(1, 20):
+        values = steps(fabric, Ailment(rate=dict.fromkeys(older, 0.5), uplinks={1: factor}), seed)
+        found = analyse(values, slow_percent=15.0, kinds=kinds)
+        assert found is not None
+        assert not any(each.drained_hosts for each in found.findings), f"seed {seed}: {found.sentences}"
+        assert any("bad towards some hosts alone" in each for each in found.remarks)
+
+
 # With a tier of latency, and without: 4 of 32 hosts are then "fast within, slow to all others" beside one block of 28.
 WITHOUT_TOPOLOGY = {
     "fat tree": FABRICS["fat tree"],

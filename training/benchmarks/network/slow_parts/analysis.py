@@ -17,7 +17,7 @@ from protocol.bandwidth import COLLECTIVES, host_gbps
 from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
-from training.benchmarks.network.slow_parts.blame import blamed, finding_of, told_links
+from training.benchmarks.network.slow_parts.blame import blamed, doubtful_hosts, finding_of, told_links
 from training.benchmarks.network.slow_parts.figures import (
     LATE_PERCENT,
     LATENCY_BYTES,
@@ -200,6 +200,10 @@ class _Search:
         links, remark = told_links(subjects, same[-1], names)
         self.remarks += [remark] if remark else []
         kept = {subject: own for subject, own in subjects.items() if subject.part != "link" or subject in links}
+        if remark and not links and self._around.tiers is None and len(set(self._kinds.values())) > 1:
+            doubtful, why = doubtful_hosts(kept, names)
+            self.remarks += [why] if why else []
+            kept = {subject: own for subject, own in kept.items() if subject not in doubtful}
         return [finding_of(part, subject, own, names, self._around.devices) for subject, own in kept.items()]
 
     def _comparable(self, part: str, begin: str) -> list[Readings]:

@@ -61,6 +61,8 @@ _MIN_LINKS = 2
 _LINKS_SHOWN = 5
 # So many named links with a host in common are said to have one.
 _LINKS_OF_A_HOST = 3
+# Hosts towards which a host that is bad itself may happen not to be so.
+_SPARED = 2
 ONE_WAY = "one way"
 
 
@@ -160,6 +162,24 @@ def told_links(
     common = [names[rank] for rank, count in ends.most_common() if count >= _LINKS_OF_A_HOST]
     remark = f"{len(links)} paths are bad alone, with an end in common: {', '.join(common)}"
     return set(links), f"{remark}; too few of its pairs to blame the host" if common else ""
+
+
+def doubtful_hosts(subjects: Mapping[Subject, Sequence[Symptom]], names: Mapping[int, str]) -> tuple[set[Subject], str]:
+    """The hosts that are bad in some of their pairs alone, where racks are not known, and what is said of them.
+
+    A bad host is bad towards everybody; one whose rack has bad uplinks is so towards those of other racks. Racks of
+    mixed kinds of hosts are not learnt, and too many pairs are bad then.
+    """
+    hosts = [subject for subject in subjects if subject.part == "host"]
+    found = set()
+    for host in hosts:
+        towards = frozenset().union(*(each.towards for each in subjects[host]))
+        spared = set(names) - towards - {rank for each in hosts for rank in each.ranks}
+        if towards and len(spared) >= _SPARED:
+            found.add(host)
+    told = ", ".join(_path(host, names) for host in hosts if host in found)
+    why = "bad towards some hosts alone: the uplinks of its rack, if not itself; give a topology"
+    return found, f"{told}: {why}" if found else ""
 
 
 def _path(link: Subject, names: Mapping[int, str]) -> str:
