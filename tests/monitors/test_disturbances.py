@@ -115,7 +115,7 @@ def test_heat_is_a_disturbance_and_the_power_limit_is_not(tmp_path: Path, sample
         (0, "hw_thermal_slowdown"): 3,
         (1, "hw_thermal_slowdown"): 3,
     }
-    assert found.used_bytes[0][1] == 8 << 30
+    assert found.used_bytes[0][1] == 7 << 30
 
 
 @pytest.fixture
