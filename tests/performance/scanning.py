@@ -127,11 +127,12 @@ def _write(hosts: int, log: Path) -> None:
 def _read(hosts: int, log: Path) -> None:
     """Print the CPU seconds and the peak memory, bytes, of reading a PerfLog and analysing it."""
     begin = time.process_time()
+    from common.garbage import without_collection
     from training.benchmarks.network.slow_parts.analysis import analyse_scan
     from training.benchmarks.network.slow_parts.readings import Scan
 
     scan = Scan({rank: f"node{rank + 1}" for rank in range(hosts)})
-    with log.open("rb") as file:
+    with without_collection(), log.open("rb") as file:
         for line in file:
             scan.add(json.loads(line.removeprefix(b"[PerfLog] "))["value"])
     found = analyse_scan(scan, slow_percent=15.0)

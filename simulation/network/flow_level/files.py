@@ -14,6 +14,7 @@ from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
 
 LINKS_HEADER = "link,from,to,bandwidth_bps,bytes,busy_percent,busiest_percent\n"
+LINES = 4096  # of fct.txt, written at once
 SLICES = 20  # of the makespan, for the busiest of which a link's load is told
 
 
@@ -31,7 +32,8 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
         its = zip(sports, known[where], strict=False)
         lines += [(end, f"{ends} {sport} {tail}") for sport, (end, tail) in its if end >= 0]
     lines.sort(key=itemgetter(0))
-    write_whole(path, (line.encode("ascii") for _end, line in lines))
+    starts = range(0, len(lines), LINES)
+    write_whole(path, ("".join(line for _end, line in lines[at : at + LINES]).encode("ascii") for at in starts))
 
 
 def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]]:

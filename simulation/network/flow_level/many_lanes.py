@@ -52,7 +52,8 @@ class _Paths:
         """The port of each flow at its node: where there are several, a hash chooses."""
         count = len(self._ways.roles)
         both, place = np.unique(nodes * count + targets, return_inverse=True)
-        lists = [self._ways.next_ports(*divmod(each, count)) for each in both.tolist()]
+        next_ports = self._ways.next_ports
+        lists = [next_ports(*each) for each in zip((both // count).tolist(), (both % count).tolist(), strict=True)]
         lengths = np.array([len(each) for each in lists], np.int64)
         begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
         ports = np.array([port for each in lists for port in each], np.int64)

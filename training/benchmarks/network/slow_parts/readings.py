@@ -10,6 +10,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from common.garbage import without_collection
 from common.statistics import Cell, median_of
 from training.benchmarks.network.slow_parts import packing
 
@@ -338,6 +339,7 @@ def scan_of(
 ) -> Scan:
     """The scan of the values of rank 0's STEP_END."""
     scan = Scan(names)
-    for step in steps:
-        scan.add(step)
+    with without_collection():
+        for step in steps:
+            scan.add(step)
     return scan
