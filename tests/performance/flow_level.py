@@ -40,7 +40,7 @@ LOADS = (
     Load("iteration of Llama-405B, tp 8, pp 16, 4096 GPUs", f"{H100} 4096", "--routing rail -w LLAMA", 5),
     Load("DP AllReduce of 1 GiB, tp 8, 16384 GPUs", f"{H100} 16384", RING, 2),
     Load("DP AllReduce of 1 GiB, tp 8, 102400 GPUs", f"{H100} 102400", RING, 6),
-    Load("AllToAll of 512 MiB, ECMP, 512 GPUs", f"{H100} 512", "--op AllToAll --size 512M", 10),
+    Load("AllToAll of 512 MiB, ECMP, 512 GPUs", f"{H100} 512", "--op AllToAll --size 512M", 10, 1000),
 )
 SMOKE = (Load("AllReduce in 2 groups of 8, 16 GPUs", f"{A100} 16", SEED, 0.25, 100),)
 
