@@ -82,10 +82,6 @@ def read_layers(path: Path, base: Path | None) -> Layers:
     return Layers(files=tuple(reversed(chain)), problems=tuple(problems))
 
 
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and _CONFIG_NAME.fullmatch(value) is not None
-
-
 def _root(base: Path) -> Layer:
     values = read_config_file(base)
     if EXTENDS in values:

@@ -9,7 +9,7 @@ from statistics import median
 
 from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, RunRecord, Verdict, worst
+from run_benchmarks.results.records import CaseRecord, HostRecord, RoundRecord, Verdict, worst
 
 STATES = ("healthy", "degraded", "lost")
 SYMBOLS = {"healthy": "", "degraded": "▲", "lost": "✕"}
@@ -308,9 +308,3 @@ def _lacking(record: RoundRecord, words: Words) -> Iterator[tuple[str, str]]:
             yield node.host, words("no monitor record")
         for source, why in lacks.items() if isinstance(lacks, dict) else ():
             yield node.host, f"{source}: {why}"
-
-
-def by_severity(run: RunRecord) -> list[CaseRecord]:
-    """The cases of a run, failed ones first."""
-    order = list(Verdict)
-    return sorted(run.cases, key=lambda case: -order.index(case.verdict))

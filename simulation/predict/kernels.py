@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 DATA = Path(__file__).with_name("data") / "gpu_kernels.csv.xz"
 PRODUCT, ATTENTION = "product", "attention"
-_HEAD = 128  # width of the heads whose attention was measured
 
 
 class Grid(NamedTuple):

@@ -146,13 +146,19 @@ class Endless(Created):
         self.stopped.set()
 
 
-def test_a_round_that_is_taken_over_has_only_the_rest_of_its_time(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def round_with(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_class: type[Endless]) -> RoundRunner:
+    """A round that can be taken over: its tasks are there, of this class."""
     round_, left = round_and_its_tasks(load, tmp_path)
     (node,) = round_._nodes.values()
     Path(node.plan.log_dir_host).mkdir(parents=True)
-    monkeypatch.setattr(Runtime, "attach", lambda _self, _host, _plan, task: Endless(task.name, left))
+    monkeypatch.setattr(Runtime, "attach", lambda _self, _host, _plan, task: task_class(task.name, left))
+    return round_
+
+
+def test_a_round_that_is_taken_over_has_only_the_rest_of_its_time(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_ = round_with(load, tmp_path, monkeypatch, Endless)
     limit = round_._case.time_limit
     started = RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"])
     record = round_.resume(started.model_copy(update={"time_ms": started.time_ms - round(limit * 1000)}))
@@ -177,10 +183,7 @@ def test_tasks_that_go_while_their_round_is_taken_over_are_no_failure(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Slurm does with a step seconds after its srun was killed together with the controller."""
-    round_, left = round_and_its_tasks(load, tmp_path)
-    (node,) = round_._nodes.values()
-    Path(node.plan.log_dir_host).mkdir(parents=True)
-    monkeypatch.setattr(Runtime, "attach", lambda _self, _host, _plan, task: Leaving(task.name, left))
+    round_ = round_with(load, tmp_path, monkeypatch, Leaving)
     record = round_.resume(RoundStarted(case="ONE", round=1, attempt=1, master_port=29500, hosts=["localhost"]))
     assert record.verdict is Verdict.ABORTED and "its tasks were gone" in record.reason
 

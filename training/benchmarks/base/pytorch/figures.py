@@ -4,6 +4,7 @@ import itertools
 import math
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,6 +32,9 @@ from training.benchmarks.driver.workload.accelerator import accelerators, is_acc
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+PART_SECONDS = 0.1
+"""Of sustained products between two marks: an hour of the smallest ones has 36,000 of them, not a billion."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,10 +191,15 @@ def _figure(operation: Operation | Disk | DataFiles | None, seconds: list[float]
 
 def _sustained(operation: Operation, config: Config, group: ProcessGroup) -> DeviceFigure:
     """Runs for `sustained_seconds`: the figure is that of the second half, in which power and heat limit the clock."""
-    one = statistics.median(_times(operation, config, group, group.device))
-    wanted = max(group.gathered(math.ceil(config.sustained_seconds / one)))
-    seconds = _times(operation, config.model_copy(update={"iterations": wanted}), group, group.device)
-    figure = _figure(operation, seconds[len(seconds) // 2 :])
+    each = max(1, round(PART_SECONDS / statistics.median(_times(operation, config, group, group.device))))
+
+    def part() -> None:
+        for _ in range(each):
+            operation.run()
+
+    dist.barrier()
+    seconds = _timed(part, math.ceil(config.sustained_seconds / PART_SECONDS), group.device)
+    figure = _figure(operation, [of_part / each for of_part in seconds[len(seconds) // 2 :]])
     assert figure is not None
     return figure
 
@@ -203,18 +212,23 @@ def _times(operation: Operation | None, config: Config, group: ProcessGroup, dev
     for _ in range(config.warmup_iterations):
         operation.run()
     dist.barrier()
+    return _timed(operation.run, config.iterations, device)
+
+
+def _timed(run: Callable[[], None], count: int, device: torch.device) -> list[float]:
+    """Seconds of each of `count` runs on the device, one right after the other."""
     if not is_accelerator(device):
         times = []
-        for _ in range(config.iterations):
+        for _ in range(count):
             begin = time.perf_counter()
-            operation.run()
+            run()
             times.append(time.perf_counter() - begin)
         return times
-    marks = [timed_event(device) for _ in range(config.iterations + 1)]
+    marks = [timed_event(device) for _ in range(count + 1)]
     accelerators(device).synchronize(device)
     marks[0].record()
     for mark in marks[1:]:
-        operation.run()
+        run()
         mark.record()
     accelerators(device).synchronize(device)
     return [elapsed_ns(before, after) / 1e9 for before, after in itertools.pairwise(marks)]

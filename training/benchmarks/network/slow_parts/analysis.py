@@ -46,7 +46,6 @@ MAX_CELLS = 64 * 63 // 2
 _SLOWEST = 64
 _NO_TOPOLOGY = "no topology was given"
 PAIR_PATTERNS = ("pairs", "rail_pairs")
-_PARTS_OF_HALVES = ("within", "across")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

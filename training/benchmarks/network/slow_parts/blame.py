@@ -173,7 +173,7 @@ def doubtful_hosts(subjects: Mapping[Subject, Sequence[Symptom]], names: Mapping
     hosts = [subject for subject in subjects if subject.part == "host"]
     found = set()
     for host in hosts:
-        towards = frozenset().union(*(each.towards for each in subjects[host]))
+        towards = _towards(subjects[host])
         spared = set(names) - towards - {rank for each in hosts for rank in each.ranks}
         if towards and len(spared) >= _SPARED:
             found.add(host)
@@ -286,9 +286,14 @@ def _without_echoes(found: dict[Subject, list[Symptom]]) -> dict[Subject, list[S
     return result
 
 
+def _towards(symptoms: Sequence[Symptom]) -> set[int]:
+    """The node ranks at the other ends of all pairs in which a host is bad all the time."""
+    return {rank for each in symptoms for rank in each.towards}
+
+
 def _is_towards_one(symptoms: Sequence[Symptom], racks: Sequence[Subject]) -> bool:
     """Whether all symptoms of a host or device are those towards one of the racks."""
-    towards = {rank for each in symptoms for rank in each.towards}
+    towards = _towards(symptoms)
     return bool(towards) and any(towards <= set(rack.ranks) for rack in racks)
 
 

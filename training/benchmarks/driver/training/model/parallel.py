@@ -183,8 +183,10 @@ def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> Non
 
 
 def _recompute_within(model: BenchmarkModel) -> None:
-    """Recompute inside of what FSDP2 does before a block: torch 2.11 casts a block's inputs in the forward pass alone,
-    so that from outside a float32 input, such as a table of angles, is saved in bfloat16 and recomputed in float32.
+    """Recompute inside of a block: of what is compiled as one operator, and of what FSDP2 does before a block.
+
+    Torch 2.11 casts a block's inputs in the forward pass alone, so that from outside a float32 input, such as a table
+    of angles, is saved in bfloat16 and recomputed in float32.
     """
     for block in model.blocks():
         block.forward = recomputed(model.recompute, block.forward)
@@ -196,12 +198,10 @@ def compile_blocks(model: BenchmarkModel, backend: str) -> None:
     block is one operator.
     """
     model.is_compiled = True
-    for block in model.blocks():
-        if model.recompute == "selective":
-            block.forward = recomputed("selective", block.forward)
-        block.compile(backend=backend)
     if model.recompute == "selective":
-        model.recompute = "none"
+        _recompute_within(model)
+    for block in model.blocks():
+        block.compile(backend=backend)
 
 
 @torch.no_grad()
