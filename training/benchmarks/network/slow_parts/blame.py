@@ -178,8 +178,8 @@ def doubtful_hosts(subjects: Mapping[Subject, Sequence[Symptom]], names: Mapping
         if towards and len(spared) >= _SPARED:
             found.add(host)
     told = ", ".join(_path(host, names) for host in hosts if host in found)
-    why = "bad towards some hosts alone: the uplinks of its rack, if not itself; give a topology"
-    return found, f"{told}: {why}" if found else ""
+    why = f"{told}: bad towards some hosts alone: the uplinks of its rack, if not itself; give a topology"
+    return found, why if found else ""
 
 
 def _path(link: Subject, names: Mapping[int, str]) -> str:
