@@ -34,7 +34,7 @@ OF_TRAININGS = (CONVERT_MODEL, CREATE_OPTIMIZER)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extern:
-    """What a vendor supplies for a model: the names of its functions, and the sha256 of each file by its path below
+    """A vendor's own parts of a model: the names of its functions, and the sha256 of each file by its path below
     vendors/. Nothing by default. `entry` is the package's first file.
     """
 
@@ -60,7 +60,7 @@ NOTHING = Extern()
 
 
 def find(directory: Path, *, is_training: bool = True) -> Extern:
-    """What extern/ in a case's folder supplies; its files are parsed, not executed.
+    """The vendor's own parts in extern/ of a case's folder; its files are parsed, not executed.
 
     Raises:
         CaseFileError: a file is no Python, a public function is none of those that are called, or is called otherwise.
