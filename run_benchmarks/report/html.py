@@ -137,7 +137,7 @@ class _Pages:
         return sorted(nodes, key=lambda node: not (node.exit_code or node.missing or node.host in self._suspects))
 
     def disturbances(self, record: RoundRecord) -> list[str]:
-        """What disturbed a round, with its seconds since the round began, and what was not watched."""
+        """Each disturbance of a round, with its seconds since the round began, and what was not watched."""
         begin, unwatched = record.started_ms, record.integrity.unwatched if record.integrity else ()
         told = [
             f"{each} ({(each.from_ms - begin) / 1000:+.1f} s to {(each.to_ms - begin) / 1000:+.1f} s)"
