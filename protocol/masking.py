@@ -38,6 +38,7 @@ _WORDS_OF: Mapping[str, Mapping[str, Sequence[str]]] = {
     "key": {"key": ("key",)},
 }
 _MARKS = ("=", '"', "'", "\\")
+KELVIN_SIGN = "\N{KELVIN SIGN}"  # beyond ASCII, and a k in lower case
 # Shorter values of such names are words like `false` (TOKENIZERS_PARALLELISM), which are frequent in logs.
 SHORTEST_SECRET = 8
 URL_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
@@ -94,10 +95,15 @@ def _masked_members(line: str) -> str:
 
 def may_mask(data: bytes, secrets: Collection[bytes]) -> bool:
     """Whether `mask_output` might change these bytes, read as UTF-8; a no is sure, and far faster."""
-    if b"://" in data or any(secret in data for secret in secrets):
+    if (b"@" in data and b"://" in data) or any(secret in data for secret in secrets):
         return True
-    # A letter beyond ASCII, the Kelvin sign, is a k in lower case.
-    return not data.isascii() or _may_assign(data.decode("ascii"))
+    return KELVIN_SIGN.encode() in data or _may_assign(data.decode("latin-1"))
+
+
+def telling_words() -> list[str]:
+    """Words of which text has one, in lower case, wherever `mask_output` changes it without knowing its secrets."""
+    words = [word for parts in _WORDS_OF.values() for each in parts.values() for word in each]
+    return [*(word + mark for word in words for mark in _MARKS), "://", KELVIN_SIGN]
 
 
 def secret_spans(text: str) -> list[tuple[int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
@@ -10,12 +12,14 @@ from pathlib import Path
 from typing import IO
 
 from common.whole_files import write_durably
-from protocol.masking import mask_output, may_mask, secret_spans
+from protocol.masking import mask_output, may_mask, secret_spans, telling_words
+from run_benchmarks.rounds.grep import Places, places
 
 BINARY_BYTES = 8192  # a file with a zero byte among these first bytes is no text
 PIECE_BYTES = 1 << 20
 MARGIN_BYTES = 1 << 16  # the longest secret that is masked anywhere in an endless line
 MAX_STEPS = 64  # back over adjacent secrets
+SEARCHED_BYTES = 4 << 20  # from this size on a file is searched by grep first, which takes milliseconds to start
 SPACE = re.compile(rb"\s")
 
 
@@ -36,17 +40,20 @@ def _mask_file(path: Path, secrets: Collection[str]) -> str:
     """The sha256 of the file if it had a secret, else ""; what lies before the first secret is only copied."""
     known = [_encoded(secret) for secret in secrets]
     margin = max([MARGIN_BYTES, *(2 * len(secret) for secret in known)])
-    digest, before = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with path.open("rb") as file, contextlib.ExitStack() as stack:
         if b"\0" in file.read(BINARY_BYTES):
             return ""
+        size = file.seek(0, os.SEEK_END)
         file.seek(0)
+        words = [*known, *map(_encoded, telling_words())]
+        found = stack.enter_context(places(path, words)) if size >= SEARCHED_BYTES else None
         pieces = _cut(file, known, margin)
-        for piece in pieces:
-            first = _masked(piece, known, secrets)
-            if first != piece:
-                rest = (_masked(each, known, secrets) for each in pieces)
-                write_durably(path, _digested(chain(_beginning(path, before), [first], rest), digest))
+        masked = _masked(pieces, known, secrets, found, margin)
+        digest, before = hashlib.sha256(), 0
+        for piece, is_new in masked:
+            if is_new:
+                rest = (each for each, _ in masked)
+                write_durably(path, _digested(chain(_beginning(path, before), [piece], rest), digest))
                 return digest.hexdigest()
             before += len(piece)
     return ""
@@ -66,11 +73,23 @@ def _digested(pieces: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]
         yield piece
 
 
-def _masked(piece: bytes, known: Collection[bytes], secrets: Collection[str]) -> bytes:
-    """The piece with what `mask_output` finds in it masked; `known` are the secrets in bytes."""
-    if not may_mask(piece, known):  # as most pieces: they need not become text
-        return piece
-    return _encoded(mask_output(piece.decode("utf-8", "surrogateescape"), secrets))
+def _masked(
+    pieces: Iterable[bytes], known: Collection[bytes], secrets: Collection[str], found: Places | None, margin: int
+) -> Iterator[tuple[bytes, bool]]:
+    """Each piece with what `mask_output` finds in it masked, and whether that changed it.
+
+    `known` are the secrets in bytes; `found` are the places that a piece may need it for, also in the `margin` before.
+    """
+    begin = 0
+    for piece in pieces:
+        end = begin + len(piece)
+        is_suspect = found.within(begin - margin, end) if found else None
+        if is_suspect is False or not may_mask(piece, known):  # as most pieces: they need not become text
+            yield piece, False
+        else:
+            new = _encoded(mask_output(piece.decode("utf-8", "surrogateescape"), secrets))
+            yield new, new != piece
+        begin = end
 
 
 def _encoded(text: str) -> bytes:

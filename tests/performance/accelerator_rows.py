@@ -86,6 +86,7 @@ ROWS = (
     _run("bert.py", 10, 2),
     _run("network.py", 10, 1),
     _run("llama.py", 30, 8),
+    _run("llama_fp8.py", 30, 6),
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
     _aiob(7, 3),

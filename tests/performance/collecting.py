@@ -30,6 +30,7 @@ LINE = (
 # Arguments: port, key, known_hosts, source, destination, secret, whether to collect at all.
 CONTROLLER = """
 import getpass, sys
+from os import times
 from pathlib import Path
 from run_benchmarks.hosts.ssh import Endpoint, SshHost
 from run_benchmarks.hosts.transfer import pull
@@ -43,6 +44,7 @@ if collects == "yes":
     masked = mask_files(Path(destination), [secret])
     assert len(pulled.files) == len(masked) == 1, (pulled, masked)
 host.close()
+print("CPU s:", sum(times()[:4]))
 """
 
 
@@ -60,7 +62,7 @@ def measure(*, smoke: bool = False) -> list[Row]:
         try:
             plain = _cat(server, source / "rank0.out.log", folder / "plain")
             before = _collect(server, source, folder / "none", collects=False)
-            seconds, megabytes = _collect(server, source, folder / "here", collects=True)
+            seconds, megabytes, cpu_s = _collect(server, source, folder / "here", collects=True)
         finally:
             server.stop()
         kept = (folder / "here" / "rank0.out.log").stat().st_size
@@ -69,7 +71,7 @@ def measure(*, smoke: bool = False) -> list[Row]:
     return [
         Row(
             what=f"collect a rank log of {size / 1e9:g} GB over ssh: checked, with a secret masked",
-            measured=f"{seconds - before[0]:.1f} s, peak {megabytes:.0f} MB",
+            measured=f"{seconds - before[0]:.1f} s, {cpu_s - before[2]:.1f} of CPU; peak {megabytes:.0f} MB",
             baseline=f"{plain:.1f} s: ssh cat; {before[1]:.0f} MB without collecting",
             ratio=(seconds - before[0]) / plain,
             goal=f"peak under {GOAL_MEGABYTES:g} MB, at most {GOAL_RATIO:g} times ssh cat",
@@ -98,14 +100,14 @@ def _cat(server: SshServer, source: Path, destination: Path) -> float:
     return seconds
 
 
-def _collect(server: SshServer, source: Path, destination: Path, *, collects: bool) -> tuple[float, float]:
-    """Seconds and peak megabytes of a controller that logs in and, perhaps, collects."""
+def _collect(server: SshServer, source: Path, destination: Path, *, collects: bool) -> tuple[float, float, float]:
+    """Seconds, peak megabytes and CPU seconds, with its children's, of a controller that logs in and may collect."""
     words = [server.port, server.client_key, server.known_hosts, source, destination, SECRET, "yes" if collects else ""]
     argv = [sys.executable, "-c", CONTROLLER, *map(str, words)]
     seconds, megabytes, exit_code, output = run_measured(argv, REPOSITORY)
     if exit_code != 0:
         raise RuntimeError(f"the collection ended with {exit_code}: {json.dumps(output[-1000:])}")
-    return seconds, megabytes
+    return seconds, megabytes, float(output.split()[-1])
 
 
 if __name__ == "__main__":

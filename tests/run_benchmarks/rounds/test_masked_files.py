@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from protocol.masking import mask_output
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.rounds import masked_files
+from run_benchmarks.rounds.grep import places
 from run_benchmarks.rounds.masked_files import mask_files
 
 SECRETS = ("sixteen letters!", "hf_0123456789")
@@ -25,10 +26,10 @@ WORDS = st.sampled_from(
 )
 
 
-@given(st.lists(WORDS, max_size=60), st.integers(40, 80), st.sampled_from(["", " "]))
+@given(st.lists(WORDS, max_size=60), st.integers(40, 80), st.sampled_from(["", " "]), st.booleans())
 @settings(deadline=None, max_examples=150)
 def test_in_pieces_as_in_one(
-    tmp_path_factory: pytest.TempPathFactory, words: list[str], piece: int, separator: str
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], piece: int, separator: str, by_grep: bool
 ) -> None:
     """Pieces of 40 to 80 bytes, far smaller than in earnest, so that every secret is cut somewhere."""
     folder = tmp_path_factory.mktemp("masked")
@@ -37,6 +38,7 @@ def test_in_pieces_as_in_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(masked_files, "PIECE_BYTES", piece)
         patch.setattr(masked_files, "MARGIN_BYTES", 40)
+        patch.setattr(masked_files, "SEARCHED_BYTES", 0 if by_grep else 1 << 20)
         before = (folder / "log").stat().st_ino
         masked = mask_files(folder, SECRETS)
     data = (folder / "log").read_bytes()
@@ -78,13 +80,28 @@ print(list(masked), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
+@pytest.mark.parametrize("searched", [0, 1 << 20])
 @pytest.mark.parametrize(
-    "text", ["to\N{KELVIN SIGN}en=abcdefgh", "TOKEN=abcdefgh", "http://me:password@host", *SECRETS]
+    "text",
+    ["to\N{KELVIN SIGN}en=abcdefgh", "TOKEN=abcdefgh", "http://me:password@host", "\udcff" + SECRETS[0], *SECRETS],
 )
-def test_what_output_has_masked_is_masked_in_files(tmp_path: Path, text: str) -> None:
-    (tmp_path / "log").write_text(text, encoding="utf-8")
+def test_what_output_has_masked_is_masked_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, searched: int
+) -> None:
+    monkeypatch.setattr(masked_files, "SEARCHED_BYTES", searched)
+    (tmp_path / "log").write_text(text, encoding="utf-8", errors="surrogateescape")
     mask_files(tmp_path, SECRETS)
-    assert (tmp_path / "log").read_text(encoding="utf-8") == mask_output(text, SECRETS) != text
+    kept = (tmp_path / "log").read_text(encoding="utf-8", errors="surrogateescape")
+    assert kept == mask_output(text, SECRETS) != text
+
+
+def test_grep_finds_the_places_that_an_independent_search_finds(tmp_path: Path) -> None:
+    text = b"\xff\nToken=1\n" + b"x" * 3_000_000 + b"\npat'2 \xe2\x84\xaa\n\ntoken=3"
+    (tmp_path / "log").write_bytes(text)
+    found = [match.start() for match in re.finditer(rb"(?i)token=|pat'|\xe2\x84\xaa", text)]
+    with places(tmp_path / "log", [b"token=", b"pat'", "\N{KELVIN SIGN}".encode()]) as places_:
+        assert places_ is not None, "the machine of the tests has GNU grep"
+        assert found == [at for at in sorted({*found, 0, 5, len(text) - 1}) if places_.within(at, at + 1)]
 
 
 def test_bytes_that_are_no_text_are_kept_around_a_secret(tmp_path: Path) -> None:
