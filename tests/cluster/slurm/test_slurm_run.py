@@ -78,7 +78,7 @@ def crowd(slurm_cluster: SlurmCluster, root: Path, tmp_path_factory: pytest.Temp
         waiting = controller("waiting", SLURM_PARTITION="main", SLURM_TIME="10")
         leaving, inside = controller("leaving", HOSTS=2), controller("inside", before)
         first, second, third = (each.start() for each in made)
-        wait_until("the reasons", lambda: waiting.said("waits: Resources") and leaving.said(" waits: "))
+        wait_until("the reasons", lambda: all(each.said(" waits: ") for each in made[:2]))
         all_jobs = waiting.jobs()
         second.send_signal(signal.SIGINT)
         left = leaving.finish(second)
@@ -106,6 +106,7 @@ def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(
 ) -> None:
     answer = crowd.waited
     assert answer.exit_code == 0, answer.output
+    assert "waits: Resources" in answer.output + crowd.left.output  # the first in the queue
     (job,) = answer.run_record()["jobs"]
     assert answer.folder is not None
     page = (answer.folder / "report.html").read_text()
