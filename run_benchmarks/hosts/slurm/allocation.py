@@ -200,7 +200,8 @@ def obtain(
     try:
         if number is None:
             note(allocation.number)
-        _wait(allocation, limit, check, tell)
+        first_look = FIRST_SECONDS if number is None else 0.0
+        _wait(allocation, time.monotonic() + first_look, limit, check, tell)
     except BaseException:
         allocation.give_back()
         raise
@@ -241,9 +242,10 @@ def _submit(request: Request, *options: str) -> str:
         return found[-1]
 
 
-def _wait(allocation: Allocation, limit: float, check: Callable[[], None], tell: Callable[[str], None]) -> None:
-    began, next_look = time.monotonic(), time.monotonic() + FIRST_SECONDS
-    said, missing = "", 0
+def _wait(
+    allocation: Allocation, next_look: float, limit: float, check: Callable[[], None], tell: Callable[[str], None]
+) -> None:
+    began, said, missing = time.monotonic(), "", 0
     while True:
         check()
         if time.monotonic() < next_look:
