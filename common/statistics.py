@@ -1,4 +1,4 @@
-"""Says how sure repeated measurements are: their median with its interval, and quantiles of Student's t, without scipy.
+"""Says how sure repeated measurements are: median with interval, percentiles, quantiles of Student's t, without scipy.
 
 The head node has no scipy, and Python's own `statistics` knows no Student's t.
 """
@@ -85,6 +85,11 @@ def scatter(values: Sequence[float]) -> float:
     """A robust standard deviation of one or more values, in their unit; see `behind`."""
     middle = median(values)
     return MAD * median(abs(value - middle) for value in values)
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """The smallest of one or more sorted values that at least `percent` % of them do not exceed (nearest rank)."""
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
 def student_quantile(probability: float, degrees: int) -> float:

@@ -103,19 +103,10 @@ class Climb:
         stage = 0
         while stage < len(self._cases(record.rung, record.hosts)):
             hosts = [host for host in record.hosts if host not in record.out]
-            stage_began = time.monotonic()
             if len(hosts) < FEWEST[record.rung]:
                 break
-            loaded, found = self._occasion(record, stage, hosts)
-            if loaded.record.verdict.is_failure:
-                self._without(record, stage, hosts, loaded, found)
-            elif found:
-                certain = {host: said for host, said in found.items() if host in proven(loaded)}
-                record.out |= certain
-                self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
-            if record.rung == SINGLE:
-                self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
-            record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded)]))
+            stage_began = time.monotonic()
+            self._measure_stage(record, stage, hosts)
             if self._soak:
                 record.soak_seconds = round(time.monotonic() - stage_began, 1)
             elif record.rung == WHOLE and not record.out and not record.reason:
@@ -123,6 +114,19 @@ class Climb:
                 self._soak = soak_times(room, time.monotonic() - stage_began)
             stage += 1
         record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
+        """Run a stage, and take out the hosts that it proves or confirms to be bad."""
+        loaded, found = self._occasion(record, stage, hosts)
+        if loaded.record.verdict.is_failure:
+            self._without(record, stage, hosts, loaded, found)
+        elif found:
+            certain = {host: said for host, said in found.items() if host in proven(loaded)}
+            record.out |= certain
+            self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
+        if record.rung == SINGLE:
+            self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
+        record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded)]))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts; a soak is one once there is room for it."""

@@ -117,14 +117,7 @@ def slow_devices(
     """
     hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for figure in _figures(record):
-        most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
-        found = {
-            rank: f"{percent:.0f} % below its peers' median"
-            for rank, percent in ({} if figure.is_judged else behind(figure.values, most, figure.better)).items()
-        }
-        found |= _unusual(figure, most, usual.get(figure.test))
-        if not _is_contradicted(figure, record):
-            found |= _below_datasheet(figure)
+        found = _slow_ranks(figure, record, limit, usual.get(figure.test))
         values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
         slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
         for rank, value in values.items():
@@ -137,6 +130,15 @@ def slow_devices(
                 yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
     for step in record.steps:
         yield from _slow_pairs(record, step, limit)
+
+
+def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:
+    """By rank, how far its figure is behind its peers, what was usual, and the datasheet."""
+    most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
+    slower = {} if figure.is_judged else behind(figure.values, most, figure.better)
+    found = {rank: f"{percent:.0f} % below its peers' median" for rank, percent in slower.items()}
+    found |= _unusual(figure, most, usual)
+    return found if _is_contradicted(figure, record) else found | _below_datasheet(figure)
 
 
 def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -> Iterator[tuple[str, str]]:

@@ -56,6 +56,13 @@ def check_round(folder: Path, run: RunRecord, name: str, record: RoundRecord, fi
             _check_config(f"{_base(name, node)}/{rank_log_name(rank)}", log, case, record.case_sha256, findings)
     if 0 in logs:
         _check_measurements(name, record, logs[0], findings)
+    _check_verdict(folder, case, name, record, logs, findings)
+
+
+def _check_verdict(
+    folder: Path, case: CaseRecord, name: str, record: RoundRecord, logs: dict[int, RankLog], findings: Findings
+) -> None:
+    """Check that a verdict follows from the findings of the record, and that nothing speaks against a good one."""
     judged = record.verdict in (Verdict.PASS, Verdict.DEGRADED)
     if judged and (record.verdict is Verdict.DEGRADED) != bool(record.findings):
         findings.add(name, f"verdict {record.verdict} does not follow from {len(record.findings)} findings")

@@ -117,26 +117,18 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
     Raises:
         HistoryError: the history cannot be read.
     """
-    table, name = (HOST_VALUES, HOST_VALUES.c.metric) if host else (METRICS, METRICS.c.name)
     with database.reading() as connection:
-        runs = connection.execute(
-            select(CASES, RUNS.c.run_id.label("run"), RUNS.c.folder, RUNS.c.started_ms)
-            .join(RUNS, CASES.c.run_id == RUNS.c.id)
-            .where(CASES.c.name == case)
-            .order_by(RUNS.c.started_ms.desc(), RUNS.c.id.desc())
-            .limit(MOST_RUNS)
-        ).all()
+        runs = _latest(connection, case)
         measured = [row for row in runs if row.verdict in MEASURED]
         if not measured:
             return Series(case=case, metric=metric, unit="", better="", host=host)
         same = [row for row in reversed(runs) if row.kind == (kind or measured[0].kind)]
-        keys = [row.id for row in same]
-        found = select(table, name.label("figure")).where(table.c.case_id.in_(keys))
-        rows = connection.execute(found.where(HOST_VALUES.c.host == host) if host else found).all()
+        rows = _figures(connection, [row.id for row in same], host)
     named = _named(rows)
     wanted = metric or next(iter(named), "")
     values = {row.case_id: row for row in rows if row.figure == wanted}
-    unit, better = next(((values[key].unit, values[key].better) for key in reversed(keys) if key in values), ("", ""))
+    latest = next((values[row.id] for row in reversed(same) if row.id in values), None)
+    unit, better = (latest.unit, latest.better) if latest else ("", "")
     return Series(
         case=case,
         metric=wanted,
@@ -147,6 +139,22 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
         others=len(runs) - len(same),
         metrics=tuple(named),
     )
+
+
+def _latest(connection: Connection, case: str) -> Sequence[Row[Any]]:
+    """The case in its latest MOST_RUNS runs, the last one first."""
+    found = select(CASES, RUNS.c.run_id.label("run"), RUNS.c.folder, RUNS.c.started_ms).join(
+        RUNS, CASES.c.run_id == RUNS.c.id
+    )
+    newest = found.where(CASES.c.name == case).order_by(RUNS.c.started_ms.desc(), RUNS.c.id.desc())
+    return connection.execute(newest.limit(MOST_RUNS)).all()
+
+
+def _figures(connection: Connection, case_keys: Sequence[int], host: str) -> Sequence[Row[Any]]:
+    """Reads the figures of these cases, of a host where one is given."""
+    table, name = (HOST_VALUES, HOST_VALUES.c.metric) if host else (METRICS, METRICS.c.name)
+    found = select(table, name.label("figure")).where(table.c.case_id.in_(case_keys))
+    return connection.execute(found.where(HOST_VALUES.c.host == host) if host else found).all()
 
 
 def _named(rows: Sequence[Row[Any]]) -> list[str]:

@@ -23,11 +23,8 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
             yield from _of_gpu(f"GPU {fields[0]}", fields[1:])
     for (line,) in of("rows", 1):
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 3 and _is(fields[2], "Yes", "1"):
-            yield f"GPU {fields[0]}", "remapping of a row of its memory failed", "none", "replace the device", "failure"
-        elif len(fields) == 3 and _is(fields[1], "Yes", "1"):
-            found = "a row of its memory waits to be remapped"
-            yield f"GPU {fields[0]}", found, "none", "reset the device", "warning"
+        if len(fields) == 3:
+            yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
     for gpu, up, down in of("nvlinks", 3):
         if up.isdecimal() and down.isdecimal() and int(up) and int(down):
             found = f"{down} of {int(up) + int(down)} NVLinks are inactive"
@@ -55,6 +52,14 @@ def _of_gpu(name: str, fields: list[str]) -> Iterator[Found]:
     if errors.isdecimal() and int(errors):
         found = f"{errors} uncorrected ECC errors since the driver was loaded"
         yield name, found, "none", "reset the device; replace it if they come again", "warning"
+
+
+def _of_rows(name: str, waiting: str, failed: str) -> Iterator[Found]:
+    """Of the rows of a device's memory that are remapped."""
+    if _is(failed, "Yes", "1"):
+        yield name, "remapping of a row of its memory failed", "none", "replace the device", "failure"
+    elif _is(waiting, "Yes", "1"):
+        yield name, "a row of its memory waits to be remapped", "none", "reset the device", "warning"
 
 
 def _is(field: str, *words: str) -> bool:

@@ -12,11 +12,12 @@ from statistics import median
 
 from pydantic import BaseModel, ConfigDict
 
+from common.statistics import percentile
 from protocol.default_outcome import is_measured
 from protocol.perflog import Event, PerfLogRecord
 
 MOST_BUCKETS = 200
-LOW, HIGH = 0.05, 0.95
+LOW, HIGH = 5, 95
 # Rates in STEP_END by name, the first that a benchmark logs; else steps/s by the times of the lines.
 RATES = (("tokens/s_interval", "tokens/s"), ("seq/s_interval", "samples/s"))
 STEPS_UNIT = "steps/s"
@@ -120,8 +121,8 @@ def step_curves(ranks: Mapping[int, StepBuckets], offset_ms: Mapping[int, float]
         unit=units.pop(),
         steps=[by_rank[first][at][0] for at in shared],
         middle=_of_each(ordered, median),
-        low=_of_each(ordered, lambda each: _quantile(each, LOW)),
-        high=_of_each(ordered, lambda each: _quantile(each, HIGH)),
+        low=_of_each(ordered, lambda each: percentile(each, LOW)),
+        high=_of_each(ordered, lambda each: percentile(each, HIGH)),
         slowest=slowest,
         slowest_rate=[_short(each) for each in rates[slowest]],
         late_ms=_lateness(ends),
@@ -155,8 +156,3 @@ def _is_rate(value: float | None) -> bool:
 
 def _short(value: float) -> float:
     return float(f"{value:.5g}")
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest of the ordered values that at least this share of them does not exceed, in their unit."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

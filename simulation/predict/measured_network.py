@@ -1,6 +1,7 @@
 """Times collectives by what a run of our network benchmark measured: `predict --measured RUN_FOLDER`."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import pairwise
 from math import exp, log
 from pathlib import Path
@@ -25,6 +26,24 @@ class _Round(BaseModel):
     steps: list[dict[str, JsonValue]]
 
 
+def _collectives(folder: Path) -> Iterator[tuple[bool, str, int, int, float]]:
+    """Of each collective of a round that passed whether it came after compute, its name, ranks, bytes and time in us.
+
+    Raises:
+        InputProblems: the folder is no run's.
+    """
+    for path in rounds(folder, "--measured"):
+        record = read_record(path, _Round)
+        for step in record.steps if record.verdict in ("pass", "degraded") else ():
+            name, ranks, size, us = (step.get(key) for key in ("collective", "world_size", "size_bytes", "time_us"))
+            median = us.get("p50") if isinstance(us, dict) else None
+            # After compute, as in a job, what counts is from when the last rank begins.
+            last = step.get("last_rank_us")
+            took = median if last is None else last
+            if name in NAMES and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
+                yield last is not None, NAMES[str(name)], ranks, size, took
+
+
 class MeasuredLinks:
     """Medians in us by collective, ranks and bytes; those after compute where there are some.
 
@@ -39,17 +58,9 @@ class MeasuredLinks:
         """
         self.folder, self._behind = folder, behind
         times: dict[bool, dict[tuple[str, int], dict[int, float]]] = {True: {}, False: {}}
-        for path in rounds(folder, "--measured"):
-            record = read_record(path, _Round)
-            for step in record.steps if record.verdict in ("pass", "degraded") else ():
-                name, ranks, size, us = (step.get(key) for key in ("collective", "world_size", "size_bytes", "time_us"))
-                median = us.get("p50") if isinstance(us, dict) else None
-                # After compute, as in a job, what counts is from when the last rank begins.
-                last = step.get("last_rank_us")
-                took = median if last is None else last
-                if name in NAMES and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
-                    curve = times[last is not None].setdefault((NAMES[str(name)], ranks), {})
-                    curve[size] = min(took, curve.get(size, took))
+        for after_compute, op, ranks, size, took in _collectives(folder):
+            curve = times[after_compute].setdefault((op, ranks), {})
+            curve[size] = min(took, curve.get(size, took))
         self.curves: dict[tuple[str, int], _Curve] = {
             key: sorted((size, us) for size, us in curve.items() if size > 0 and us > 0)
             for key, curve in {**times[False], **times[True]}.items()

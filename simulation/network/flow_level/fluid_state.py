@@ -1,7 +1,7 @@
 """Holds what flows of a network are at one moment: in lists for few of them, in arrays for code that numba compiles."""
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 Whole: TypeAlias = Any  # a list of whole numbers, or an array of them
@@ -114,6 +114,17 @@ class HopColumns(NamedTuple):
     issued: list[int]
 
 
+def _waiting(hops: HopColumns, hop: int) -> Iterator[int]:
+    """For how many others each step of a hop waits."""
+    steps = hops.steps[hop]
+    # The steps that wait for each parent.
+    parts = [range(max(shift, 0), min(steps, hops.steps[parent] + shift)) for parent, shift in hops.parents[hop]]
+    edges = sorted({0, steps, *(edge for part in parts for edge in (part.start, part.stop) if part)})
+    for begun, ended in pairwise(edges):
+        number = hops.issued[hop] + sum(begun in part for part in parts)
+        yield from repeat(number, ended - begun)
+
+
 def begin(
     hops: HopColumns, lanes: Lanes, pending: Sequence[int], flow_lane: list[int], filled: Callable[[object, int], Whole]
 ) -> Fluid:
@@ -127,14 +138,9 @@ def begin(
     flow_hop: list[int] = []
     for hop, (steps, parents) in enumerate(zip(hops.steps, hops.parents, strict=True)):
         flow_hop += [hop] * steps
-        with_parent = []  # the steps that wait for each parent
+        waiting += _waiting(hops, hop)
         for parent, shift in parents:
             children[parent].append((hop, shift))
-            with_parent.append(range(max(shift, 0), min(steps, hops.steps[parent] + shift)))
-        edges = sorted({0, steps, *(edge for part in with_parent for edge in (part.start, part.stop) if part)})
-        for begun, ended in pairwise(edges):
-            number = hops.issued[hop] + sum(begun in part for part in with_parent)
-            waiting += [number] * (ended - begun)
     child_begin = [0]
     for each in children:
         child_begin.append(child_begin[-1] + len(each))

@@ -12,7 +12,7 @@ from simulation.network.flow_level import fluid
 from simulation.network.flow_level.fluid_state import PLANNED
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.many_steps import in_fewer_steps
-from simulation.network.flow_level.net import HopNet, all_different, check_ways, laid_out
+from simulation.network.flow_level.net import HopNet, Laid, all_different, check_ways, laid_out
 from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
 from simulation.network.flow_level.steady import undisturbed
@@ -185,10 +185,7 @@ def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") ->
     laid = laid_out(net, ways, model)
     if laid is None and wishes.most_ways is not None and net.flows > wishes.most_ways:
         raise TooManyWaysError
-    if laid is None or wishes.apart:
-        classes = Classes(net, all_different(net, job.ranks, laid or ()))
-    else:
-        classes = Classes(net, alike(net, laid, ways, _rank_kinds(job, wishes.slowness)))
+    classes = _classes(net, laid, ways, job, wishes)
     lanes = None if laid is None else AlikeLanes(classes, laid, wishes.window)
     known: dict[tuple[int, int], Built] = {}
     if lanes and laid and not wishes.apart:
@@ -206,6 +203,13 @@ def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") ->
     if lanes and len(job.collectives) == 1 and not known and net.flows > MOST_LINES:
         work = in_fewer_steps(classes, worked)
     return FlowRun(classes, work or worked(classes), known, time.perf_counter() - began)
+
+
+def _classes(net: HopNet, laid: Sequence[Laid] | None, ways: PortRoutes, job: Job, wishes: FlowWishes) -> Classes:
+    """The flows that are alike, or each its own where it takes a way of its own or the wishes say so."""
+    if laid is None or wishes.apart:
+        return Classes(net, all_different(net, job.ranks, laid or ()))
+    return Classes(net, alike(net, laid, ways, _rank_kinds(job, wishes.slowness)))
 
 
 def _rank_kinds(job: Job, slowness: Mapping[int, float]) -> list[Hashable]:
@@ -236,10 +240,7 @@ def _built(
     net, builder = classes.net, Builder(classes)
     lanes = FlowLanes(builder, model) if alike_lanes is None else None
     lane_of = alike_lanes.of(builder) if alike_lanes is not None else _no_lane
-    colours_of_key = [
-        [each for each in colours if not known or (key, min(classes.kinds_at(each), default=NOBODY)) not in known]
-        for key, colours in enumerate(classes.hops_of_key)
-    ]
+    colours_of_key = _unknown(classes, known)
     flows = [sum(classes.hop(colour).steps for colour in colours) for colours in colours_of_key]
     net.room.take(sum(flows[key] for key in net.key_of), ALONE_BYTES if lanes else ALIKE_BYTES, "flows")
     for number, key in enumerate(net.key_of):
@@ -249,6 +250,14 @@ def _built(
     if lanes:
         lanes.finish(at_once=sum(builder.columns.steps) > MOST_ALONE_IN_LISTS and find_spec("numpy") is not None)
     return _ready(builder, MOST_IN_LISTS if lanes is None else MOST_ALONE_IN_LISTS)
+
+
+def _unknown(classes: Classes, known: Mapping[tuple[int, int], Built]) -> list[list[int]]:
+    """The colours of each collective's hops without those of what is known by collective and kind of rank."""
+    return [
+        [each for each in colours if not known or (key, min(classes.kinds_at(each), default=NOBODY)) not in known]
+        for key, colours in enumerate(classes.hops_of_key)
+    ]
 
 
 def _no_lane(_colour: int) -> int:

@@ -64,6 +64,8 @@ class SlurmCluster:
         self.bed = TestBed(n, self.folder / "bed", engine=False, shared=self.folder)
         self._daemons: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._places: files.Places | None = None
+        # Of the database, in memory: it is thrown away, and waits for no disk.
+        self._data = Path(f"/dev/shm/cdyno-mariadb-{self.bed.bed}")
 
     @property
     def hosts(self) -> list[ClusterHost]:
@@ -103,6 +105,7 @@ class SlurmCluster:
 
     def _start(self) -> None:
         shutil.rmtree(self.folder / "slurm", ignore_errors=True)
+        shutil.rmtree(self._data, ignore_errors=True)
         folder = self.folder / "slurm"
         (folder / "state").mkdir(parents=True)
         munge = RUN_FOLDER / f"cdyno-munge-{self.bed.bed}"
@@ -142,7 +145,7 @@ class SlurmCluster:
         found[1].wait(STOP_SECONDS)
 
     def _start_accounting(self, places: files.Places) -> None:
-        data, sql = places.folder / "mariadb", places.folder / "sql"
+        data, sql = self._data, places.folder / "sql"
         run(
             [
                 "mariadb-install-db",
@@ -210,18 +213,15 @@ class SlurmCluster:
         _wait(lambda: not self.call(["squeue", "--noheader"]).strip(), "the end of all jobs")
 
     def down(self) -> None:
-        """End everything of it."""
-        for name, process in reversed(self._daemons):
-            process.kill() if name == "slurmctld" else process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End everything of it, without what an end in order would keep."""
+        for _, process in self._daemons:
+            process.kill()
+        for _, process in self._daemons:
+            process.wait()
         self._daemons.clear()
         if self._places is not None:
             shutil.rmtree(self._places.munge.parent, ignore_errors=True)
-            shutil.rmtree(self._places.folder / "mariadb", ignore_errors=True)
+            shutil.rmtree(self._data, ignore_errors=True)
             self._places = None
         self.bed.down()
 

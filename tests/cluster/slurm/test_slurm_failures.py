@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import conftest
 from tests.cluster.controller import wait_until
 from tests.cluster.faulty_project import WAITS
 from tests.cluster.slurm.cluster import SlurmCluster, missing
 from tests.cluster.slurm.controller import CASE, SlurmController
-from tests.conftest import testbed_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 AWAY_SECONDS = 60.0
@@ -40,7 +40,9 @@ def on_its_own(tmp_path: Path, root: Path, request: pytest.FixtureRequest) -> It
     """
     if lacking := missing():
         pytest.skip(f"tests of Slurm need {'; '.join(lacking)}")
-    with SlurmCluster(2, testbed_folder() / "slurm_on_its_own", getattr(request, "param", "linuxproc")) as cluster:
+    with SlurmCluster(
+        2, conftest.testbed_folder() / "slurm_on_its_own", getattr(request, "param", "linuxproc")
+    ) as cluster:
         made = SlurmController(tmp_path, cluster, root)
         made.configure_test({"one": WAITING})
         yield made

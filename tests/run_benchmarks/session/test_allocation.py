@@ -22,14 +22,12 @@ from run_benchmarks.state.interruption import Interruption
     [
         ("CANCELLED", True),
         ("PREEMPTED", True),
-        ("TIMEOUT", True),
         ("PENDING", True),
         ("NODE_FAIL", False),
         ("BOOT_FAIL", False),
         ("LAUNCH_FAILED", False),
         ("REQUEUED", True),
         ("REQUEUE_HOLD", True),
-        ("DEADLINE", True),
         ("FAILED", True),
         ("OUT_OF_MEMORY", False),
     ],
@@ -40,6 +38,16 @@ def test_an_end_of_the_job_ends_the_run_unless_it_is_a_verdict_on_a_host(state: 
     assert interruption.is_set() is ends_the_run
     assert ("job 12" in interruption.reason and state in interruption.reason) is ends_the_run
     assert (interruption.reason.endswith("on n[1-2]")) is (ends_the_run and state not in WAITING)
+
+
+@pytest.mark.parametrize("state", ["TIMEOUT", "DEADLINE"])
+def test_a_job_whose_time_is_over_is_the_end_of_the_run_s_time(state: str) -> None:
+    """Where Slurm's own end came first: somebody made the job's time shorter."""
+    interruption = Interruption("clean")
+    interruption.end_within(3600.0, "the time that the job had")
+    _ender(interruption)(Job(id="12", state=state, hosts=("n1", "n2")))
+    assert interruption.time_is_up() and not interruption.is_set()
+    assert f"({state}) on n[1-2]" in interruption.time_limit_reason
 
 
 @pytest.mark.parametrize("ended", ["without an exit code", "by SIGTERM"])

@@ -59,6 +59,17 @@ def matrices(text: str) -> Answer:
         UnreadableError: there is no matrix with a figure.
     """
     found: dict[str, float] = {}
+    for test, by_column, row, column, word in _cells(text):
+        value = _number(word)
+        if value is not None and (by_column or column != row):
+            _keep(found, f"{test} GPU {column if by_column else row}", value)
+    if not found:
+        raise _unreadable(text)
+    return Answer(figures=found)
+
+
+def _cells(text: str) -> Iterator[tuple[str, bool, str, str, str]]:
+    """Of each cell of a matrix the test, whether its rows are the CPU's, its row and column, and what it holds."""
     test, by_column = "", False
     heads: list[str] = []
     for line in _lines(text):
@@ -70,15 +81,9 @@ def matrices(text: str) -> Answer:
         elif test and not heads and words and all(word.isdecimal() for word in words):
             heads = words
         elif test and heads and len(words) == len(heads) + 1 and words[0].isdecimal():
-            for head, word in zip(heads, words[1:], strict=True):
-                value = _number(word)
-                if value is not None and (by_column or head != words[0]):
-                    _keep(found, f"{test} GPU {head if by_column else words[0]}", value)
+            yield from ((test, by_column, words[0], head, word) for head, word in zip(heads, words[1:], strict=True))
         else:
             heads = []
-    if not found:
-        raise _unreadable(text)
-    return Answer(figures=found)
 
 
 def diagnosis(text: str) -> Answer:

@@ -6,7 +6,7 @@ each other; else it is no tier. Latency is asked first, as other pairs do not ch
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import or_
@@ -104,12 +104,17 @@ def learn(pairs: Sequence[Pair], times: Sequence[float], noise: float, kinds: Ma
                 blocks.append({})
             first_number = max(blocks[tier].values(), default=-1) + 1
             blocks[tier] |= {host: first_number + number for host, number in own.items()}
-    for places in of_kind if len(of_kind) > 1 else ():
-        hosts = {host for place in places for host in pairs[place]}
+    if len(of_kind) > 1:
+        _add_unseen(blocks, [{host for place in places for host in pairs[place]} for places in of_kind])
+    return Tiers(blocks=tuple(blocks), source=LEARNT) if blocks else Tiers()
+
+
+def _add_unseen(blocks: Iterable[dict[int, int]], hosts_of_kinds: Iterable[set[int]]) -> None:
+    """Make the hosts of a kind one more block of each tier that has none of them."""
+    for hosts in hosts_of_kinds:
         for block in blocks:
             if hosts.isdisjoint(block):
                 block |= dict.fromkeys(sorted(hosts), max(block.values()) + 1)
-    return Tiers(blocks=tuple(blocks), source=LEARNT) if blocks else Tiers()
 
 
 def _faster_ways(pairs: Sequence[Pair], times: Sequence[float]) -> tuple[Sequence[Pair], Sequence[float]]:

@@ -199,11 +199,14 @@ class _Search:
         links, remark = told_links(subjects, same[-1], names)
         self.remarks += [remark] if remark else []
         kept = {subject: own for subject, own in subjects.items() if subject.part != "link" or subject in links}
-        if remark and not links and self._around.tiers is None and len(set(self._kinds.values())) > 1:
+        if remark and not links and self._has_unknown_racks_of_kinds():
             doubtful, why = doubtful_hosts(kept, names)
             self.remarks += [why] if why else []
             kept = {subject: own for subject, own in kept.items() if subject not in doubtful}
         return [finding_of(part, subject, own, names, self._around.devices) for subject, own in kept.items()]
+
+    def _has_unknown_racks_of_kinds(self) -> bool:
+        return self._around.tiers is None and len(set(self._kinds.values())) > 1
 
     def _comparable(self, part: str, begin: str) -> list[Readings]:
         """The readings of the groups of a part, by size: of those sizes that have the largest one's groups."""

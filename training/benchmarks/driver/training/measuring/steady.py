@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Self
 
+from common.statistics import percentile
+
 BLOCK = 5
 # Fewer steps show no steady state.
 MIN_STEPS = 20
@@ -60,8 +62,8 @@ class SteadyState:
             steps=len(steady),
             mean=fmean(steady),
             half_width=half_width(steady),
-            p50=_percentile(in_order, 50),
-            p99=_percentile(in_order, 99),
+            p50=percentile(in_order, 50),
+            p99=percentile(in_order, 99),
         )
 
 
@@ -128,8 +130,3 @@ def half_width(times: Sequence[float]) -> float | None:
     first = len(times) - count * length
     means = [fmean(times[begin : begin + length]) for begin in range(first, len(times), length)]
     return student * stdev(means) / math.sqrt(count)
-
-
-def _percentile(in_order: Sequence[float], percent: int) -> float:
-    """The smallest value that `percent` of the sorted values do not exceed, in their unit."""
-    return in_order[max(math.ceil(len(in_order) * percent / 100) - 1, 0)]
