@@ -342,11 +342,11 @@
     });
     known.box.before(row);
   };
-  const prepare = (figure) => {
+  const prepare = (figure, width) => {
     const spec = JSON.parse(figure.querySelector('script').textContent), box = figure.querySelector('.plot');
     const known = { spec, box, off: new Set(), live: figure.querySelector('.live') };
     figures.set(figure, known);
-    box.style.height = `${Math.round(KINDS[spec.kind].height(spec, box.clientWidth || 600))}px`;
+    box.style.height = `${Math.round(KINDS[spec.kind].height(spec, width || 600))}px`;
     if (spec.kind === 'spans') switches(figure, known);
     box.addEventListener('keydown', (event) => {
       if (!known.chart || (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight')) return;
@@ -360,7 +360,9 @@
     });
   };
 
-  for (const figure of document.querySelectorAll('figure.chart')) prepare(figure);
+  // All widths are read before anything is changed: each reading after a change would lay the page out again.
+  const unprepared = [...document.querySelectorAll('figure.chart')], widths = unprepared.map((figure) => figure.querySelector('.plot').clientWidth);
+  unprepared.forEach((figure, at) => prepare(figure, widths[at]));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting && !figures.get(entry.target).chart) draw(entry.target);
   }, { rootMargin: '300px' });
