@@ -23,7 +23,8 @@ def round_charts(record: RoundRecord, steps: StepCurves | None, words: Words = E
     yield from _by_step(record, steps, host_of, words)
     if steps is not None and len(steps.late_ms) > 2 and any(steps.late_ms.values()):  # of two, none is the median
         yield _skew(steps, host_of, words)
-    yield _phases(record, words)
+    if record.phase_seconds:
+        yield _phases(record, words)
 
 
 def _by_step(
