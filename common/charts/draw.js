@@ -1,6 +1,6 @@
 // Draws each figure.chart of a page with ECharts from the JSON beside it: when it is scrolled to, in the colours of the
 // page's style, again at a change of scheme, and all of them before the page is printed. The table behind a chart is
-// made when it is opened. Texts reach the page as text alone.
+// made when it is opened, and of a long list only what is seen. Texts reach the page as text alone.
 'use strict';
 (() => {
   const root = document.documentElement;
@@ -245,18 +245,41 @@
       for (let at = 0; at < table.count; at += 1) body.append(line(table.row(at), 'td'));
       return;
     }
-    box.classList.add('virtual');
-    const spacer = () => { const row = document.createElement('tr'), cell = document.createElement('td'); cell.colSpan = table.head.length; row.append(cell); return row; };
-    const above = spacer(), below = spacer();
+    windowed(box, body, table.count, (at) => line(table.row(at), 'td'));
+  };
+
+  // --- long lists ----------------------------------------------------------------------------------------------------
+  // Only the rows that the box shows and some around them are in the page; two empty ones stand for those above and below.
+  const windowed = (box, body, count, row) => {
+    box.classList.add('numbers', 'virtual');
+    const spacer = () => {
+      const element = document.createElement(body.tagName === 'UL' ? 'li' : 'tr');
+      element.className = 'spacer';
+      if (element.tagName === 'TR') element.append(Object.assign(document.createElement('td'), { colSpan: 99 }));
+      return element;
+    };
+    const head = [...body.children].filter((element) => element.tagName === 'TR'), above = spacer(), below = spacer();
+    const height = (element, rows) => { (element.firstChild || element).style.height = `${rows * ROW}px`; };
     const show = () => {
-      const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW) - 10, table.count - 40)), end = Math.min(table.count, first + 60);
-      above.firstChild.style.height = `${first * ROW}px`;
-      below.firstChild.style.height = `${(table.count - end) * ROW}px`;
-      body.replaceChildren(above, ...Array.from({ length: end - first }, (_, at) => line(table.row(first + at), 'td')), below);
+      const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW) - 10, count - 40)), end = Math.min(count, first + 60);
+      height(above, first);
+      height(below, count - end);
+      body.replaceChildren(...head, above, ...Array.from({ length: end - first }, (_, at) => row(first + at)), below);
     };
     box.addEventListener('scroll', () => requestAnimationFrame(show));
+    addEventListener('beforeprint', () => body.replaceChildren(...head, ...Array.from({ length: count }, (_, at) => row(at))));
+    addEventListener('afterprint', show);
     show();
   };
+  const lists = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      lists.unobserve(target);
+      const template = target.querySelector('template.long'), rows = [...template.content.children];
+      windowed(target, template.parentElement, rows.length, (at) => rows[at]);
+    }
+  }, { rootMargin: '300px' });
+  for (const template of document.querySelectorAll('template.long')) lists.observe(template.closest('.scroll'));
 
   // --- figures -------------------------------------------------------------------------------------------------------
   // Names at the ends of lines: each at least a line of text below the one above it.

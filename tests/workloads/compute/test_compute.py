@@ -212,7 +212,7 @@ def test_two_processes_that_write_at_once_lose_no_row(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     paths = {"one": tmp_path / "real" / "ours.db", "two": tmp_path / "link" / "ours.db"}
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name, path in paths.items()]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=200) for writer in writers] == [0, 0]
     sources = {row.source for row in database.load(paths["one"])}
     assert sources == {f"{name} {number}" for name in paths for number in range(20)}
     assert [path.name for path in (tmp_path / "real").iterdir()] == ["ours.db"]
