@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import re
 import threading
@@ -55,6 +56,8 @@ class Allocation:
     _ending_since: float | None = None
     _is_given_back: bool = False
     _cpus: dict[str, int] = field(default_factory=dict)
+    _steps: dict[str, str] = field(default_factory=dict)
+    _steps_asked: float = float("-inf")
 
     def job(self) -> Job | None:
         """Its state, at most QUERY_SECONDS old if slurmctld answers; None if nothing is known."""
@@ -108,6 +111,15 @@ class Allocation:
         if job.state not in jobs.FAILED_NODE:
             return job.end_in_words
         return _with_failed(host, job.hosts or (host,), job.end_in_words)
+
+    def step_end(self, name: str) -> str:
+        """How a step was ended by somebody, or by Slurm; "" if it was not, or the accounts say nothing of it yet."""
+        with self._lock:
+            if time.monotonic() - self._steps_asked >= QUERY_SECONDS:
+                with contextlib.suppress(SlurmError):
+                    self._steps = jobs.ended_steps(self.number)
+                self._steps_asked = time.monotonic()
+            return self._steps.get(name, "")
 
     def cpus(self, host: str) -> int:
         """How many processors the job has on a node.

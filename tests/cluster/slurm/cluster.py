@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -54,11 +54,11 @@ class SlurmCluster:
     """`n` hosts, node1 to node<n>, of files.CPUS and files.MEMORY_MB each; partitions `main` and, of lower priority,
     `low`. Root and OTHER_USER may submit. All see `shared` at its path.
 
-    tracking: by what Slurm knows a step's processes: their parents (linuxproc), or their process group (pgid).
+    `settings`: lines of slurm.conf that replace those of files.SLURM_CONF_TEXT.
     """
 
-    def __init__(self, n: int, folder: Path, tracking: str = "linuxproc") -> None:
-        self._tracking = tracking
+    def __init__(self, n: int, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = settings or {}
         self.folder = folder.resolve()
         self.shared = self.folder / "shared"
         self.bed = TestBed(n, self.folder / "bed", engine=False, shared=self.folder)
@@ -114,7 +114,7 @@ class SlurmCluster:
         self._places = places = files.Places(
             folder=folder, munge=munge / "socket", ctld_port=ports[0], dbd_port=ports[1], sql_port=ports[2]
         )
-        files.write(places, self.hosts, self.hosts[0].head_address, self._tracking)
+        files.write(places, self.hosts, self.hosts[0].head_address, self._settings)
         key = folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(KEY_BYTES))
