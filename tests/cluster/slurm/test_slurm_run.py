@@ -52,7 +52,7 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
 
 @dataclass(frozen=True)
 class Crowd:
-    """What came of three controllers on a full cluster: one in the job that fills it, one that waits, one that leaves.
+    """The ends of three controllers on a full cluster: one in the job that fills it, one that waits, one that leaves.
 
     `jobs` are those in the queue before the third left it, after it had, and after the first ended.
     """
