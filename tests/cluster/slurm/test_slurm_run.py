@@ -408,6 +408,24 @@ def test_a_user_of_no_account_and_a_partition_that_is_not_there_are_refused(slur
         assert said in slurm_cluster.call(refused)
 
 
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_known_by_their_slurm_job_id(
+    slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In which run.py may run; squeue shows them as 7_1 and 9+1."""
+    monkeypatch.setenv("SLURM_CONF", slurm_cluster.environment["SLURM_CONF"])
+    job = ["sbatch", "--nodes=1", "--output=/dev/null", "--chdir=/"]
+    slurm_cluster.call([*job, "--array=1-2", "--wrap=exec sleep infinity"])
+    slurm_cluster.call([*job, ":", "--nodes=1", "--wrap=exec sleep infinity"])
+    listed = ["squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %i %N"]
+    wait_until("all four", lambda: len(slurm_cluster.call(listed).splitlines()) == 4)
+    shown = [line.split() for line in slurm_cluster.call(listed).splitlines()]
+    assert sorted(re.sub(r"\d", "", each) for _, each, _ in shown) == ["+", "+", "_", "_"]
+    for number, _, node in shown:
+        found = Allocation(number=number, is_ours=False).job()
+        assert found is not None and (found.id, found.state, found.hosts) == (number, "RUNNING", (node,))
+    slurm_cluster.cancel_all()
+
+
 @pytest.fixture
 def host(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmHost]:
     monkeypatch.setenv("SLURM_CONF", slurm_cluster.environment["SLURM_CONF"])
