@@ -52,7 +52,7 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
 
 @dataclass(frozen=True)
 class Crowd:
-    """What came of three controllers on a full cluster: one in the job that fills it, one that waits, one that leaves.
+    """The ends of three controllers on a full cluster: one in the job that fills it, one that waits, one that leaves.
 
     `jobs` are those in the queue before the third left it, after it had, and after the first ended.
     """
@@ -406,6 +406,24 @@ def test_a_user_of_no_account_and_a_partition_that_is_not_there_are_refused(slur
     for option, said in (("--partition=none", "invalid partition"), ("--account=none", "Invalid account")):
         refused = ["sh", "-c", f"srun {option} true 2>&1 || true"]
         assert said in slurm_cluster.call(refused)
+
+
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_known_by_their_slurm_job_id(
+    slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In which run.py may run; squeue shows them as 7_1 and 9+1."""
+    monkeypatch.setenv("SLURM_CONF", slurm_cluster.environment["SLURM_CONF"])
+    job = ["sbatch", "--nodes=1", "--output=/dev/null", "--chdir=/"]
+    slurm_cluster.call([*job, "--array=1-2", "--wrap=exec sleep infinity"])
+    slurm_cluster.call([*job, ":", "--nodes=1", "--wrap=exec sleep infinity"])
+    listed = ["squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %i %N"]
+    wait_until("all four", lambda: len(slurm_cluster.call(listed).splitlines()) == 4)
+    shown = [line.split() for line in slurm_cluster.call(listed).splitlines()]
+    assert sorted(re.sub(r"\d", "", each) for _, each, _ in shown) == ["+", "+", "_", "_"]
+    for number, _, node in shown:
+        found = Allocation(number=number, is_ours=False).job()
+        assert found is not None and (found.id, found.state, found.hosts) == (number, "RUNNING", (node,))
+    slurm_cluster.cancel_all()
 
 
 @pytest.fixture

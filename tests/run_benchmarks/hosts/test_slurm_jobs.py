@@ -122,7 +122,7 @@ def test_each_job_of_the_recorded_accounts_has_its_word_its_nodes_and_its_end(
 
 
 def moments(name: str, number: str) -> Iterator[tuple[str, str]]:
-    """What squeue and sacct said of a job at each moment of a recorded timeline, in our columns."""
+    """The answers of squeue and sacct about a job at each moment of a recorded timeline, in our columns."""
     for line in (RECORDED / name).read_text().splitlines():
         queue, _, accounts = line.split(None, 1)[1].split("||")
         (shown,) = [each.split() for each in queue.split(" ; ") if each.split()[0] == number]
