@@ -143,10 +143,11 @@
     }));
     const low = every.reduce((a, b) => Math.min(a, b), Infinity), high = every.reduce((a, b) => Math.max(a, b), -Infinity);
     const colors = [style('--low'), style('--middle'), style('--high')];
-    const labels = (names) => ({ type: 'category', data: names, axisLabel: { ...axisText(), width: 90, overflow: 'truncate' }, axisTick: { show: false }, axisLine: { show: false } });
+    const labels = (names) => ({ type: 'category', data: names, axisLabel: { ...axisText(), width: names === spec.rows ? side - 12 : 90, overflow: 'truncate' }, axisTick: { show: false }, axisLine: { show: false } });
+    const side = Math.min(40 + 6 * Math.max(...spec.rows.map((name) => name.length)), 230, width * 0.35);
     return {
       animation: false,
-      grid: { left: Math.min(110, width * 0.25), right: 74, top: 12, bottom: 34 },
+      grid: { left: side, right: 74, top: 12, bottom: 34 },
       xAxis: labels(spec.columns), yAxis: { ...labels(spec.rows), inverse: true },
       visualMap: {
         min: low, max: high === low ? low + 1 : high, orient: 'vertical', right: 0, top: 12, itemHeight: 140, itemWidth: 12,
@@ -261,6 +262,7 @@
     const head = [...body.children].filter((element) => element.tagName === 'TR'), above = spacer(), below = spacer();
     const height = (element, rows) => { (element.firstChild || element).style.height = `${rows * ROW}px`; };
     const show = () => {
+      if (root.classList.contains('printing')) return;
       const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW) - 10, count - 40)), end = Math.min(count, first + 60);
       height(above, first);
       height(below, count - end);
@@ -342,11 +344,11 @@
     });
     known.box.before(row);
   };
-  const prepare = (figure) => {
+  const prepare = (figure, width) => {
     const spec = JSON.parse(figure.querySelector('script').textContent), box = figure.querySelector('.plot');
     const known = { spec, box, off: new Set(), live: figure.querySelector('.live') };
     figures.set(figure, known);
-    box.style.height = `${Math.round(KINDS[spec.kind].height(spec, box.clientWidth || 600))}px`;
+    box.style.height = `${Math.round(KINDS[spec.kind].height(spec, width || 600))}px`;
     if (spec.kind === 'spans') switches(figure, known);
     box.addEventListener('keydown', (event) => {
       if (!known.chart || (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight')) return;
@@ -360,7 +362,9 @@
     });
   };
 
-  for (const figure of document.querySelectorAll('figure.chart')) prepare(figure);
+  // All widths are read before anything is changed: each reading after a change would lay the page out again.
+  const unprepared = [...document.querySelectorAll('figure.chart')], widths = unprepared.map((figure) => figure.querySelector('.plot').clientWidth);
+  unprepared.forEach((figure, at) => prepare(figure, widths[at]));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting && !figures.get(entry.target).chart) draw(entry.target);
   }, { rootMargin: '300px' });

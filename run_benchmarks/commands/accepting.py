@@ -217,7 +217,7 @@ def accept(
         )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
-    write_page(folder / PAGE_FILE, record)
+    write_page(folder / PAGE_FILE, record, words)
     show(record, folder)
     if save_expected is not None:
         save(record, save_expected)

@@ -22,7 +22,7 @@ from common.charts.page import document, figure
 from common.printable import printable
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
-from run_benchmarks.console.language import ENGLISH, Words, words
+from run_benchmarks.console.language import ENGLISH, Words, size_in_words, words
 from run_benchmarks.history.recent import Drawn, drawn
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
@@ -205,6 +205,7 @@ def _template() -> jinja2.Template:
         "baseline_chart": baseline_chart,
         "block_kind": lambda block: type(block).__name__,
         "SYMBOLS": SYMBOLS,
+        "size_in_words": size_in_words,
         "MOST_NODES": MOST_NODES,
         "MOST_ROWS": MOST_ROWS,
         "MOST_WARNINGS": MOST_WARNINGS,
