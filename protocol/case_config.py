@@ -44,6 +44,10 @@ class CaseConfig(BaseModel):
         """The reason why these settings cannot run with or without a data folder; None if they can. Asked likewise."""
         return None
 
+    def uses_package(self, name: str) -> bool:
+        """Whether ranks with these settings import the package, which the case's requirements.txt lists."""
+        return True
+
     @classmethod
     def misplaced(cls, sources: Sequence[tuple[str, Mapping[str, object]]]) -> list[Problem]:
         """Mistakes in the places where values are set: each source and its values, in the order in which they apply."""

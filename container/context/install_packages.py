@@ -29,7 +29,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--venv", type=Path, required=True)
     parser.add_argument("--missing", type=Path, action="append", default=[], help="leave out what the base has")
-    parser.add_argument("--requirements", type=Path, action="append", default=[], help="install as they are")
+    parser.add_argument(
+        "--requirements", type=Path, action="append", default=[], help="install; a build of torch's kind stays"
+    )
     parser.add_argument("--find-links", type=Path, action="append", default=[], help="folders of wheels; no index then")
     parser.add_argument("packages", nargs="*", help="install; an error where the base has it")
     parser.add_argument("--from-source", action="store_true", help="build the packages against the torch that is there")
@@ -45,14 +47,15 @@ def main() -> int:
     lines = missing([line for path in options.missing for line in requirement_lines(path)], base)
     refuse_present(options.packages, base)
     lines += options.packages
-    lines += [line for path in options.requirements for line in requirement_lines(path)]
+    built = {name: version for name, version in base.items() if PROTECTED.match(name)}
+    lines += missing([line for path in options.requirements for line in requirement_lines(path)], built)
     if not lines:
         print("nothing to install: the base image has it all")
         return 0
     with tempfile.TemporaryDirectory() as folder:
         wanted, constraints = Path(folder) / "requirements.txt", Path(folder) / "constraints.txt"
         wanted.write_text("\n".join(lines) + "\n")
-        constraints.write_text("".join(f"{name}=={base[name]}\n" for name in sorted(base) if PROTECTED.match(name)))
+        constraints.write_text("".join(f"{name}=={built[name]}\n" for name in sorted(built)))
         command = [str(python), "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
         command += ["--root-user-action=ignore", "--progress-bar=off", "-r", str(wanted), "-c", str(constraints)]
         if SITE_CONSTRAINTS.is_file():

@@ -46,6 +46,7 @@ from vendors import (
     case_requirements,
 )
 from vendors import load as load_vendor
+from vendors.case_files import requirement_names
 
 ValueT = TypeVar("ValueT")
 
@@ -228,7 +229,7 @@ def _case(
         config_origins=of_config,
         origins=case_origins(name, case, of_config, settings, backend=vendors_own),
         environment=environment,
-        requirement_lines=_requirement_lines(requirements),
+        requirement_lines=_requirement_lines(requirements, loaded.config),
         image=image,
         python=_python(case, settings, vendor, local_python),
     )
@@ -244,9 +245,11 @@ def _too_many(name: str, case: CaseSettings, settings: Settings) -> list[Problem
     return [Problem(place, f"{name}.repeat", case.repeat, allowed)]
 
 
-def _requirement_lines(files: Sequence[Path]) -> tuple[str, ...]:
-    """The lines of the files that require something, without comments."""
-    lines = (line.split("#")[0].strip() for file in files for line in file.read_text().splitlines())
+def _requirement_lines(files: Sequence[Path], config: CaseConfig) -> tuple[str, ...]:
+    """The lines of the files that require something, without comments and what the settings do without."""
+    unused = [number for file in files for number, name in requirement_names(file) if not config.uses_package(name)]
+    numbered = [(number, line) for file in files for number, line in enumerate(file.read_text().splitlines(), start=1)]
+    lines = (line.split("#")[0].strip() for number, line in numbered if number not in unused)
     return tuple(line for line in lines if line)
 
 

@@ -23,6 +23,7 @@ from run_benchmarks.state.interruption import Interruption
 AROUND_US = ("SLURM_JOB_ID", "SLURM_JOBID")
 END_SECONDS, END_SHARE = 60.0, 0.2  # of the allocation's time for stopping and collecting; at most this share of it
 BLAMES_NODES = (*FAILED_NODE, "OUT_OF_MEMORY")  # ends of a job that are verdicts on its hosts
+OUT_OF_TIME = ("TIMEOUT", "DEADLINE")
 
 
 def request_of(prepared: PreparedRun) -> Request:
@@ -215,10 +216,12 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
 
 
 def _ender(interruption: Interruption) -> Callable[[Job], None]:
-    """The guard that ends the run when its job is over, unless that is a verdict on a host."""
+    """The guard that ends the run when its job is over, or out of time, unless that is a verdict on a host."""
 
     def end(job: Job) -> None:
-        if job.state not in BLAMES_NODES:
+        if job.state in OUT_OF_TIME:
+            interruption.end_within(0.0, job.end_in_words)
+        elif job.state not in BLAMES_NODES:
             interruption.end(job.end_in_words)
 
     return end

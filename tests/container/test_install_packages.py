@@ -102,8 +102,10 @@ def test_pip_may_not_replace_what_is_built_against_the_bases_torch(
         f" > {tmp_path}/asked\n"
     )
     python.chmod(0o755)
-    monkeypatch.setattr(program, "base_distributions", lambda: {**BASE, "h11": "1"})
-    monkeypatch.setattr(sys, "argv", ["install", f"--venv={venv}", f"--missing={tmp_path / 'w.txt'}"])
+    monkeypatch.setattr(program, "base_distributions", lambda: {**BASE, "h11": "1", "torchao": "0.14+nv"})
+    (tmp_path / "case.txt").write_text("torchao==0.18.0\nh11==2\n")
+    given = [f"--venv={venv}", f"--missing={tmp_path / 'w.txt'}", f"--requirements={tmp_path / 'case.txt'}"]
+    monkeypatch.setattr(sys, "argv", ["install", *given])
     assert program.main() == 0
     asked = (tmp_path / "asked").read_text()
-    assert asked == "-r\nh5py==3.16.0\n-c\ntorch==2.10.0a0+nv\n"
+    assert asked == "-r\nh5py==3.16.0\nh11==2\n-c\ntorch==2.10.0a0+nv\ntorchao==0.14+nv\n"

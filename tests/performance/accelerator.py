@@ -33,7 +33,7 @@ import torch
 import vendors
 from common.whole_files import write_text
 from tests.performance.accelerator_remarks import figures, remarks
-from tests.performance.accelerator_rows import ROWS, Case, Device, Row, cases_of
+from tests.performance.accelerator_rows import ROWS, Case, Device, Row, cases_of, missing_library
 from training.benchmarks.driver.workload.accelerator import accelerators, device_name, use, vendor_here
 from vendors.base import ProbeUnavailable
 
@@ -95,7 +95,8 @@ def commands_of(row: Row, device: Device, cases: list[Case], folder: Path) -> li
 def run_row(row: Row, device: Device, folder: Path) -> dict[str, Any]:
     """Run a row's commands one after another; its entry of the state."""
     folder.mkdir(parents=True, exist_ok=True)
-    cases = cases_of(row, device) if row.file else []
+    written = cases_of(row, device) if row.file else []
+    cases = [case for case in written if not missing_library(case)]
     begin = time.monotonic()
     problem = ""
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
@@ -112,7 +113,10 @@ def run_row(row: Row, device: Device, folder: Path) -> dict[str, Any]:
         "seconds": round(time.monotonic() - begin, 1),
         "problem": problem,
         "figures": measured,
-        "remarks": remarks(cases, measured, device),
+        "remarks": [
+            *remarks(cases, measured, device),
+            *(f"{case.name}: {missing_library(case)}" for case in written if missing_library(case)),
+        ],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from protocol.datasheet import datasheet
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
+from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 
 FOLDER = Path(__file__).with_name("accelerators")
 _FILES_HARDWARE = "H200"  # for which the files of FOLDER are written
@@ -86,6 +88,7 @@ ROWS = (
     _run("bert.py", 10, 2),
     _run("network.py", 10, 1),
     _run("llama.py", 30, 8),
+    _run("llama_fp8.py", 30, 6),
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
     _aiob(7, 3),
@@ -160,6 +163,17 @@ def estimate(case: Case, device: Device) -> float | None:
         return None
     config = MODELS[model][1].model_validate(case.config.model_dump())
     return step_bytes(benchmark_of(model), config, int(case.settings["nproc"]), on_cpu=device.is_rehearsal)
+
+
+def missing_library(case: Case) -> str:
+    """Why the case is left out, as its library is not installed; empty where it is there, or none is asked for."""
+    for package, is_wanted in (
+        ("flash_attn", getattr(case.config, "attention", "") == FLASH_ATTENTION),
+        ("torchao", getattr(case.config, "fp8", None) is not None),
+    ):
+        if is_wanted and importlib.util.find_spec(package) is None:
+            return f"{package} is not installed"
+    return ""
 
 
 def _of_key(key: str) -> tuple[str, dict[str, Any]]:

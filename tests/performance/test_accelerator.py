@@ -14,7 +14,7 @@ import pytest
 from tests.performance import accelerator, accelerator_rows
 from tests.performance.accelerator import TABLES, as_result, commands_of, filled, in_order, measure_rows
 from tests.performance.accelerator_remarks import remarks
-from tests.performance.accelerator_rows import ROWS, Device, Row, cases_of
+from tests.performance.accelerator_rows import ROWS, Device, Row, cases_of, missing_library
 
 GB = 10**9
 H200 = Device(vendor="nvidia", name="NVIDIA H200", memory_bytes=150 * GB, count=1, driver="580.95.05")
@@ -54,6 +54,12 @@ def test_a_row_runs_the_device_s_own_configs(device: Device, monkeypatch: pytest
         if row.file and row.devices == 1:
             cases = cases_of(row, device)
             assert all(str(case.settings["config"]).startswith(f"config_{device.hardware}x1x") for case in cases)
+
+
+def test_a_case_whose_library_is_not_there_is_left_out_and_the_others_are_measured() -> None:
+    plain, flash = cases_of(BY_NAME["cpm"], H200)
+    assert (missing_library(plain), missing_library(flash)) == ("", "flash_attn is not installed")
+    assert not any(map(missing_library, cases_of(BY_NAME["llama_fp8"], H200))), "torchao is there"
 
 
 def test_what_does_not_fit_is_left_out_with_the_reason() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import re
 import threading
@@ -51,10 +52,12 @@ class Allocation:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: float = float("-inf")
     _job: Job | None = None
-    _had_nodes: bool = False
+    _nodes: tuple[str, ...] = ()  # that it had, until the loss of them is told
     _ending_since: float | None = None
     _is_given_back: bool = False
     _cpus: dict[str, int] = field(default_factory=dict)
+    _steps: dict[str, str] = field(default_factory=dict)
+    _steps_asked: float = float("-inf")
 
     def job(self) -> Job | None:
         """Its state, at most QUERY_SECONDS old if slurmctld answers; None if nothing is known."""
@@ -83,11 +86,11 @@ class Allocation:
             self._asked = time.monotonic()
         if found is None:
             return
-        self._job = found
-        self._had_nodes = self._had_nodes or not found.has_no_nodes
+        self._nodes = self._nodes or (() if found.has_no_nodes else found.hosts)
+        self._job = found = found.without(self._nodes)
         self._ending_since = (self._ending_since or self._asked) if found.state == jobs.ENDING else None
-        if found.has_no_nodes and self._had_nodes and not self._is_ending and not self._is_given_back:
-            self._had_nodes = False  # it is told once
+        if found.has_no_nodes and self._nodes and not self._is_ending and not self._is_given_back:
+            self._nodes = ()  # it is told once
             self.on_end(found)
 
     @property
@@ -108,6 +111,15 @@ class Allocation:
         if job.state not in jobs.FAILED_NODE:
             return job.end_in_words
         return _with_failed(host, job.hosts or (host,), job.end_in_words)
+
+    def step_end(self, name: str) -> str:
+        """How a step was ended by somebody, or by Slurm; "" if it was not, or the accounts say nothing of it yet."""
+        with self._lock:
+            if time.monotonic() - self._steps_asked >= QUERY_SECONDS:
+                with contextlib.suppress(SlurmError):
+                    self._steps = jobs.ended_steps(self.number)
+                self._steps_asked = time.monotonic()
+            return self._steps.get(name, "")
 
     def cpus(self, host: str) -> int:
         """How many processors the job has on a node.
@@ -151,7 +163,7 @@ def own_jobs() -> dict[str, str]:
         SlurmError: slurmctld does not answer.
     """
     argv = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--states={','.join(ALIVE)}", "--sort=i"]
-    lines = call([*argv, "--format=%i %j"]).splitlines()
+    lines = call([*argv, "--format=%A %j"]).splitlines()
     return {number: name for number, _, name in (line.strip().partition(" ") for line in lines)}
 
 
@@ -200,7 +212,8 @@ def obtain(
     try:
         if number is None:
             note(allocation.number)
-        _wait(allocation, limit, check, tell)
+        first_look = FIRST_SECONDS if number is None else 0.0
+        _wait(allocation, time.monotonic() + first_look, limit, check, tell)
     except BaseException:
         allocation.give_back()
         raise
@@ -241,9 +254,10 @@ def _submit(request: Request, *options: str) -> str:
         return found[-1]
 
 
-def _wait(allocation: Allocation, limit: float, check: Callable[[], None], tell: Callable[[str], None]) -> None:
-    began, next_look = time.monotonic(), time.monotonic() + FIRST_SECONDS
-    said, missing = "", 0
+def _wait(
+    allocation: Allocation, next_look: float, limit: float, check: Callable[[], None], tell: Callable[[str], None]
+) -> None:
+    began, said, missing = time.monotonic(), "", 0
     while True:
         check()
         if time.monotonic() < next_look:

@@ -10,10 +10,11 @@ from run_benchmarks.errors import ClusterDynoError, shown, tail
 
 CALL_SECONDS = 25.0  # squeue gives up after 18 s if slurmctld is away (22.05, MessageTimeout 10)
 CANCEL_SECONDS = 20.0
-# Variables of these prefixes change what the commands do and print (SQUEUE_USERS=nobody hides all jobs), and describe
-# an allocation around us, which is named explicitly instead.
-USERS_OWN = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
-KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
+# Variables of these prefixes change what the commands do and print (SQUEUE_USERS=nobody hides all jobs, SCANCEL_STATE
+# spares some), and describe an allocation around us, which is named explicitly instead.
+PROGRAMS = ("SBATCH", "SALLOC", "SRUN", "SQUEUE", "SACCT", "SINFO", "SCONTROL", "SCANCEL")
+USERS_OWN = tuple(f"{name}_" for name in ("SLURM", "SLURMD", *PROGRAMS))
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")  # where slurmctld is, and a token by which it knows the user
 AWAY = ("Unable to contact slurm controller", "Socket timed out", "Connection refused", "Unable to contact slurm")
 LINES_SHOWN = 3
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from run_benchmarks.hosts.slurm.client import SlurmError, call
 from run_benchmarks.hosts.slurm.node_names import expanded, folded
 
 # The reason stands last: it is a sentence that may hold any separator ("ReqNodeNotAvail, UnavailableNodes:n2").
-SQUEUE_FORMAT = "%i|%T|%N|%L|%V|%S|%r"
+# %A is the id by which SLURM_JOB_ID and sacct's JobIDRaw name a job; %i says 12_3 of an array's task, 12+0 of a part.
+SQUEUE_FORMAT = "%A|%T|%N|%L|%V|%S|%r"
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList"
 # Words of 24.05 among them: EXPEDITING, POWER_UP_NODE, LAUNCH_FAILED, RECONFIG_FAIL. Source: Slurm's page
 # job_state_codes. A job whose word is unknown is taken to be at work.
@@ -48,28 +49,16 @@ ENDS = {
     "COMPLETED": "it ended",
 }
 FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL")
-# A job that is accepted and never begins, whatever it waits for. Reasons that pass are none of these: Resources,
-# Priority, nodes that are away, BeginTime, and limits on what a user's jobs have together (AssocMaxJobsLimit).
-# Source: Slurm's page job_reason_codes.
-NEVER_BEGINS = (
-    "PartitionNodeLimit",
-    "PartitionTimeLimit",
-    "PartitionConfig",
-    "AccountNotAllowed",
-    "AssociationTimeLimit",
-    "AssocMaxWallDurationPerJobLimit",
-    "BadConstraints",
-    "DependencyNeverSatisfied",
-    "InvalidAccount",
-    "InvalidQOS",
-    "JobHeldAdmin",
-    "JobHeldUser",
-    "MaxMemPerLimit",
-    "QOSMaxNodePerJobLimit",
-    "QOSMaxWallDurationPerJobLimit",
-    "QOSTimeLimit",
-    "launch failed requeued held",
+# Why a job that is accepted never begins, whatever it waits for. Reasons that pass are none of these: Resources,
+# Priority, nodes that are away, BeginTime, and limits on what several jobs have together (AssocMaxJobsLimit,
+# QOSMaxNodePerUserLimit, QOSGrpCpuLimit). Source: Slurm's page job_reason_codes.
+NEVER_BEGINS = re.compile(
+    r"(?:Assoc|QOS)Max\w*Per(?:Job|Node)|QOSMin|Partition(?:Node|Time)Limit|PartitionConfig|(?:Association|QOS)TimeLimit"
+    r"|(?:Account|QOS)NotAllowed|Invalid(?:Account|QOS)|BadConstraints|DependencyNeverSatisfied|MaxMemPerLimit"
+    r"|Reservation(?:Deleted|Invalid)|DeadLine|JobHeld|JobHoldMaxRequeue|.*requeued (?:in )?held"
 )
+STEPS_FORMAT = "JobIDRaw,State,ExitCode,JobName"
+STEP_GOES_ON = ("PENDING", "RUNNING", "COMPLETING", "COMPLETED")
 TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 NO_ID = ("Invalid job id", "Invalid job ID")
 
@@ -125,10 +114,20 @@ class Job:
         """Whether it is at work, and no longer has this node of its own."""
         return not self.has_no_nodes and bool(self.hosts) and host not in self.hosts
 
+    def without(self, nodes: Iterable[str]) -> Job:
+        """It, as one whose node failed if it ended with some of these `nodes` missing: it went on without them.
+
+        Slurm says COMPLETED of a job with --no-kill whose last step died with a node.
+        """
+        lost = [node for node in nodes if node not in self.hosts]
+        if self.state not in ENDS or not self.hosts or not lost:
+            return self
+        return replace(self, state="NODE_FAIL", hosts=tuple(nodes), reason=f"{self.state} without {folded(lost)}")
+
     @property
     def never_begins(self) -> bool:
         """Whether it waits for what does not come by itself."""
-        return self.is_waiting and self.reason.strip("()").startswith(NEVER_BEGINS)
+        return self.is_waiting and NEVER_BEGINS.match(self.reason.strip("()")) is not None
 
     @property
     def end_in_words(self) -> str:
@@ -219,6 +218,20 @@ def job_of(number: str) -> Job | None:
     if accounted is None or (job is not None and not (accounted.state in ENDS or accounted.is_waiting)):
         return job
     return accounted
+
+
+def ended_steps(number: str) -> dict[str, str]:
+    """How the steps of a job ended that did not just come to their end, in words, by the step's name.
+
+    A step may be ended while its job goes on: by the memory that it was given (OUT_OF_MEMORY), by scancel.
+
+    Raises:
+        SlurmError: the accounts do not answer.
+    """
+    argv = ["sacct", "--noheader", "--parsable2", f"--jobs={number}", f"--format={STEPS_FORMAT}"]
+    rows = (line.split("|", 3) for line in call(argv).splitlines())
+    steps = (row for row in rows if len(row) == 4 and "." in row[0] and row[1] not in STEP_GOES_ON)
+    return {name: f"Slurm ended its step {step} ({state}, exit code {code})" for step, state, code, name in steps}
 
 
 def _last(jobs: Iterable[Job], number: str) -> Job | None:

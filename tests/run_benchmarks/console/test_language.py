@@ -27,6 +27,7 @@ REASONS = (
     *(f"run_benchmarks/session/{name}.py" for name in ("run_record", "retries")),
     *(f"run_benchmarks/rounds/{name}.py" for name in ("recording", "watch", "round", "stall", "post_mortem")),
     *(f"training/benchmarks/network/slow_parts/{name}.py" for name in ("blame", "part_findings", "peer_findings")),
+    *(f"run_benchmarks/acceptance/{name}.py" for name in ("suspects", "climb")),
     "run_benchmarks/state/interruption.py",
     "run_benchmarks/compare/comparing.py",
     "run_benchmarks/compare/before.py",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from run_benchmarks.hosts.slurm import allocation, client, jobs
 from run_benchmarks.hosts.slurm.jobs import Job, from_sacct, from_squeue, seconds_of
 from run_benchmarks.hosts.slurm.node_names import count_of, expanded, folded
 from run_benchmarks.hosts.slurm.nodes import from_sinfo
+from run_benchmarks.session.allocation import _ender
+from run_benchmarks.state.interruption import Interruption
 
 RECORDED = Path(__file__).parents[2] / "data" / "slurm"
 PENDING = (RECORDED / "squeue_pending_reasons.txt").read_text().splitlines()
@@ -66,9 +70,132 @@ def test_only_reasons_that_do_not_pass_end_the_waiting() -> None:
     assert all(found[number].is_waiting for number in ("34", "35", "36", "37", "40"))
 
 
-@pytest.mark.parametrize("reason", ["AssocMaxJobsLimit", "QOSMaxNodePerUserLimit", "Resources"])
-def test_what_a_user_s_other_jobs_hold_is_waited_for(reason: str) -> None:
-    assert not Job(id="1", state="PENDING", reason=f"({reason})").never_begins
+# Words of Slurm's page job_reason_codes and of its man page of squeue: whether what they name comes by itself.
+REASONS = {
+    False: "AccountNotAllowed AssociationTimeLimit AssocMaxBBMinutesPerJob AssocMaxCpuPerJobLimit AssocMaxGRESPerNode "
+    "AssocMaxWallDurationPerJobLimit BadConstraints DependencyNeverSatisfied InvalidAccount InvalidQOS JobHeldAdmin "
+    "JobHeldUser JobHoldMaxRequeue MaxMemPerLimit PartitionConfig PartitionNodeLimit PartitionTimeLimit "
+    "QOSMaxCpuMinutesPerJobLimit QOSMaxMemoryPerJob QOSMaxNodePerJobLimit QOSMinCpuNotSatisfied QOSMinGRES "
+    "QOSNotAllowed QOSTimeLimit ReservationDeleted ReservationInvalid",
+    True: "AssocGrpCpuLimit AssocMaxJobsLimit AssociationJobLimit BeginTime BurstBufferStageIn Cleaning Dependency "
+    "Licenses MaxCpuPerAccount None PartitionDown Priority Prolog QOSGrpNodeLimit QOSJobLimit QOSMaxGRESPerUser "
+    "QOSMaxNodePerUserLimit QOSUsageThreshold ReqNodeNotAvail Reservation Resources",
+}
+HELD = ("launch failed requeued held", "job requeued in held state", "user env retrieval failed requeued held")
+
+
+@pytest.mark.parametrize(("passes", "words"), [*((key, text.split()) for key, text in REASONS.items()), (False, HELD)])
+def test_what_does_not_come_by_itself_is_not_waited_for_and_what_other_jobs_hold_is(
+    passes: bool, words: Sequence[str]
+) -> None:
+    for reason in words:
+        for shown in (reason, f"({reason})", f"{reason}, or so"):
+            assert Job(id="1", state="PENDING", reason=shown).never_begins is not passes, reason
+        assert not Job(id="1", state="RUNNING", reason=reason).never_begins
+
+
+# The recorded answers of sacct, and which of their columns are id, state, exit code and nodes (their INDEX).
+ACCOUNTS = {
+    "sacct_all.txt": (0, 3, 4, 8),
+    "sacct_nodefail.txt": (0, 3, 4, 11),
+    "sacct_preempted_cancelled.txt": (0, 1, 2, 5),
+    "sacct_preempted_requeued.txt": (0, 1, 2, 5),
+}
+
+
+@pytest.mark.parametrize(("name", "columns"), ACCOUNTS.items())
+def test_each_job_of_the_recorded_accounts_has_its_word_its_nodes_and_its_end(
+    name: str, columns: tuple[int, int, int, int]
+) -> None:
+    with (RECORDED / name).open(newline="") as file:
+        rows = [row for row in csv.reader(file, delimiter="|", quoting=csv.QUOTE_NONE) if "." not in row[0]]
+    found = accounted(name, *columns)
+    assert len(found) == len(rows) > 0
+    for job, row in zip(found, rows, strict=True):
+        number, state, _, nodes = (row[column] for column in columns)
+        assert (job.id, job.state) == (number, re.split("[ +]", state)[0])
+        first, _, last = re.sub(r"[^0-9,-]", "", nodes).replace(",", "-").partition("-")
+        assert job.hosts[:1] + job.hosts[-1:] == ((f"n{first}", f"n{last or first}") if first else ())
+        assert job.has_no_nodes is (job.state not in ("RUNNING", "RESIZING"))
+        assert job.state in job.end_in_words and (not job.reason or job.reason in job.end_in_words)
+    assert {job.reason for job in found if job.state == "CANCELLED"} <= {"", "by 0", "by 7101"}
+
+
+def moments(name: str, number: str) -> Iterator[tuple[str, str]]:
+    """The answers of squeue and sacct about a job at each moment of a recorded timeline, in our columns."""
+    for line in (RECORDED / name).read_text().splitlines():
+        queue, _, accounts = line.split(None, 1)[1].split("||")
+        (shown,) = [each.split() for each in queue.split(" ; ") if each.split()[0] == number]
+        state, reason, nodes = shown[1], shown[2], shown[3] if len(shown) > 3 else ""
+        rows = [each.strip() for each in accounts.strip().removeprefix("sacct ").split(" ; ")]
+        of_job = "\n".join(row for row in rows if row.startswith(f"{number}|"))
+        yield f"{number}|{state}|{nodes}|1:00|2026-11-23T16:37:16|N/A|{reason}", of_job
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "words", "is_verdict_on_a_host"),
+    [
+        ("timeline_node_killed.txt", "26", r"a node of it failed \(NODE_FAIL\) on n\[2-3\]; n3 is down", True),
+        (
+            "timeline_node_killed.txt",
+            "27",
+            r"job 27 .* \(NODE_FAIL\) on n\[2-3\]; n3 is down",
+            True,
+        ),  # before its requeue
+        ("timeline_node_killed.txt", "28", r"\(NODE_FAIL, COMPLETED without n3\) on n\[2-3\]; n3 is down", True),
+        ("timeline_requeue.txt", "66", r"put job 66 back into the queue \(REQUEUED\)", False),
+        ("poll_preempt_cancel.txt", "31", r"a job of higher priority took its nodes \(PREEMPTED\) on n\[1-3\]", False),
+        ("poll_preempt_requeue.txt", "29", r"a job of higher priority took its nodes \(PREEMPTED\) on n\[1-3\]", False),
+    ],
+)
+def test_a_recorded_end_is_told_once_and_in_slurm_s_words(
+    name: str, number: str, words: str, is_verdict_on_a_host: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of timelines as squeue and the accounts told them, each moment a query."""
+    answers = [*moments(name, number)]
+    asked = iter(answers)
+    now = dict[str, str]()
+
+    def answer(argv: list[str]) -> str:
+        if argv[0] == "squeue":
+            now["squeue"], now["sacct"] = next(asked)
+        return now[argv[0]]
+
+    monkeypatch.setattr(jobs, "call", answer)
+    monkeypatch.setattr(allocation, "call", lambda argv, **_: "")
+    monkeypatch.setattr(allocation, "QUERY_SECONDS", 0.0)
+    monkeypatch.setattr(allocation, "states_of", lambda _: list(from_sinfo("n3|down*|Not responding\nn2|idle|none")))
+    held, told, interruption = allocation.Allocation(number=number, is_ours=True), list[Job](), Interruption("clean")
+    held.on_end = told.append
+    host = "n2" if "node_killed" in name else "n1"
+    said = [over for _ in answers[:-1] if (over := held.over(host))]
+    assert re.search(words, said[0]), said
+    assert len(told) == 1 and told[0].state in said[0]
+    _ender(interruption)(told[0])
+    assert interruption.is_set() is not is_verdict_on_a_host
+
+
+def test_a_job_is_known_by_the_id_that_it_has_in_slurm_job_id() -> None:
+    """Not by the one that squeue shows by default of a task of an array, or of a part of a heterogeneous job."""
+    for listed in (jobs.squeue_argv(["15"])[-1], jobs.sacct_argv(["15"])[-1]):
+        assert re.search(r"=(%A\||JobIDRaw,)", listed), "man squeue, man sacct: unique for each task and part"
+    rows = "15|RUNNING|0:0|n[1-2]\n15.batch|RUNNING|0:0|n1\n15.extern|RUNNING|0:0|n[1-2]\n15.0|OUT_OF_MEMORY|0:125|n1"
+    assert [job.state for job in from_sacct(rows) if job.id == "15"] == ["RUNNING"], "steps are none of its states"
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "hosts"),
+    [
+        ("15|CANCELLED by 1000|0:0|None assigned", "CANCELLED", ()),
+        ("15|CANCELLED+|0:15|n1", "CANCELLED", ("n1",)),  # where the column is narrow
+        ("15|NODE_FAIL|1:0|gpu[001-003,010]", "NODE_FAIL", ("gpu001", "gpu002", "gpu003", "gpu010")),
+        ("15|UNKNOWN||", "UNKNOWN", ()),
+        ("15|FAILED|0:0|n1", "FAILED", ("n1",)),  # the exit code comes later: 4:0
+    ],
+)
+def test_rows_of_the_accounts_of_other_versions(row: str, state: str, hosts: tuple[str, ...]) -> None:
+    (job,) = from_sacct(row)
+    assert (job.state, job.hosts) == (state, hosts)
 
 
 def test_a_requeued_job_has_an_incarnation_for_each_start() -> None:
@@ -118,6 +245,31 @@ def test_an_end_is_slurmctld_s_and_else_that_of_the_accounts(
     monkeypatch.setattr(jobs, "call", answer)
     found = jobs.job_of((squeue or sacct or "1").split("|")[0])
     assert (found and found.state) == state
+
+
+def test_a_step_that_ended_while_its_job_goes_on_is_told_in_the_word_of_the_accounts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The recorded steps, and one of a cluster with control groups; a thousand nodes that fail ask once."""
+    rows = [line.split("|") for line in (RECORDED / "sacct_steps.txt").read_text().splitlines()]
+    recorded = "".join(f"{row[0]}|{row[2]}|{row[3]}|{row[1]}-{row[0]}\n" for row in rows)
+    asked = Counter[str]()
+
+    def answer(argv: Sequence[str]) -> str:
+        asked.update(argv[:1])
+        return f"{recorded}48.3|OUT_OF_MEMORY|0:125|run-one-r1-n1\n48.4|COMPLETED|0:0|run-one-r1-n0\n"
+
+    monkeypatch.setattr(jobs, "call", answer)
+    held = allocation.Allocation(number="48", is_ours=True)
+    assert held.step_end("run-one-r1-n1") == "Slurm ended its step 48.3 (OUT_OF_MEMORY, exit code 0:125)"
+    assert held.step_end("sleep-48.0") == "Slurm ended its step 48.0 (CANCELLED by 7101, exit code 0:9)"
+    assert [held.step_end(name) for name in ("run-one-r1-n0", "batch-48.batch", "bash-48.2", "steps-48", "?")] == [
+        ""
+    ] * 5
+    assert asked == {"sacct": 1}
+    away = allocation.Allocation(number="48", is_ours=True)
+    monkeypatch.setattr(jobs, "call", lambda argv: (_ for _ in ()).throw(client.SlurmError(argv, "?", is_away=False)))
+    assert away.step_end("run-one-r1-n1") == ""
 
 
 def test_a_node_that_is_down_has_failed_and_a_drained_one_is_out_of_service() -> None:
@@ -172,7 +324,7 @@ def test_a_job_that_completes_is_not_judged_before_slurm_says_how_it_ended(monke
     )
     assert told == ["NODE_FAIL"]
     monkeypatch.setattr(allocation, "END_SECONDS", 0.0)
-    stuck = held(monkeypatch, *(Job(id="27", state=state) for state in states[:2]))
+    stuck = held(monkeypatch, *(Job(id="27", state=state, hosts=("n2",)) for state in states[:2]))
     stuck.on_end = found.on_end
     assert stuck.over("n2") == "" and "COMPLETING" in stuck.over("n2") and told[1:] == ["COMPLETING"]
 
@@ -212,8 +364,17 @@ def test_host_lists_are_read_and_written_as_slurm_does() -> None:
 
 
 def test_the_user_s_own_formats_and_the_job_around_us_are_left_out() -> None:
-    outer = {"SQUEUE_USERS": "nobody", "SACCT_FORMAT": "x", "SLURM_JOB_ID": "1", "SLURM_CONF": "/c", "HOME": "/h"}
-    assert client.environment(outer) == {"SLURM_CONF": "/c", "HOME": "/h"}
+    kept = {"SLURM_CONF": "/c", "SLURM_JWT": "token", "HOME": "/h"}
+    users_own = (
+        "SQUEUE_USERS",
+        "SACCT_FORMAT",
+        "SINFO_FORMAT",
+        "SLURM_JOB_ID",
+        "SLURM_TIME_FORMAT",
+        "SBATCH_PARTITION",
+    )
+    sparing = ("SCANCEL_STATE", "SCANCEL_INTERACTIVE", "SCANCEL_USER")  # with which scancel cancels nothing
+    assert client.environment(kept | dict.fromkeys((*users_own, *sparing), "x")) == kept
 
 
 def test_a_command_that_does_not_answer_is_ended(tmp_path: Path) -> None:

@@ -33,6 +33,29 @@ def test_a_case_gets_all_its_name_stands_for(load: Load) -> None:
     assert (case.python, case.image) == ("/opt/python", None)
 
 
+@pytest.mark.parametrize(
+    ("model", "overrides", "packages"),
+    [
+        ("cpm", {"data": "synthetic"}, ()),
+        ("cpm", {}, ("jieba==0.42.1",)),
+        ("llama", {}, ()),
+        ("llama", {"fp8": "rowwise"}, ("torchao==0.18.0",)),
+    ],
+)
+def test_a_case_wants_the_packages_that_its_settings_use(
+    load: Load, model: str, overrides: dict[str, str], packages: tuple[str, ...]
+) -> None:
+    """Words are cut where text is read: CPM with data made on the fly runs on hosts without jieba."""
+    data = (
+        {} if overrides.get("data") or model == "llama" else {"data_dir_host": "/data", "data_dir_container": "/data"}
+    )
+    one = {"model": model, "framework": "pytorch", "config": "config_H100x1x1", "nnodes": 1, "nproc": 1, "repeat": 1}
+    more = {"init_checkpoint": None} if model == "cpm" else {}
+    one |= data | {"overrides": overrides | more}
+    text = 'VENDOR, RUNTIME, CASES = "nvidia", "process", ["ONE"]\n'
+    assert resolved(load, f"{text}ONE = {one!r}\n").cases[0].requirement_lines == packages
+
+
 def test_flagperf_s_example_says_what_there_is_instead() -> None:
     settings = load_settings(SEEDS / "cluster_conf.py.txt", SEEDS / "test_conf.py.txt")
     with pytest.raises(InputProblems) as caught:

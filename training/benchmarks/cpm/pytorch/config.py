@@ -80,3 +80,7 @@ class Config(TrainingConfig):
             ffn_matrices=2,
         )
         return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)
+
+    def uses_package(self, name: str) -> bool:
+        """See CaseConfig; words are cut where text is read."""
+        return name != "jieba" or self.data == "files"

@@ -20,7 +20,7 @@ from training.benchmarks.driver.training.measuring.log_values import TrainingPro
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.measuring.profiling import Profiling
 from training.benchmarks.driver.training.measuring.work import Work
-from training.benchmarks.driver.training.model import kernels, optimizers
+from training.benchmarks.driver.training.model import fp8, kernels, optimizers
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
 from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.model.parallel import Layout, spread
@@ -52,6 +52,8 @@ class Trainer:
         self._step_names = benchmark.step_names
         self._device = device
         self.precision = Precision(config, device)
+        if prepared.kernels.fp8_recipe is not None:
+            fp8.convert(prepared.model, prepared.kernels.fp8_recipe, device)
         self.model = spread(
             prepared.model, self.layout, config, device, prepared.weights, prepared.kernels.compile_backend
         )

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig, transformer_flops
 
 ENTRY_MODULE = "training.benchmarks.llama.pytorch.run_pretraining"
+FP8_MULTIPLE = 16
+"""Of each size of a product, and of the tokens of a sample: the units take FP8 in vectors of 16 bytes."""
 
 
 class Config(TrainingConfig):
@@ -24,6 +26,9 @@ class Config(TrainingConfig):
     init_std: float = Field(0.02, gt=0, description="standard deviation of the first weights of matrices")
     tensor_parallel_size: int = Field(1, ge=1, description="ranks that share each layer")
     sequence_parallel: bool = Field(False, description="whether these ranks share the sequence between layers, too")
+    fp8: Literal["tensorwise", "rowwise"] | None = Field(
+        None, description="torchao's recipe for 8-bit products of the layers (not of the output); None: in `precision`"
+    )
     synthetic_tokens: int = Field(100, ge=2, description="number of distinct tokens in the synthetic data")
     synthetic_noise: float = Field(0.03, ge=0, le=1, description="part of the synthetic data's tokens that are random")
     train_file: str = Field("train.npy", description="training tokens in data_dir: one array of integers")
@@ -54,6 +59,26 @@ class Config(TrainingConfig):
                 raise ValueError(f"{key} = {value} is no multiple of tensor_parallel_size = {tp_size}")
         if self.sequence_parallel and tp_size == 1:
             raise ValueError("sequence_parallel has no effect with tensor_parallel_size = 1")
+        return self
+
+    @model_validator(mode="after")
+    def _fp8_fits(self) -> Self:
+        if self.fp8 is None:
+            return self
+        if self.precision != "bf16":
+            raise ValueError(f"fp8 = {self.fp8!r} needs precision 'bf16', which is {self.precision!r}")
+        if self.tensor_parallel_size > 1:
+            raise ValueError(f"fp8 = {self.fp8!r} needs tensor_parallel_size = 1, which is {self.tensor_parallel_size}")
+        kv_size = self.hidden_size // self.num_attention_heads * self.num_key_value_heads
+        sizes = {
+            "hidden_size": self.hidden_size,
+            "hidden_size / num_attention_heads * num_key_value_heads": kv_size,
+            "ffn_hidden_size": self.ffn_hidden_size,
+            "seq_length": self.seq_length,
+        }
+        for key, value in sizes.items():
+            if value % FP8_MULTIPLE:
+                raise ValueError(f"{key} = {value} is no multiple of {FP8_MULTIPLE}, which fp8 = {self.fp8!r} needs")
         return self
 
     @model_validator(mode="after")
@@ -103,3 +128,11 @@ class Config(TrainingConfig):
     def tensor_parallelism(self) -> tuple[int, bool]:
         """See TrainingConfig."""
         return self.tensor_parallel_size, self.sequence_parallel
+
+    def fp8_recipe(self) -> str | None:
+        """See TrainingConfig."""
+        return self.fp8
+
+    def uses_package(self, name: str) -> bool:
+        """See CaseConfig."""
+        return name != "torchao" or self.fp8 is not None

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.bandwidth import host_gbps
 from training.benchmarks.network.patterns.topology import Topology
@@ -12,7 +12,7 @@ from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan
 from training.benchmarks.network.slow_parts.comparison import Judge
 from training.benchmarks.network.slow_parts.findings import told
-from training.benchmarks.network.slow_parts.packing import host_names, unpacked
+from training.benchmarks.network.slow_parts.packing import bandwidths, host_names, unpacked
 from training.benchmarks.network.slow_parts.readings import scan_of
 from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, searched_again
 
@@ -33,18 +33,40 @@ def worst(verdicts: list[str]) -> str:
     return "fail" if "fail" in verdicts else next(iter(verdicts), "not_checked")
 
 
-def summary(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[int]]:
-    """The value of FINISHED for all measurements, and the sizes in bytes whose data was wrong; row by row, in one
-    pass.
+class _Summed(NamedTuple):
+    """The fastest row of some that share size, ranks and operation; the sum of their busbw in GB/s; how many they are,
+    and how many of them got wrong data.
     """
-    best: dict[str, Any] = {}
+
+    fastest: Mapping[str, Any]
+    busbw: float
+    rows: int
+    wrong: int
+
+
+def _summed(step: Mapping[str, Any]) -> Iterator[_Summed]:
+    """The rows of a step that count in figures: of a packed one all at once, for a scan has millions."""
+    if "packed" in step:
+        busbw = bandwidths(step["packed"])
+        fastest = next(unpacked(step, {}, [busbw.index(max(busbw))]))
+        yield _Summed(fastest, sum(busbw), len(busbw), len(step.get("wrong", ())))
+        return
+    for row in rows_of(step):
+        if "after_compute_ms" not in row:
+            yield _Summed(row, row["busbw_GBps"], 1, row.get("correct") == "fail")
+
+
+def summary(steps: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+    """The value of FINISHED for all measurements, and the sizes in bytes whose data was wrong."""
+    best: Mapping[str, Any] = {}
     total, count, algbw, least = 0.0, 0, 0.0, math.inf
     wrong: list[int] = []
-    for row in (row for step in steps for row in rows_of(step) if "after_compute_ms" not in row):
+    for own in (each for step in steps for each in _summed(step)):
+        row = own.fastest
         best = row if not best or row["busbw_GBps"] > best["busbw_GBps"] else best
-        total, count = total + row["busbw_GBps"], count + 1
+        total, count = total + own.busbw, count + own.rows
         algbw, least = max(algbw, row["algbw_GBps"]), min(least, row["time_us"]["p50"])
-        wrong += [row["size_bytes"]] * (row["correct"] == "fail")
+        wrong += [row["size_bytes"]] * own.wrong
     return {
         "correct": worst([str(step["correct"]) for step in steps]),
         "max_busbw_GBps": best["busbw_GBps"],
@@ -64,7 +86,8 @@ def rates(config: Config, nnodes: int, steps: Sequence[Mapping[str, Any]]) -> tu
     """Figures and sentences about the best rate of a sweep: against what is expected, the original and training."""
     figures: dict[str, Any] = {}
     sentences: list[str] = []
-    best = max(host_rate(config.collective, row) for step in answers.between_hosts(steps) for row in rows_of(step))
+    found = (own.fastest for step in answers.between_hosts(steps) for own in _summed(step))
+    best = max(host_rate(config.collective, row) for row in found)
     if config.expected_link is not None:
         figures["measured_over_expected"], sentence = answers.expectation(
             best, config.expected_link, config.expected_links

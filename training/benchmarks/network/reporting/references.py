@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from common.statistics import median_of
 from common.units import format_size
 from protocol.outcome import Change, Reference
-from training.benchmarks.network.slow_parts.packing import host_names, unpacked
+from training.benchmarks.network.slow_parts.packing import bandwidths, group_keys, host_names, unpacked
 
 # No operation is faster than a clock's tick, none takes longer than 30 years; ratios of such times are finite.
 _MIN_US, _MAX_US = 1e-3, 1e15
@@ -28,6 +28,8 @@ _PAIR = 2
 MOST_HOSTS_OF_PAIRS = 64
 
 Step = Mapping[str, Any]
+# What a packed step raises that a host damaged.
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError)
 
 
 def named_references(rounds: Iterable[tuple[Sequence[Step], Mapping[int, str]]]) -> dict[str, Reference]:
@@ -40,15 +42,36 @@ def median_busbw_gbps(steps: Sequence[Step], names: Mapping[int, str]) -> dict[s
 
     `names`: the user's names of the hosts by node rank.
     """
-    groups = [group for step in _plain(steps) for group in _with_names(step, names).get("groups") or ()]
-    sizes = [size for group in groups if isinstance(size := group.get("size_bytes"), int)]
+    largest = -1
     found: dict[str, list[float]] = {}
-    for group in groups:
-        busbw = group.get("busbw_GBps")
-        if group.get("size_bytes") == max(sizes, default=None) and isinstance(busbw, float):
-            for host in group.get("hosts") or ():
-                found.setdefault(str(host), []).append(busbw)
+    own: dict[int, str] = {}
+    for step in steps:
+        own |= host_names(step)
+        for size, hosts, busbw in _busbw(step, names, own):
+            if size > largest:
+                largest, found = size, {}
+            for host in hosts if size == largest else ():
+                found.setdefault(host, []).append(busbw)
     return {host: median(values) for host, values in found.items()}
+
+
+def _busbw(step: Step, names: Mapping[int, str], own: Mapping[int, str]) -> Iterator[tuple[int, Sequence[str], float]]:
+    """Size in bytes, hosts and GB/s of each group of a step; of a packed one without its other figures. `own`: the
+    hosts' own names. A damaged one has none.
+    """
+    if "packed" in step:
+        try:
+            columns = step["packed"]
+            size, keys, rates = int(columns["size_bytes"]), group_keys(columns), bandwidths(columns)
+        except _DAMAGED:
+            return
+        for (ranks, _), busbw in zip(keys, rates, strict=True):
+            yield size, [names.get(rank) or own.get(rank, f"node {rank}") for rank in ranks], busbw
+        return
+    for group in _with_names(step, names).get("groups") or ():
+        size, rate = group.get("size_bytes"), group.get("busbw_GBps")
+        if isinstance(size, int) and isinstance(rate, float):
+            yield size, [*map(str, group.get("hosts") or ())], rate
 
 
 def _plain(steps: Iterable[Step]) -> Iterator[Step]:
@@ -61,7 +84,7 @@ def _plain(steps: Iterable[Step]) -> Iterator[Step]:
         own |= host_names(step)
         try:
             groups = list(unpacked(step, own))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError):
+        except _DAMAGED:
             continue
         yield {**{name: value for name, value in step.items() if name != "packed"}, "groups": groups}
 

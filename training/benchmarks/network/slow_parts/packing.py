@@ -11,7 +11,7 @@ import binascii
 import math
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 PACKED_FROM = 16
@@ -143,8 +143,24 @@ def _alike(groups: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def unpacked(step: Mapping[str, Any], names: Mapping[int, str]) -> Iterator[dict[str, Any]]:
-    """The groups of a packed step as a plain step holds them, as far as they were packed.
+def bandwidths(columns: Mapping[str, Any]) -> list[float]:
+    """busbw of each group of a packed step, GB/s.
+
+    Raises:
+        ValueError, KeyError, TypeError: the step was not made by `packed`.
+    """
+    codes = decode(columns["p50"])
+    if len(codes) != int(columns["groups"]):
+        raise ValueError(LENGTHS)
+    size, factor = int(columns["size_bytes"]), float(columns["busbw_over_algbw"])
+    known = {code: size / time_us_of(code) / 1e3 * factor for code in {*codes}}
+    return [*map(known.__getitem__, codes)]
+
+
+def unpacked(
+    step: Mapping[str, Any], names: Mapping[int, str], places: Iterable[int] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The groups of a packed step as a plain step holds them, as far as they were packed; of some places, or all.
 
     Raises:
         ValueError, KeyError, TypeError: the step was not made by `packed`.
@@ -157,7 +173,8 @@ def unpacked(step: Mapping[str, Any], names: Mapping[int, str]) -> Iterator[dict
     wrong = [(list(group["node_ranks"]), group.get("rail")) for group in step.get("wrong", ())]
     verdict = step.get("correct", "not_checked")
     right = "pass" if verdict == "fail" else verdict
-    for place, own in enumerate(ranks):
+    for place in range(len(ranks)) if places is None else places:
+        own = ranks[place]
         hosts = [names.get(rank, f"node {rank}") for rank in own]
         time_us = {name: time_us_of(column[place]) for name, column in times.items()}
         algbw = size / time_us["p50"] / 1e3

@@ -22,7 +22,7 @@ WORKLOAD = "tests.training.benchmarks.driver.training.parity_workload"
 # Trained in make nightly alone: all that they have, others have, too, each with something more.
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
-    *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp"),
+    *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled"),
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
@@ -74,6 +74,16 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
         # bfloat16 has 8 bits, float16 has 11: relative errors of 4e-3 and 5e-4 in each product.
         "bf16_ddp": ("llama", {"precision": "bf16"}, 2e-2),
         "bf16_fsdp": ("llama", FSDP | {"precision": "bf16"}, 2e-2),
+        # e4m3 has 4 bits, but a scale of its own for each row of an operand.
+        "fp8_fsdp": ("llama", FSDP | {"precision": "bf16", "fp8": "rowwise"}, 2e-2),
+        "fp8_ddp": ("llama", {"precision": "bf16", "fp8": "tensorwise"}, 2e-2),
+        "fp8_compiled": (
+            "llama",
+            FSDP
+            | {"precision": "bf16", "fp8": "rowwise"}
+            | {"compile_backend": "aot_eager", "activation_checkpointing": "selective"},
+            2e-2,
+        ),
         "fp16_ddp": ("llama", {"precision": "fp16"}, 2e-3),
         "fp16_fsdp": ("llama", FSDP | {"precision": "fp16"}, 2e-3),
     }
@@ -319,6 +329,12 @@ def test_every_layout_writes_whole_weights_in_shards_that_others_read(
     read = torch.load(folder / f"{name}.start.pt")
     assert all(torch.equal(read[key], weight) for key, weight in written.items())
     assert found[name]["before"]["eval_loss"] == pytest.approx(found[source]["after"]["eval_loss"], abs=EXACT)
+
+
+def test_products_in_fp8_are_others_than_in_bf16(found: dict[str, Any]) -> None:
+    assert found["fp8_fsdp"]["losses"] != found["bf16_fsdp"]["losses"]
+    if NIGHTLY:
+        assert found["fp8_compiled"]["losses"] == pytest.approx(found["fp8_fsdp"]["losses"], abs=EXACT)
 
 
 def test_lamb_is_the_same_sharded_or_not(found: dict[str, Any]) -> None:

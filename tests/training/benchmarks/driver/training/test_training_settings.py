@@ -17,6 +17,7 @@ from training.benchmarks.catalog import available, benchmark
 from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig
 
 FOLDERS = sorted(path for model in ("base", *MODELS) for path in (ROOT / "vendors").glob(f"*/{model}-pytorch/config"))
+FP8 = {"precision": "bf16", "fp8": "rowwise"}
 CASES = sorted(path for folder in FOLDERS for path in folder.glob("config_*.py"))
 
 
@@ -81,6 +82,11 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: st
         ("llama", {"tensor_parallel_size": 3}, "no multiple of tensor_parallel_size = 3"),
         ("llama", {"sequence_parallel": True}, "sequence_parallel has no effect"),
         ("llama", {"synthetic_tokens": 65}, "synthetic_tokens = 65"),
+        ("llama", {"fp8": "rowwise"}, "fp8 = 'rowwise' needs precision 'bf16', which is 'fp32'"),
+        ("llama", FP8 | {"tensor_parallel_size": 2}, "fp8 = 'rowwise' needs tensor_parallel_size = 1, which is 2"),
+        ("llama", FP8 | {"ffn_hidden_size": 72}, "ffn_hidden_size = 72 is no multiple of 16"),
+        ("llama", FP8 | {"num_key_value_heads": 1}, "num_key_value_heads = 8 is no multiple of 16"),
+        ("llama", FP8 | {"seq_length": 8}, "seq_length = 8 is no multiple of 16"),
         ("bert", {"num_attention_heads": 5}, "no multiple of num_attention_heads = 5"),
         ("bert", {"max_seq_length": 17}, "max_seq_length = 17"),
         ("bert", {"max_predictions_per_seq": 14}, "max_predictions_per_seq = 14"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -10,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.network.reporting.references import named_references
+from training.benchmarks.network.pytorch import summing
+from training.benchmarks.network.pytorch.summing import rows_of
+from training.benchmarks.network.reporting import references
+from training.benchmarks.network.reporting.references import median_busbw_gbps, named_references
 from training.benchmarks.network.slow_parts import packing, readings
 from training.benchmarks.network.slow_parts.analysis import analyse
 from training.benchmarks.network.slow_parts.packing import (
@@ -219,3 +224,47 @@ def test_a_damaged_step_of_a_later_repeat_is_skipped(damage: dict[str, Any]) -> 
     found.complete()
     want.complete()
     assert found.columns == want.columns
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_finished_and_each_host_s_figure_are_those_of_a_loop_over_all_rows(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of packed steps no more than the fastest row is unpacked: a scan of 1,024 hosts has three million."""
+    whole = logged(node7=0.5)
+    if wrong:
+        whole[3]["groups"][5]["correct"] = whole[3]["correct"] = "fail"
+    kept = json.loads(json.dumps(packed(whole)))
+    every = [row for step in kept for row in rows_of(step)]
+    of_host: dict[str, list[float]] = {}
+    for row, own in zip(every, (group for step in whole for group in step["groups"]), strict=True):
+        for host in own["hosts"]:
+            of_host.setdefault(f"user's {host}", []).append(row["busbw_GBps"])
+    asked: list[int] = []
+
+    def few(step: dict[str, Any], names: dict[int, str], places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        asked.append(len(places))
+        return unpacked(step, names, places)
+
+    monkeypatch.setattr(summing, "unpacked", few)
+    found, sizes = summing.summary(kept)
+    assert found == {
+        "correct": "fail" if wrong else "pass",
+        "max_busbw_GBps": max(row["busbw_GBps"] for row in every),
+        "peak_size_bytes": 1 << 24,
+        "avg_busbw_GBps": pytest.approx(fmean(row["busbw_GBps"] for row in every), rel=1e-12),
+        "max_algbw_GBps": max(row["algbw_GBps"] for row in every),
+        "min_p50_us": min(row["time_us"]["p50"] for row in every),
+    }
+    assert sizes == [1 << 24] * wrong and asked == [1] * len(kept)
+    monkeypatch.setattr(references, "unpacked", None)
+    names = {rank: f"user's node{rank + 1}" for rank in range(HOSTS)}
+    assert median_busbw_gbps(kept, names) == pytest.approx({host: median(own) for host, own in of_host.items()})
+    assert median_busbw_gbps(whole, names) == pytest.approx(median_busbw_gbps(kept, names), rel=1e-3)
+
+
+def test_a_damaged_packed_step_has_no_host_s_figure() -> None:
+    kept, names = packed(logged()), {rank: f"host {rank}" for rank in range(HOSTS)}
+    for damage in ({"groups": 5}, {"p50": "?"}, {"size_bytes": None}):
+        step = kept[0] | {"packed": kept[0]["packed"] | damage}
+        assert median_busbw_gbps([step, *kept[1:]], names) == median_busbw_gbps(kept[1:], names)

@@ -26,6 +26,8 @@ def peak_of(config: TrainingConfig, device_name: str | None) -> float | None:
     sheet = datasheet(device_name)
     if sheet is None:
         return None
+    if config.fp8_recipe() is not None:
+        return sheet.tflops.get("fp8")
     # Without TF32 units, as on V100, float32 products take the other cores whatever the setting allows.
     with_tf32 = config.precision == "fp32" and config.tf32 and "tf32" in sheet.tflops
     return sheet.tflops.get("tf32" if with_tf32 else config.precision)

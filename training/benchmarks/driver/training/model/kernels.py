@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.launch import fused
+from training.benchmarks.driver.training.model import fp8
 from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION, TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -18,7 +19,7 @@ _FLASH_HEAD_SIZE = 256
 _INDUCTOR = "inductor"
 # Compiling the blocks takes about a minute: a shorter run is over before it has paid.
 COMPILED_STEPS = 100
-NOT_COMPILED = "none"
+NONE = "none"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,16 +33,24 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernels:
-    """The implementations of a run's attention and optimizer, and the compiler of its blocks (or NOT_COMPILED)."""
+    """The implementations of a run's attention and optimizer, the compiler of its blocks and the recipe of their
+    products in FP8 (or NONE).
+    """
 
     attention: Choice
     optimizer: Choice
     compilation: Choice
+    fp8: Choice
 
     @property
     def compile_backend(self) -> str | None:
         """The backend of torch.compile, if any."""
-        return None if self.compilation.used == NOT_COMPILED else self.compilation.used
+        return None if self.compilation.used == NONE else self.compilation.used
+
+    @property
+    def fp8_recipe(self) -> str | None:
+        """The recipe of the products in FP8, if any."""
+        return None if self.fp8.used == NONE else self.fp8.used
 
     def record(self) -> dict[str, Any]:
         """The value for LAUNCH_TRAINING."""
@@ -97,7 +106,18 @@ def choose(config: TrainingConfig, attentions: Sequence[str], libraries: Librari
         attention=attention,
         optimizer=first_usable("optimizer_impl", config.optimizer_impl, ranking, obstacles),
         compilation=_compilation(with_attention, libraries),
+        fp8=_fp8(config, libraries),
     )
+
+
+def _fp8(config: TrainingConfig, libraries: Libraries) -> Choice:
+    asked = config.fp8_recipe()
+    if asked is None:
+        return Choice(asked=NONE, used=NONE, why="asked for")
+    problem = fp8.against(libraries.device)
+    if problem is not None:
+        raise UnusableSettingsError(f"fp8 = {asked!r}: {problem}")
+    return Choice(asked=asked, used=asked, why=fp8.how(libraries.device))
 
 
 def _compilation(config: TrainingConfig, libraries: Libraries) -> Choice:
@@ -108,10 +128,10 @@ def _compilation(config: TrainingConfig, libraries: Libraries) -> Choice:
     """
     asked = config.compile_backend
     if asked != AUTO:
-        return Choice(asked=str(asked), used=NOT_COMPILED if asked is None else asked, why="asked for")
+        return Choice(asked=str(asked), used=NONE if asked is None else asked, why="asked for")
     problem = _against_compilation(config, libraries)
     if problem is not None:
-        return Choice(asked=AUTO, used=NOT_COMPILED, why=problem)
+        return Choice(asked=AUTO, used=NONE, why=problem)
     return Choice(asked=AUTO, used=_INDUCTOR, why="the shapes are the same in every step")
 
 

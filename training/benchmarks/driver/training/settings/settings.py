@@ -259,6 +259,10 @@ class TrainingConfig(DataSettings):
         """Number of ranks that share each layer, and whether they also share the sequence between layers."""
         return 1, False
 
+    def fp8_recipe(self) -> str | None:
+        """Name of torchao's recipe by which the layers' products are computed in FP8; None: they are not."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:

@@ -22,6 +22,7 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.network.pytorch.measuring.rotation import calls_of_a_trial
 from training.benchmarks.network.pytorch.summing import rows_of
 from training.benchmarks.network.reporting import table
+from training.benchmarks.network.slow_parts.packing import bandwidths
 
 CSV_FILE = "network.csv"
 JSONL_FILE = "network.jsonl"
@@ -83,7 +84,7 @@ class Output:
         if self._files is not None and "packed" not in value:
             self._files.add(rows_of(value))
         if "packed" in value:
-            rates = sorted(row["busbw_GBps"] for row in rows_of(value))
+            rates = sorted(bandwidths(value["packed"]))
             _show(
                 f"# repeat {value['repeat']}, {value['round']}, {value['size_bytes']} bytes: {len(rates)} groups, busbw"
                 f" {rates[0]:.4g} to {rates[-1]:.4g} GB/s, median {rates[len(rates) // 2]:.4g}"
