@@ -140,6 +140,15 @@ def test_a_round_ends_before_the_allocation_does_and_is_collected(controller: Sl
     assert [node["missing"] for node in record["nodes"]] == [[], []]
 
 
+def test_a_job_whose_time_an_operator_cuts_ends_its_round_as_out_of_time(controller: SlurmController) -> None:
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    controller.cluster.call(["scontrol", "update", f"jobid={controller.jobs()[0]}", "timelimit=1"])
+    record = controller.finish(process).round_record("one")
+    assert record["verdict"] == "timeout" and "its time limit passed (TIMEOUT" in record["reason"], record
+    wait_until("the end of its processes", lambda: not controller.processes())
+
+
 @pytest.mark.parametrize("both", [True, False], ids=["srun whole", "srun's first process"])
 def test_what_a_killed_controller_and_its_killed_sruns_left_is_gone_on_with(
     controller: SlurmController, both: bool
