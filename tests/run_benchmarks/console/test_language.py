@@ -34,6 +34,7 @@ REASONS = (
         f"run_benchmarks/inspection/{name}.py"
         for name in ("check", "capacity", "machines", "health", "health_of_devices")
     ),
+    "run_benchmarks/commands/diagnose.py",
     "run_benchmarks/state/interruption.py",
     "run_benchmarks/compare/comparing.py",
     "run_benchmarks/compare/before.py",
@@ -69,6 +70,9 @@ PASSED: dict[str, tuple[str, ...]] = {
         "read-only|fallen off the bus| UE |ncorrect",
         "{} more",
         "not seen",
+    ),
+    "run_benchmarks/commands/diagnose.py": (
+        "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more",
     ),
     "run_benchmarks/compare/comparing.py": ("then",),
     "run_benchmarks/state/interruption.py": (
@@ -173,6 +177,11 @@ def test_each_reason_that_a_module_can_give_has_chinese_or_is_passed_on_as_it_is
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [
+        (
+            "node2 does not reach the master node1 (which the head node reaches at 10.0.0.1): refused",
+            "node2 到不了主节点 node1（控制节点经 10.0.0.1 到达它）：refused",
+        ),
+        ("n1: names: found n2, n3 do not resolve; expected {}", "n1：名称解析：现状：n2, n3 无法解析；预期：{}"),
         ("rank 3 on a: ended by SIGKILL: no PerfLog event", "主机 a 的进程 3：被信号 SIGKILL 终止：没有 PerfLog 事件"),
         ("round 2: received data is wrong", "第 2 轮：收到的数据有误"),
         ("node2 device 5: 3 uncorrected ECC errors during the round; all ranks finished",
