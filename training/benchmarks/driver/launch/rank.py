@@ -18,6 +18,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from common.garbage import load_modules
 from common.whole_files import write_text
 from protocol import pulse
 from training.benchmarks.driver.launch import numa_binding, rank_watch
@@ -76,6 +77,7 @@ def _redirect(path: Path) -> None:
 
 def _run(module: str, arguments: list[str]) -> None:
     sys.argv = [module, *arguments]
+    load_modules()
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as error:
