@@ -243,6 +243,15 @@ class HostFigure:
 
 
 @runtime_checkable
+class FigureOutcome(Protocol):
+    """The optional part of an Outcome whose metrics depend on more than `conditions`, which its references name."""
+
+    def figure_conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """The conditions that must be equal for two values of a metric to be compared, by name."""
+        ...
+
+
+@runtime_checkable
 class HostOutcome(Protocol):
     """The optional part of an Outcome that compares the hosts of a round with one another."""
 

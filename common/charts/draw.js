@@ -1,6 +1,6 @@
 // Draws each figure.chart of a page with ECharts from the JSON beside it: when it is scrolled to, in the colours of the
 // page's style, again at a change of scheme, and all of them before the page is printed. The table behind a chart is
-// made when it is opened. Texts reach the page as text alone.
+// made when it is opened, and of a long list only what is seen. Texts reach the page as text alone.
 'use strict';
 (() => {
   const root = document.documentElement;
@@ -143,10 +143,11 @@
     }));
     const low = every.reduce((a, b) => Math.min(a, b), Infinity), high = every.reduce((a, b) => Math.max(a, b), -Infinity);
     const colors = [style('--low'), style('--middle'), style('--high')];
-    const labels = (names) => ({ type: 'category', data: names, axisLabel: { ...axisText(), width: 90, overflow: 'truncate' }, axisTick: { show: false }, axisLine: { show: false } });
+    const labels = (names) => ({ type: 'category', data: names, axisLabel: { ...axisText(), width: names === spec.rows ? side - 12 : 90, overflow: 'truncate' }, axisTick: { show: false }, axisLine: { show: false } });
+    const side = Math.min(40 + 6 * Math.max(...spec.rows.map((name) => name.length)), 230, width * 0.35);
     return {
       animation: false,
-      grid: { left: Math.min(110, width * 0.25), right: 74, top: 12, bottom: 34 },
+      grid: { left: side, right: 74, top: 12, bottom: 34 },
       xAxis: labels(spec.columns), yAxis: { ...labels(spec.rows), inverse: true },
       visualMap: {
         min: low, max: high === low ? low + 1 : high, orient: 'vertical', right: 0, top: 12, itemHeight: 140, itemWidth: 12,
@@ -245,18 +246,42 @@
       for (let at = 0; at < table.count; at += 1) body.append(line(table.row(at), 'td'));
       return;
     }
-    box.classList.add('virtual');
-    const spacer = () => { const row = document.createElement('tr'), cell = document.createElement('td'); cell.colSpan = table.head.length; row.append(cell); return row; };
-    const above = spacer(), below = spacer();
+    windowed(box, body, table.count, (at) => line(table.row(at), 'td'));
+  };
+
+  // --- long lists ----------------------------------------------------------------------------------------------------
+  // Only the rows that the box shows and some around them are in the page; two empty ones stand for those above and below.
+  const windowed = (box, body, count, row) => {
+    box.classList.add('numbers', 'virtual');
+    const spacer = () => {
+      const element = document.createElement(body.tagName === 'UL' ? 'li' : 'tr');
+      element.className = 'spacer';
+      if (element.tagName === 'TR') element.append(Object.assign(document.createElement('td'), { colSpan: 99 }));
+      return element;
+    };
+    const head = [...body.children].filter((element) => element.tagName === 'TR'), above = spacer(), below = spacer();
+    const height = (element, rows) => { (element.firstChild || element).style.height = `${rows * ROW}px`; };
     const show = () => {
-      const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW) - 10, table.count - 40)), end = Math.min(table.count, first + 60);
-      above.firstChild.style.height = `${first * ROW}px`;
-      below.firstChild.style.height = `${(table.count - end) * ROW}px`;
-      body.replaceChildren(above, ...Array.from({ length: end - first }, (_, at) => line(table.row(first + at), 'td')), below);
+      if (root.classList.contains('printing')) return;
+      const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW) - 10, count - 40)), end = Math.min(count, first + 60);
+      height(above, first);
+      height(below, count - end);
+      body.replaceChildren(...head, above, ...Array.from({ length: end - first }, (_, at) => row(first + at)), below);
     };
     box.addEventListener('scroll', () => requestAnimationFrame(show));
+    addEventListener('beforeprint', () => body.replaceChildren(...head, ...Array.from({ length: count }, (_, at) => row(at))));
+    addEventListener('afterprint', show);
     show();
   };
+  const lists = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      lists.unobserve(target);
+      const template = target.querySelector('template.long'), rows = [...template.content.children];
+      windowed(target, template.parentElement, rows.length, (at) => rows[at]);
+    }
+  }, { rootMargin: '300px' });
+  for (const template of document.querySelectorAll('template.long')) lists.observe(template.closest('.scroll'));
 
   // --- figures -------------------------------------------------------------------------------------------------------
   // Names at the ends of lines: each at least a line of text below the one above it.
@@ -319,11 +344,11 @@
     });
     known.box.before(row);
   };
-  const prepare = (figure) => {
+  const prepare = (figure, width) => {
     const spec = JSON.parse(figure.querySelector('script').textContent), box = figure.querySelector('.plot');
     const known = { spec, box, off: new Set(), live: figure.querySelector('.live') };
     figures.set(figure, known);
-    box.style.height = `${Math.round(KINDS[spec.kind].height(spec, box.clientWidth || 600))}px`;
+    box.style.height = `${Math.round(KINDS[spec.kind].height(spec, width || 600))}px`;
     if (spec.kind === 'spans') switches(figure, known);
     box.addEventListener('keydown', (event) => {
       if (!known.chart || (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight')) return;
@@ -337,7 +362,9 @@
     });
   };
 
-  for (const figure of document.querySelectorAll('figure.chart')) prepare(figure);
+  // All widths are read before anything is changed: each reading after a change would lay the page out again.
+  const unprepared = [...document.querySelectorAll('figure.chart')], widths = unprepared.map((figure) => figure.querySelector('.plot').clientWidth);
+  unprepared.forEach((figure, at) => prepare(figure, widths[at]));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting && !figures.get(entry.target).chart) draw(entry.target);
   }, { rootMargin: '300px' });

@@ -40,9 +40,15 @@ def safe(text: str) -> str:
 
 
 def document(title: str, body: str, *, lang: str = "en", style: str = "") -> str:
-    """The whole page. `body` is markup, `style` is added to that of all pages; without a chart no script is in it."""
+    """The whole page. `body` is markup, `style` is added to that of all pages.
+
+    Without a chart and a long list (`<template class="long">` in the `.scroll` of a table or `ul`, whose rows come into
+    the page when they are seen) no script is in it.
+    """
     css = _text(STYLE) + style
-    scripts = [_text(LIBRARY), _text(DRAW)] if '<figure class="chart"' in body else []
+    scripts = [_text(DRAW)] if '<template class="long"' in body else []
+    if '<figure class="chart"' in body:
+        scripts = [_text(LIBRARY), _text(DRAW)]
     policy = f"default-src 'none'; style-src '{_hash(css)}'; base-uri 'none'; form-action 'none'"
     if scripts:
         policy += f"; script-src {' '.join(repr(_hash(script)) for script in scripts)}"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from common.reading import read_bounded
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord, RungRecord
 from run_benchmarks.acceptance.rungs import ALL_PAIRS, HEALTH, NETWORK, PAIR_REPEATS
+from run_benchmarks.console.language import words
 from run_benchmarks.results.records import MAX_RECORD_BYTES
 
 EARLIER = 20
@@ -63,8 +64,8 @@ def in_words(found: dict[str, Estimate], hosts: int, budget_s: float) -> str:
     """The whole time, that of each rung with its source, and whether the budget may not suffice."""
     total = sum(each.seconds for each in found.values())
     parts = ", ".join(f"{rung} {about(each.seconds)} ({each.source})" for rung, each in found.items())
-    over = f"; the budget of {about(budget_s)} may not suffice" if total > budget_s else ""
-    return f"About {about(total)} on {hosts} hosts: {parts}{over}"
+    over = [words("the budget of {time} may not suffice", time=about(budget_s))] if total > budget_s else []
+    return "; ".join([words("About {time} on {n} hosts: {parts}", time=about(total), n=hosts, parts=parts), *over])
 
 
 def about(seconds: float) -> str:

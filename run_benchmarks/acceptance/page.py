@@ -9,44 +9,43 @@ from common.charts.page import document, safe
 from common.whole_files import write_text
 from run_benchmarks.acceptance.estimate import about
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord
+from run_benchmarks.console.language import ENGLISH, Words
 
 PAGE_FILE = "accept.html"
 
 
-def write_page(path: Path, record: AcceptRecord) -> None:
-    """Write the page.
+def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None:
+    """Write the page in the language of `words`.
 
     Raises:
         OSError: the file cannot be written.
     """
-    write_text(path, document(f"Acceptance {record.accept_id}", "\n".join(_body(record))))
+    write_text(path, document(f"Acceptance {record.accept_id}", "\n".join(_body(record, words)), lang=words.language))
 
 
-def _body(record: AcceptRecord) -> Iterator[str]:
+def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     good = sum(state == "accepted" for state in record.hosts.values())
-    yield f"<h1>{'Ready' if record.ready else 'Not ready'}: {good} of {len(record.hosts)} hosts accepted</h1>"
+    accepted = words("{n} of {total} hosts accepted", n=good, total=len(record.hosts))
+    yield f"<h1>{words('Ready' if record.ready else 'Not ready')}: {accepted}</h1>"
     minutes = (record.finished_ms - record.started_ms) / 60_000
     yield f'<p class="soft">{safe(record.accept_id)}, {safe(record.vendor)}, {minutes:.0f} min</p>'
-    yield "<h2>Take out of service</h2>"
+    yield f"<h2>{words('Take out of service')}</h2>"
     if record.drain:
-        rows = [(host, "; ".join(said), record.again.get(host, "")) for host, said in record.drain.items()]
-        yield _table(("host", "because", "after its repair"), rows)
+        rows = [(host, _joined(said, words), record.again.get(host, "")) for host, said in record.drain.items()]
+        yield _table((words("host"), words("because"), words("after its repair")), rows)
         yield f"<pre>{safe(chr(10).join([*record.commands, *record.bundles]))}</pre>"
     else:
-        yield "<p>No host.</p>"
-    unsteady = [(host, "; ".join(said), rung.rung) for rung in record.rungs for host, said in rung.unsteady.items()]
+        yield f"<p>{words('No host.')}</p>"
+    unsteady = [
+        (host, _joined(said, words), rung.rung) for rung in record.rungs for host, said in rung.unsteady.items()
+    ]
     if unsteady:
-        yield "<h2>Suspected once, not when tested again</h2>"
-        yield _table(("host", "what was seen", "rung"), unsteady)
-    yield "<h2>Rungs</h2>"
-    rungs = [
-        (each.rung, each.verdict, str(len(each.hosts)), ", ".join(each.out), *times(each),
-         ", ".join(each.runs), "; ".join([each.reason, *(f"not run: {said}" for said in each.not_run)]).strip("; "))
-        for each in record.rungs
-    ]  # fmt: skip
-    yield _table(("rung", "verdict", "hosts", "out", "time", "estimated", "runs", "why"), rungs)
+        yield f"<h2>{words('Suspected once, not when tested again')}</h2>"
+        yield _table((words("host"), words("what was seen"), words("rung")), unsteady)
+    yield f"<h2>{words('Rungs')}</h2>"
+    yield _table(_heads(words), [_row(each, words) for each in record.rungs])
     if record.usual:
-        yield "<h2>Accepted devices</h2>"
+        yield f"<h2>{words('Accepted devices')}</h2>"
         usual = [
             (
                 test,
@@ -56,8 +55,34 @@ def _body(record: AcceptRecord) -> Iterator[str]:
             )
             for test, found in record.usual.items()
         ]
-        yield _table(("test", "median", "scatter", "devices"), usual)
-    yield f"<details><summary>Hosts</summary>{_table(('host', 'state'), list(record.hosts.items()))}</details>"
+        yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual)
+    hosts = [(host, words(state)) for host, state in record.hosts.items()]
+    table = _table((words("host"), words("state")), hosts)
+    yield f"<details><summary>{words('Hosts')}</summary>{table}</details>"
+
+
+def _heads(words: Words) -> list[str]:
+    return [
+        words("rung"),
+        words("verdict"),
+        words("hosts"),
+        words("out"),
+        words("time"),
+        words("estimated"),
+        words("runs"),
+        words("why"),
+    ]
+
+
+def _row(rung: RungRecord, words: Words) -> tuple[str, ...]:
+    left_out = [words("not run: {what}", what=words.reason(said)) for said in rung.not_run]
+    why = "; ".join(filter(None, [words.reason(rung.reason), *left_out]))
+    out, runs = ", ".join(rung.out), ", ".join(rung.runs)
+    return rung.rung, words(rung.verdict), str(len(rung.hosts)), out, *times(rung), runs, why
+
+
+def _joined(said: Sequence[str], words: Words) -> str:
+    return "; ".join(map(words.reason, said))
 
 
 def times(rung: RungRecord) -> tuple[str, str]:

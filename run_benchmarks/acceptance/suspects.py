@@ -211,12 +211,10 @@ def _unusual(figure: _Figure, limit: float, then: Usual | None) -> dict[int, str
     sign = 1 if figure.better == "higher" else -1
     least = max(limit / 100 * then.median, OUTLYING * then.scatter)
     short = {rank: sign * (then.median - value) for rank, value in enumerate(figure.values) if value is not None}
-    word = "below" if figure.better == "higher" else "above"
-    return {
-        rank: f"{100 * by / then.median:.0f} % {word} {then.devices} accepted ones"
-        for rank, by in short.items()
-        if by > least
-    }
+    percent = {rank: f"{100 * by / then.median:.0f}" for rank, by in short.items() if by > least}
+    if figure.better == "higher":
+        return {rank: f"{by} % below {then.devices} accepted ones" for rank, by in percent.items()}
+    return {rank: f"{by} % above {then.devices} accepted ones" for rank, by in percent.items()}
 
 
 def _is_figure(value: object) -> TypeGuard[float]:

@@ -6,6 +6,7 @@ import re
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -183,6 +184,7 @@ def accept(
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
     _refuse_file(save_expected, names)
+    asked = replace(asked, changes=asked.changes.model_copy(update={"brings_cases": True}))
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
     plan_all(asked, settings, names, nproc)
@@ -215,7 +217,7 @@ def accept(
         )
     record = _record(climb, folder, asked, began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
-    write_page(folder / PAGE_FILE, record)
+    write_page(folder / PAGE_FILE, record, words)
     show(record, folder)
     if save_expected is not None:
         save(record, save_expected)

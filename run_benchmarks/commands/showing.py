@@ -11,7 +11,7 @@ from common.printable import printable
 from run_benchmarks.commands.exporting import case_of, loaded
 from run_benchmarks.commands.options import add_run, add_test_conf
 from run_benchmarks.console.console import print_table, say
-from run_benchmarks.console.language import words
+from run_benchmarks.console.language import size_in_words, words
 from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.loading import LoadedRun
@@ -80,7 +80,7 @@ def _figures(key: KeyFigure | None) -> tuple[str, str, str]:
 def _one(run: LoadedRun, case: CaseRecord) -> Iterator[str]:
     said = f": {words.reason(case.reason)}" if case.reason else ""
     yield from _wrapped(f"{case.name}: {words(case.verdict.value)}{said}")
-    size = words("{nodes} hosts with {ranks} ranks each", nodes=case.nnodes, ranks=case.nproc)
+    size = size_in_words(case.nnodes, case.nproc, words)
     yield from _wrapped(f"{case.model}:{case.framework}, {size}, {case.config_file}")
     metrics = [(name, show_spread(value, case.spread.get(name)) + unit) for name, value, unit in with_units(case)]
     print_table("", ("metric", "value"), metrics)

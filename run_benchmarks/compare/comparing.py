@@ -16,7 +16,7 @@ from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import metrics_of
 from run_benchmarks.results.provenance import provenance
 from run_benchmarks.results.records import CaseRecord
-from run_benchmarks.results.standards import case_baseline, numbers_of
+from run_benchmarks.results.standards import case_series, numbers_of
 
 UNKNOWN_SPREAD = "the spread between runs is not known: a difference may be that of two runs of the same cluster"
 SHOWN_CHARACTERS = 80
@@ -43,7 +43,7 @@ class CaseOfRun:
 
     def described(self) -> CaseBaseline:
         """Its model, device and conditions."""
-        return case_baseline(self.run.record.run_id, self.case, self.run.passed(self.case))
+        return case_series(self.run.record.run_id, self.case, self.run.passed(self.case))
 
     def provenance(self) -> dict[str, str]:
         """The hardware and software that it ran on, by name, in words."""

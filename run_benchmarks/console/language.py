@@ -90,6 +90,15 @@ def reasons() -> Sequence[tuple[re.Pattern[str], str]]:
     return [(pattern, chinese) for _, pattern, chinese in sorted(found, key=lambda each: -each[0])]
 
 
+def size_in_words(nodes: int, ranks: int, words: Words) -> str:
+    """How many hosts a case takes, with how many ranks each."""
+    if nodes == 1:
+        return words("1 host with 1 rank") if ranks == 1 else words("1 host with {ranks} ranks", ranks=ranks)
+    if ranks == 1:
+        return words("{nodes} hosts with 1 rank each", nodes=nodes)
+    return words("{nodes} hosts with {ranks} ranks each", nodes=nodes, ranks=ranks)
+
+
 ENGLISH = Words()
 words = Words()
 """Those of this process's terminal, in the language of its `--lang`."""

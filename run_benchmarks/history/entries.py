@@ -17,7 +17,7 @@ from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import host_figures, metrics_of
 from run_benchmarks.results.provenance import provenance
 from run_benchmarks.results.records import CaseRecord
-from run_benchmarks.results.standards import case_baseline, numbers_of
+from run_benchmarks.results.standards import case_series, numbers_of
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ def case_entries(run: LoadedRun) -> Iterator[CaseEntry]:
     """The rows of each case; one that measured nothing has a verdict alone."""
     for case in run.record.cases:
         rounds = run.passed(case)
-        described = case_baseline(run.record.run_id, case, rounds)
+        described = case_series(run.record.run_id, case, rounds)
         row = {
             "name": case.name,
             "kind": kind_of(described),

@@ -39,12 +39,12 @@ def _elements(url: str, run: LoadedRun, words: Words) -> Iterator[tuple[str, str
     from run_benchmarks.history.page import history_chart
     from run_benchmarks.history.store import series
     from run_benchmarks.history.view import told
-    from run_benchmarks.results.standards import case_baseline
+    from run_benchmarks.results.standards import case_series
 
     database = Database(url)
     for case in run.record.cases:
         passed = run.passed(case)
-        kind = kind_of(case_baseline(run.record.run_id, case, passed)) if passed else ""
+        kind = kind_of(case_series(run.record.run_id, case, passed)) if passed else ""
         found = told(series(database, case.name, kind=kind), words)
         if len(found.series.values) >= LEAST_RUNS:
             yield case.name, figure(history_chart(found, words), words("Numbers"))

@@ -151,7 +151,7 @@ def _latest(connection: Connection, case: str) -> Sequence[Row[Any]]:
 
 
 def _figures(connection: Connection, case_keys: Sequence[int], host: str) -> Sequence[Row[Any]]:
-    """What was measured in these cases, of a host where one is given."""
+    """Reads the figures of these cases, of a host where one is given."""
     table, name = (HOST_VALUES, HOST_VALUES.c.metric) if host else (METRICS, METRICS.c.name)
     found = select(table, name.label("figure")).where(table.c.case_id.in_(case_keys))
     return connection.execute(found.where(HOST_VALUES.c.host == host) if host else found).all()

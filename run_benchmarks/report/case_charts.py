@@ -21,9 +21,10 @@ def round_charts(record: RoundRecord, steps: StepCurves | None, words: Words = E
     """The charts that every benchmark's round may have; each only where it was measured."""
     host_of = {rank: node.host for node in record.nodes for rank in node.ranks}
     yield from _by_step(record, steps, host_of, words)
-    if steps is not None and len(steps.late_ms) > 1:
+    if steps is not None and len(steps.late_ms) > 2 and any(steps.late_ms.values()):  # of two, none is the median
         yield _skew(steps, host_of, words)
-    yield _phases(record, words)
+    if record.phase_seconds:
+        yield _phases(record, words)
 
 
 def _by_step(

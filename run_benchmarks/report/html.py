@@ -22,7 +22,7 @@ from common.charts.page import document, figure
 from common.printable import printable
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
-from run_benchmarks.console.language import ENGLISH, Words, words
+from run_benchmarks.console.language import ENGLISH, Words, size_in_words, words
 from run_benchmarks.history.recent import Drawn, drawn
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
@@ -32,12 +32,14 @@ from run_benchmarks.report.settings import changed_settings
 from run_benchmarks.results.curves import RoundCurves, read_curves
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import report_blocks
-from run_benchmarks.results.records import CaseRecord, RoundRecord, RunRecord, write_text
+from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, write_text
 from run_benchmarks.results.seal import node_folder
 from run_benchmarks.results.summary import show, show_spread, with_units
 
 TEMPLATE, STYLE = "report.html.j2", "report.css"
 MOST_NODES = 32  # of a round, in a table; the others are in the charts and in round.json
+MOST_ROWS = 40  # of a list that is in the page at once
+MOST_WARNINGS = 8  # that stand unfolded
 UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
 
 
@@ -130,6 +132,21 @@ class _Pages:
             self._read = folder, read_curves(folder)
         return self._read[1]
 
+    def worst_first(self, nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
+        """The nodes of a round, those that failed, lack files or are of a suspect host before the others."""
+        return sorted(nodes, key=lambda node: not (node.exit_code or node.missing or node.host in self._suspects))
+
+    def disturbances(self, record: RoundRecord) -> list[str]:
+        """Each disturbance of a round, with its seconds since the round began, and what was not watched."""
+        begin, unwatched = record.started_ms, record.integrity.unwatched if record.integrity else ()
+        told = [
+            f"{each} ({(each.from_ms - begin) / 1000:+.1f} s to {(each.to_ms - begin) / 1000:+.1f} s)"
+            if each.from_ms is not None and each.to_ms is not None
+            else str(each)
+            for each in record.told_remarks
+        ]
+        return [*told, *(self._words("Not watched: {what}", what=what) for what in unwatched)]
+
     def energy(self, case: CaseRecord) -> str:
         """Energy of a round by meter, and what it did for a joule."""
         found = energy_of(case)
@@ -188,7 +205,10 @@ def _template() -> jinja2.Template:
         "baseline_chart": baseline_chart,
         "block_kind": lambda block: type(block).__name__,
         "SYMBOLS": SYMBOLS,
+        "size_in_words": size_in_words,
         "MOST_NODES": MOST_NODES,
+        "MOST_ROWS": MOST_ROWS,
+        "MOST_WARNINGS": MOST_WARNINGS,
     }
     return environment.get_template(TEMPLATE)
 

@@ -156,11 +156,13 @@ def _headline(verdict: Verdict, lines: Sequence[CaseLine], out_of: tuple[int, in
     parts = [
         words("{n} of {cases} failed", n=len(failed), cases=cases) if failed else "",
         words("{n} of {cases} met a bad part of the cluster", n=len(degraded), cases=cases) if degraded else "",
-        words("all cases passed") if passed == count else words("{n} of {total} passed", n=passed, total=count),
+        words("{n} of {total} passed", n=passed, total=count) if 0 < passed < count else "",
+        words("all cases passed") if 0 < count == passed else "",
+        "" if count else words("nothing was run"),
     ]
     what = _what_to_do(verdict, failed, degraded, out_of, words)
     if not what:
-        return words("Nothing to do: {rest}.", rest=parts[-1]) if count else words("Nothing was run.")
+        return words("Nothing to do: {rest}.", rest=words("all cases passed")) if count else words("Nothing was run.")
     return words("{what}: {rest}.", what=what, rest=", ".join(filter(None, parts)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from protocol.baseline_file import Baseline, CaseBaseline, load
 from protocol.default_outcome import is_measured
+from protocol.outcome import FigureOutcome
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.plan.references import metric_named
 from run_benchmarks.results.comparison import BaselineRecord, BaselineRow, ExpectationRecord
@@ -151,6 +152,14 @@ def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> Case
         conditions=dict(outcome.conditions(measured)),
         entries=dict(outcome.references(measured, [measured_round(each) for each in passed])),
     )
+
+
+def case_series(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> CaseBaseline:
+    """The figures of the case's rounds with what must be the same for its metrics to be compared by their names."""
+    outcome, described = outcome_of(case), case_baseline(run, case, passed)
+    if not isinstance(outcome, FigureOutcome):
+        return described
+    return described.model_copy(update={"conditions": dict(outcome.figure_conditions(measured_case(case)))})
 
 
 def refusal(file: Path, *, overwrite: bool) -> str | None:

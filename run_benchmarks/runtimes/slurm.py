@@ -76,19 +76,20 @@ class _Workload(ProcessTree):
         return found is None or found.kind is not GONE.kind
 
     def wait(self, seconds: float) -> int | None:
-        """See RunningTask.wait. If it failed, the state of its job decides: Slurm ends tasks by SIGTERM, too.
+        """See RunningTask.wait. If it failed, the state of its job and step decides: Slurm ends tasks by SIGTERM, too.
 
         Raises:
             JobOverError: its job has lost the node.
+            TaskError: its step was ended, or it is gone without an exit code.
         """
         assert isinstance(self._host, SlurmHost)
         try:
             code = super().wait(seconds)
-        except TaskError:  # it is gone without an exit code
-            self._host.check_job()
+        except TaskError:
+            self._host.check_job(self._task.name)
             raise
         if code:
-            self._host.check_job()
+            self._host.check_job(self._task.name)
         return code
 
     def start(self) -> None:

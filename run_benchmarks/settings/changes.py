@@ -18,13 +18,17 @@ SET, CASE, REPEAT = "--set", "--case", "--repeat"
 
 
 class Changes(BaseModel):
-    """The values of --set (`key=value` words), --case (names or patterns) and --repeat; empty if not given."""
+    """The values of --set (`key=value` words), --case (names or patterns) and --repeat; empty if not given.
+
+    brings_cases: the command has cases of its own, so that CASES may be missing.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sets: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
     repeat: int | None = None
+    brings_cases: bool = False
 
 
 class SetKeys:

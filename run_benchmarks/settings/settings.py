@@ -97,7 +97,11 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
         problems += set_keys.sourced(found)
     cluster, found, usable = _checked(ClusterConf, cluster_names, NO_HOSTS, cluster_file, KEYS_OF_CLUSTER)
     problems += set_keys.sourced(found)
-    problems += _listed(test_names, definitions, changes, test_file)
+    lacks_cases = changes.brings_cases and "CASES" not in test_names
+    if lacks_cases:
+        test_names["CASES"] = NO_CASES["CASES"]
+    else:
+        problems += _listed(test_names, definitions, changes, test_file)
     cases, found = _cases(definitions, changes, test_file)
     own = _picked(test_names, TestConf.model_fields)
     test, more, usable_of_test = _checked(TestConf, own, NO_CASES, test_file, KEYS_OF_TEST)
@@ -105,7 +109,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     if not {"RUNTIME", "LAUNCHER"} & {problem.key for problem in problems}:
         problems += set_keys.sourced(_pairing(cluster, test, test_file))
     usable |= usable_of_test
-    listed = test.CASES if "CASES" in usable else ()
+    listed = test.CASES if "CASES" in usable and not lacks_cases else ()
     undefined = [name for name in listed if name not in definitions]
     settings = Settings(
         cluster=cluster,

@@ -101,7 +101,7 @@ def arrived(sender: ClusterHost, receiver: ClusterHost) -> int:
     """How many of the datagrams came through."""
     server = serve(receiver, COUNT)
     sender.exec([sys.executable, "-c", DATAGRAMS_OUT, receiver.address, str(PORT), str(DATAGRAMS)])
-    return int(server.communicate(timeout=20)[0])
+    return int(server.communicate(timeout=200)[0])
 
 
 @pytest.mark.nightly

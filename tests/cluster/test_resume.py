@@ -37,7 +37,7 @@ def kill_in(controller: Controller, case: str) -> Path:
     wait_until("its round", lambda: _begun(controller, case))
     wait_until("work of ranks 0 and 3", lambda: in_training(0) and in_training(3))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     run = controller.newest_run()
     assert run is not None
     return run

@@ -93,7 +93,7 @@ def test_clean_removes_what_a_killed_controller_left(controller: Controller) -> 
     process = controller.start()
     wait_until("work of rank 0", lambda: in_training(0))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert len(controller.containers()) == 4
     run = controller.newest_run()
     assert run is not None
@@ -111,7 +111,7 @@ def test_monitor_ends_by_itself_when_the_workload_is_killed(controller: Controll
     process = controller.start()
     wait_until("work of rank 0", lambda: in_training(0))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     clients = [host.connect_docker() for host in testbed.hosts]
     try:
         for client in clients:

@@ -36,7 +36,7 @@ def test_both_are_taken_over_after_a_kill_and_each_keeps_its_host(
     controller: Controller, testbed: TestBed, started: subprocess.Popen[str]
 ) -> None:
     started.kill()
-    started.communicate(timeout=60)
+    started.communicate(timeout=200)
     run = controller.newest_run()
     assert run is not None
     shown = controller.call("status", run.name).output

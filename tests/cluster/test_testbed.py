@@ -195,7 +195,7 @@ def test_what_a_killed_bed_left_is_removed_by_the_next(tmp_path: Path) -> None:
         "import os, signal, sys; from tests.cluster.bed import TestBed\n"
         "TestBed(1, sys.argv[1]).up(); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=images.REPOSITORY, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=images.REPOSITORY, timeout=200)
     assert done.returncode == -signal.SIGKILL
     assert network.namespaces(bed_id(tmp_path))
     with TestBed(2, tmp_path, engine=False) as bed:

@@ -41,7 +41,7 @@ class Monitor:
         """Exit code and what it said, after a signal or by itself."""
         if by is not None:
             self.process.send_signal(by)
-        output, _ = self.process.communicate(timeout=30)
+        output, _ = self.process.communicate(timeout=200)
         return self.process.returncode, output
 
     def wait_for(self, source: str, count: int = 1) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def _prediction(case: Case, measured: Mapping[str, float], device: Device) -> It
     nproc = str(case.settings["nproc"])
     row = {key: str(config[name]) for key, name in keys.items()}
     row |= {"gpu": machine.gpu, "gpus": nproc, "gpus_per_node": nproc, "swiglu": "1", "dp": nproc}
-    row["precision"] = "bf16" if config["fp8"] is None else "fp8"
+    if config["fp8"] is not None:  # torchao scales dynamically, as the rule of FSDP2's rows has it
+        row |= {"precision": "fp8", "fsdp": "1"}
     expected = predict(job_of(row, case.name), machine).tokens_per_second_and_gpu
     if abs(speed / expected - 1) > PREDICTION_OFF:
         yield f"{speed:.0f} tokens/s a device, {expected:.0f} are predicted"

@@ -29,7 +29,7 @@ def test_without_its_environment_it_says_make_run(words: list[str], why: str, tm
     script = shutil.copy(RUN_PY, tmp_path / "run_benchmarks")
 
     def said() -> str:
-        answer = subprocess.run([sys.executable, *words, script, "list"], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run([sys.executable, *words, script, "list"], capture_output=True, text=True, timeout=200)
         assert (answer.returncode, answer.stdout) == (2, "")
         return answer.stderr
 

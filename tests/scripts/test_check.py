@@ -36,7 +36,7 @@ def test_no_step_follows_one_that_catches_a_signal(sent: signal.Signals, exit_co
         while check.stdout.readline().strip() != "begun":
             pass
         os.killpg(check.pid, sent)  # as a terminal does
-        rest, _ = check.communicate(timeout=20)
+        rest, _ = check.communicate(timeout=200)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(check.pid, signal.SIGKILL)
@@ -83,7 +83,7 @@ def whole(folder: Path, images: str) -> list[str]:
 
 @pytest.mark.parametrize(("images", "exit_code"), [("sleep 0.5", 0), ("echo 'no mirror'; exit 3", 1)])
 def test_images_are_made_beside_the_tests(images: str, exit_code: int, tmp_path: Path) -> None:
-    result = subprocess.run(whole(tmp_path, images), capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(whole(tmp_path, images), capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == exit_code, result.stdout
     assert result.stdout.count("a session of") == 2, result.stdout
     begin, _, summary = result.stdout.partition("== images")
@@ -99,7 +99,7 @@ def test_lint_runs_beside_the_tests_and_counts(code: int, tmp_path: Path) -> Non
     command = whole(tmp_path, "true")
     mypy = f"echo 'an error of types'; while [ ! -f {tmp_path}/made ]; do sleep 0.05; done; exit {code}"
     (tmp_path / "bin/mypy").write_text(f"#!/bin/sh\n{mypy}\n")
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == code, result.stdout
     assert "an error of types\n\n== import contracts" in result.stdout
     begin, _, summary = result.stdout.rpartition("== tests, one by one")
@@ -117,7 +117,7 @@ def test_images_that_are_being_made_end_at_a_ctrl_c(tmp_path: Path) -> None:
         while not (tmp_path / "made").exists() or not (tmp_path / "pid").exists():
             time.sleep(0.05)
         os.killpg(check.pid, signal.SIGINT)
-        check.communicate(timeout=20)
+        check.communicate(timeout=200)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(check.pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_one_package(package: str, code: int, tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\necho "called with $*"\n')
     python.chmod(0o755)
     command = ["bash", str(CHECK), str(tmp_path), "package", package]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == code
     if code:
         assert "no folder below tests/" in result.stderr and " simulation/topology " in result.stderr

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from typing import Any
 
 import torch
@@ -65,8 +66,9 @@ def _random(device: torch.device) -> dict[str, Any]:
 def _measured(device: torch.device) -> dict[str, Any]:
     events: Any = torch.get_device_module("abacus").counts
     before = events(1)["events"]
-    clock = Clock(device, ClockLimits(iterations=3, warm_up=1))
+    clock = Clock(device, ClockLimits(iterations=3, warm_up=2))
     clock.measure(lambda: torch.get_device_module("abacus")._sleep(BUSY_NS // 10))
+    slowly_queued = clock.measure(_queued_slowly).minimum
     product = MatrixProducts(device)
     capacity = Capacity(device, None)
     taken = capacity.take()
@@ -77,11 +79,18 @@ def _measured(device: torch.device) -> dict[str, Any]:
     copy.run()
     return {
         "events": events(1)["events"] - before,
+        "slowly_queued_ns": slowly_queued,
         "product_is_on": str(product._left.device),
         "taken": taken,
         "capacity_is_correct": correct,
         "copy_is_correct": copy.is_correct(),
     }
+
+
+def _queued_slowly() -> None:
+    """A call of 1 ms of the device, for which the host takes 8 ms."""
+    time.sleep(0.008)
+    torch.get_device_module("abacus")._sleep(1_000_000)
 
 
 def view_that_falls_back() -> None:

@@ -47,5 +47,5 @@ def watched(library: Path, folder: Path, script: str, devices: int = 8) -> dict[
     folder.mkdir()
     environment = os.environ | {"LD_LIBRARY_PATH": str(library), "NVML_SCRIPT": script, "NVML_DEVICES": str(devices)}
     words = ["--log_dir", str(folder), "--vendor", "nvidia", "--interval", "0.1", "--max_seconds", "1"]
-    subprocess.run([sys.executable, "-m", "monitors", *words], cwd=ROOT, env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "monitors", *words], cwd=ROOT, env=environment, check=True, timeout=200)
     return asdict(summarize(folder / "monitor.jsonl"))

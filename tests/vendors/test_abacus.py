@@ -114,6 +114,8 @@ def test_each_figure_of_shared_code_is_the_device_s(project: Project) -> None:
     # The device was busy so long, and the host did not wait: its own clock would tell microseconds.
     assert found["busy_s"] >= 0.05 and found["synchronized"] == 1 and found["events"] > 0
     assert found["cycles_per_ns"] == pytest.approx(1, rel=0.01)
+    # The device's own time, not that of the host, which is slower to queue the call than the device is to do it.
+    assert found["slowly_queued_ns"] == pytest.approx(1e6, rel=0.05)
     # Nothing but one buffer lies on the device; the host's process is far larger.
     assert (found["peak"], found["free"], found["total"]) == (found["held"], BYTES - found["held"], BYTES)
     assert found["device_of_aiob"] == "abacus:0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import re
 import threading
@@ -55,6 +56,8 @@ class Allocation:
     _ending_since: float | None = None
     _is_given_back: bool = False
     _cpus: dict[str, int] = field(default_factory=dict)
+    _steps: dict[str, str] = field(default_factory=dict)
+    _steps_asked: float = float("-inf")
 
     def job(self) -> Job | None:
         """Its state, at most QUERY_SECONDS old if slurmctld answers; None if nothing is known."""
@@ -108,6 +111,15 @@ class Allocation:
         if job.state not in jobs.FAILED_NODE:
             return job.end_in_words
         return _with_failed(host, job.hosts or (host,), job.end_in_words)
+
+    def step_end(self, name: str) -> str:
+        """How a step was ended by somebody, or by Slurm; "" if it was not, or the accounts say nothing of it yet."""
+        with self._lock:
+            if time.monotonic() - self._steps_asked >= QUERY_SECONDS:
+                with contextlib.suppress(SlurmError):
+                    self._steps = jobs.ended_steps(self.number)
+                self._steps_asked = time.monotonic()
+            return self._steps.get(name, "")
 
     def cpus(self, host: str) -> int:
         """How many processors the job has on a node.
@@ -200,7 +212,8 @@ def obtain(
     try:
         if number is None:
             note(allocation.number)
-        _wait(allocation, limit, check, tell)
+        first_look = FIRST_SECONDS if number is None else 0.0
+        _wait(allocation, time.monotonic() + first_look, limit, check, tell)
     except BaseException:
         allocation.give_back()
         raise
@@ -241,9 +254,10 @@ def _submit(request: Request, *options: str) -> str:
         return found[-1]
 
 
-def _wait(allocation: Allocation, limit: float, check: Callable[[], None], tell: Callable[[str], None]) -> None:
-    began, next_look = time.monotonic(), time.monotonic() + FIRST_SECONDS
-    said, missing = "", 0
+def _wait(
+    allocation: Allocation, next_look: float, limit: float, check: Callable[[], None], tell: Callable[[str], None]
+) -> None:
+    began, said, missing = time.monotonic(), "", 0
     while True:
         check()
         if time.monotonic() < next_look:

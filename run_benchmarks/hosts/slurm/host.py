@@ -21,7 +21,7 @@ from typing import IO
 
 from docker import APIClient
 
-from run_benchmarks.errors import ConnectError, DeadlineError, LinkLostError, shown, tail
+from run_benchmarks.errors import ConnectError, DeadlineError, LinkLostError, TaskError, shown, tail
 from run_benchmarks.hosts.base import CANCELLED, Capture, Completed, ConnectionAdvice
 from run_benchmarks.hosts.docker_client import Check
 from run_benchmarks.hosts.local import LocalHost
@@ -146,14 +146,17 @@ class SlurmHost:
             completed.check(self.name)
         return completed
 
-    def check_job(self) -> None:
-        """Check that the job still has the node, by a query that begins now, or as soon as one may.
+    def check_job(self, step: str) -> None:
+        """Check that the job still has the node, by a query that begins now, or as soon as one may, and its step.
 
         Raises:
-            JobOverError: it has not.
+            JobOverError: it has not the node.
+            TaskError: somebody, or Slurm, ended the step of that name.
         """
         self._allocation.let_a_query_pass()
         self._check_job(None)
+        if end := self._allocation.step_end(step):
+            raise TaskError(self.name, end)
 
     def _check_job(self, cause: Exception | None) -> None:
         if over := self._allocation.over(self.name):

@@ -57,6 +57,8 @@ NEVER_BEGINS = re.compile(
     r"|(?:Account|QOS)NotAllowed|Invalid(?:Account|QOS)|BadConstraints|DependencyNeverSatisfied|MaxMemPerLimit"
     r"|Reservation(?:Deleted|Invalid)|DeadLine|JobHeld|JobHoldMaxRequeue|.*requeued (?:in )?held"
 )
+STEPS_FORMAT = "JobIDRaw,State,ExitCode,JobName"
+STEP_GOES_ON = ("PENDING", "RUNNING", "COMPLETING", "COMPLETED")
 TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 NO_ID = ("Invalid job id", "Invalid job ID")
 
@@ -216,6 +218,20 @@ def job_of(number: str) -> Job | None:
     if accounted is None or (job is not None and not (accounted.state in ENDS or accounted.is_waiting)):
         return job
     return accounted
+
+
+def ended_steps(number: str) -> dict[str, str]:
+    """How the steps of a job ended that did not just come to their end, in words, by the step's name.
+
+    A step may be ended while its job goes on: by the memory that it was given (OUT_OF_MEMORY), by scancel.
+
+    Raises:
+        SlurmError: the accounts do not answer.
+    """
+    argv = ["sacct", "--noheader", "--parsable2", f"--jobs={number}", f"--format={STEPS_FORMAT}"]
+    rows = (line.split("|", 3) for line in call(argv).splitlines())
+    steps = (row for row in rows if len(row) == 4 and "." in row[0] and row[1] not in STEP_GOES_ON)
+    return {name: f"Slurm ended its step {step} ({state}, exit code {code})" for step, state, code, name in steps}
 
 
 def _last(jobs: Iterable[Job], number: str) -> Job | None:

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -54,16 +54,18 @@ class SlurmCluster:
     """`n` hosts, node1 to node<n>, of files.CPUS and files.MEMORY_MB each; partitions `main` and, of lower priority,
     `low`. Root and OTHER_USER may submit. All see `shared` at its path.
 
-    tracking: by what Slurm knows a step's processes: their parents (linuxproc), or their process group (pgid).
+    `settings`: lines of slurm.conf that replace those of files.SLURM_CONF_TEXT.
     """
 
-    def __init__(self, n: int, folder: Path, tracking: str = "linuxproc") -> None:
-        self._tracking = tracking
+    def __init__(self, n: int, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = settings or {}
         self.folder = folder.resolve()
         self.shared = self.folder / "shared"
         self.bed = TestBed(n, self.folder / "bed", engine=False, shared=self.folder)
         self._daemons: list[tuple[str, subprocess.Popen[bytes]]] = []
         self._places: files.Places | None = None
+        # Of the database, in memory: it is thrown away, and waits for no disk.
+        self._data = Path(f"/dev/shm/cdyno-mariadb-{self.bed.bed}")
 
     @property
     def hosts(self) -> list[ClusterHost]:
@@ -103,6 +105,7 @@ class SlurmCluster:
 
     def _start(self) -> None:
         shutil.rmtree(self.folder / "slurm", ignore_errors=True)
+        shutil.rmtree(self._data, ignore_errors=True)
         folder = self.folder / "slurm"
         (folder / "state").mkdir(parents=True)
         munge = RUN_FOLDER / f"cdyno-munge-{self.bed.bed}"
@@ -111,7 +114,7 @@ class SlurmCluster:
         self._places = places = files.Places(
             folder=folder, munge=munge / "socket", ctld_port=ports[0], dbd_port=ports[1], sql_port=ports[2]
         )
-        files.write(places, self.hosts, self.hosts[0].head_address, self._tracking)
+        files.write(places, self.hosts, self.hosts[0].head_address, self._settings)
         key = folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(KEY_BYTES))
@@ -142,7 +145,7 @@ class SlurmCluster:
         found[1].wait(STOP_SECONDS)
 
     def _start_accounting(self, places: files.Places) -> None:
-        data, sql = places.folder / "mariadb", places.folder / "sql"
+        data, sql = self._data, places.folder / "sql"
         run(
             [
                 "mariadb-install-db",
@@ -210,18 +213,15 @@ class SlurmCluster:
         _wait(lambda: not self.call(["squeue", "--noheader"]).strip(), "the end of all jobs")
 
     def down(self) -> None:
-        """End everything of it."""
-        for name, process in reversed(self._daemons):
-            process.kill() if name == "slurmctld" else process.terminate()
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End everything of it, without what an end in order would keep."""
+        for _, process in self._daemons:
+            process.kill()
+        for _, process in self._daemons:
+            process.wait()
         self._daemons.clear()
         if self._places is not None:
             shutil.rmtree(self._places.munge.parent, ignore_errors=True)
-            shutil.rmtree(self._places.folder / "mariadb", ignore_errors=True)
+            shutil.rmtree(self._data, ignore_errors=True)
             self._places = None
         self.bed.down()
 

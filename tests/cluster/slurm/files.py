@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdSpoolDir=/var/spool/slurmd-%n
 SlurmdPidFile=/run/slurmd-%n.pid
 SlurmdLogFile=/var/log/slurmd-%n.log
-ProctrackType=proctrack/{tracking}
+ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
@@ -45,7 +45,7 @@ MessageTimeout=10
 TCPTimeout=2
 UnkillableStepTimeout=20
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=2,sched_interval=2
+SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=0
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 JobAcctGatherType=jobacct_gather/linux
@@ -98,18 +98,18 @@ class Places:
         return self.folder / "slurm.conf"
 
 
-def write(places: Places, hosts: Sequence[ClusterHost], head_address: str, tracking: str) -> None:
-    """Write slurm.conf for the head node and the same for every host, and slurmdbd.conf."""
+def write(places: Places, hosts: Sequence[ClusterHost], head_address: str, settings: Mapping[str, str]) -> None:
+    """Write slurm.conf for the head node and the same for every host, and slurmdbd.conf; `settings` replace others."""
     head = socket.gethostname().partition(".")[0]
     nodes = [NODE.format(name=host.name, address=host.address, cpus=CPUS, memory=MEMORY_MB) for host in hosts]
     values = {
         **vars(places),
-        "tracking": tracking,
         "head": head,
         "head_address": head_address,
         "nodes": "\n".join(nodes),
     }
-    text = SLURM_CONF_TEXT.format(**values)
+    lines = (line for line in SLURM_CONF_TEXT.format(**values).splitlines() if line.partition("=")[0] not in settings)
+    text = "\n".join([*(f"{key}={value}" for key, value in settings.items()), *lines, ""])
     places.conf.write_text(text)
     for host in hosts:
         file = host.path(SLURM_CONF)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import conftest
 from tests.cluster.controller import wait_until
 from tests.cluster.faulty_project import WAITS
 from tests.cluster.slurm.cluster import SlurmCluster, missing
 from tests.cluster.slurm.controller import CASE, SlurmController
-from tests.conftest import testbed_folder
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 AWAY_SECONDS = 60.0
@@ -36,11 +37,12 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
 def on_its_own(tmp_path: Path, root: Path, request: pytest.FixtureRequest) -> Iterator[SlurmController]:
     """On a cluster that no other test uses: after an end of slurmctld, jobs may take minutes to leave their nodes.
 
-    A parameter says how it tracks processes.
+    A parameter has settings of its slurm.conf.
     """
     if lacking := missing():
         pytest.skip(f"tests of Slurm need {'; '.join(lacking)}")
-    with SlurmCluster(2, testbed_folder() / "slurm_on_its_own", getattr(request, "param", "linuxproc")) as cluster:
+    folder = conftest.testbed_folder() / "slurm_on_its_own"
+    with SlurmCluster(2, folder, getattr(request, "param", {})) as cluster:
         made = SlurmController(tmp_path, cluster, root)
         made.configure_test({"one": WAITING})
         yield made
@@ -138,6 +140,15 @@ def test_a_round_ends_before_the_allocation_does_and_is_collected(controller: Sl
     assert [node["missing"] for node in record["nodes"]] == [[], []]
 
 
+def test_a_job_whose_time_an_operator_cuts_ends_its_round_as_out_of_time(controller: SlurmController) -> None:
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    controller.cluster.call(["scontrol", "update", f"jobid={controller.jobs()[0]}", "timelimit=1"])
+    record = controller.finish(process).round_record("one")
+    assert record["verdict"] == "timeout" and "its time limit passed (TIMEOUT" in record["reason"], record
+    wait_until("the end of its processes", lambda: not controller.processes())
+
+
 @pytest.mark.parametrize("both", [True, False], ids=["srun whole", "srun's first process"])
 def test_what_a_killed_controller_and_its_killed_sruns_left_is_gone_on_with(
     controller: SlurmController, both: bool
@@ -182,7 +193,7 @@ def test_a_killed_step_takes_its_tasks_along_and_its_node_failed(controller: Slu
     wait_until("the end of its processes", lambda: not controller.processes())
 
 
-@pytest.mark.parametrize("on_its_own", ["pgid"], indirect=True)
+@pytest.mark.parametrize("on_its_own", [{"ProctrackType": "proctrack/pgid"}], indirect=True, ids=["pgid"])
 def test_a_cancelled_job_leaves_nothing_running_where_slurm_knows_process_groups_alone(
     on_its_own: SlurmController,
 ) -> None:
@@ -193,6 +204,39 @@ def test_a_cancelled_job_leaves_nothing_running_where_slurm_knows_process_groups
     record = controller.finish(process).round_record("one")
     wait_until("the end of its processes", lambda: not controller.processes())
     assert record["verdict"] == "aborted" and "somebody cancelled it" in record["reason"], record
+
+
+@pytest.mark.parametrize(
+    "on_its_own",
+    [{"JobAcctGatherFrequency": "task=1", "JobAcctGatherParams": "OverMemoryKill"}],
+    indirect=True,
+    ids=["over memory"],
+)
+def test_a_step_that_slurm_ends_for_its_memory_fails_with_the_word_of_the_accounts(on_its_own: SlurmController) -> None:
+    """22.05 says CANCELLED of it, with signal 9; a control group would make it OUT_OF_MEMORY."""
+    controller = on_its_own
+    controller.configure_cluster(SLURM_OPTIONS=["--mem=90"])
+    record = controller.call().round_record("one")
+    assert record["verdict"] == "fail" and record["first_failure"]["host"] in ("node1", "node2"), record
+    assert re.search(
+        r"Slurm ended its step 1\.\d+ \(CANCELLED by 0, exit code 0:9\)", record["first_failure"]["message"]
+    )
+    wait_until("the end of its processes", lambda: not controller.processes())
+
+
+def test_a_step_that_somebody_cancels_fails_on_its_node_with_the_word_of_the_accounts(
+    controller: SlurmController,
+) -> None:
+    process = controller.start()
+    wait_until("work of rank 0", lambda: controller.at_work("one"))
+    shown = controller.cluster.call(["squeue", "--noheader", "--steps", "--format=%i %j %N"]).splitlines()
+    (step,) = [words[0] for line in shown if (words := line.split())[1].endswith("-one-r1-n1") and words[2] == "node2"]
+    controller.cluster.call(["scancel", step])
+    answer = controller.finish(process)
+    record = answer.round_record("one")
+    assert record["verdict"] == "fail" and record["first_failure"]["host"] == "node2", record
+    assert f"Slurm ended its step {step} (CANCELLED by 0" in record["first_failure"]["message"], record
+    wait_until("the end of its processes", lambda: not controller.processes())
 
 
 def kill_step(controller: SlurmController, host: str) -> None:

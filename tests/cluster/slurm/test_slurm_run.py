@@ -1,17 +1,30 @@
-"""run.py on a real Slurm: an allocation is asked for, used by steps alone, collected from, and given back."""
+"""run.py on a real Slurm: an allocation is asked for, used by steps alone, collected from, and given back.
+
+All tests of `make test` with a Slurm cluster are in this file: one worker runs it, and starts one cluster.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import re
 import shlex
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from run_benchmarks.errors import CommandError, DeadlineError, LinkLostError
+from run_benchmarks.hosts.base import CANCELLED
+from run_benchmarks.hosts.outages import OutOfReachError
+from run_benchmarks.hosts.slurm import allocation as allocations
+from run_benchmarks.hosts.slurm.allocation import Allocation
+from run_benchmarks.hosts.slurm.host import SlurmHost
 from run_benchmarks.report.overview import duration
 from run_benchmarks.results.records import DrainRecord, RunRecord, load_record, read_round, write_record
 from run_benchmarks.state.journal import Journal
@@ -26,6 +39,7 @@ from tests.run_benchmarks.results.rounds import run_record
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 WAITING: dict[str, object] = {**CASE, **WAITS}
+SLEEP = "3127"  # seconds, by which a process is found
 
 
 @pytest.fixture
@@ -36,14 +50,63 @@ def controller(tmp_path: Path, slurm_cluster: SlurmCluster, root: Path) -> Itera
     slurm_cluster.cancel_all()
 
 
-def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(controller: SlurmController) -> None:
-    controller.configure_cluster(HOSTS="node[1-2]", SLURM_PARTITION="main", SLURM_TIME="10")
-    before = controller.cluster.allocate(2)
-    process = controller.start()
-    wait_until("the reason", lambda: controller.said("waits: Resources"))
-    controller.cluster.call(["scancel", before])
-    answer = controller.finish(process)
+@dataclass(frozen=True)
+class Crowd:
+    """The ends of three controllers on a full cluster: one in the job that fills it, one that waits, one that leaves.
+
+    `jobs` are those in the queue before the third left it, after it had, and after the first ended.
+    """
+
+    allocation: str
+    inside: Answer
+    missing: Answer
+    waited: Answer
+    left: Answer
+    jobs: tuple[list[str], list[str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def crowd(slurm_cluster: SlurmCluster, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    before, made = slurm_cluster.allocate(2), list[SlurmController]()
+
+    def controller(name: str, allocation: str = "", **changes: object) -> SlurmController:
+        made.append(SlurmController(tmp_path_factory.mktemp(name), slurm_cluster, root, allocation))
+        made[-1].configure_cluster(**{"HOSTS": "node[1-2]", **changes})
+        return made[-1]
+
+    try:
+        waiting = controller("waiting", SLURM_PARTITION="main", SLURM_TIME="10")
+        leaving, inside = controller("leaving", HOSTS=2), controller("inside", before)
+        first, second, third = (each.start() for each in made)
+        wait_until("the reasons", lambda: all(each.said(" waits: ") for each in made[:2]))
+        all_jobs = waiting.jobs()
+        second.send_signal(signal.SIGINT)
+        left = leaving.finish(second)
+        jobs_then = waiting.jobs()
+        answer = inside.finish(third)
+        inside.configure_cluster(HOSTS=["node[2-3]"])
+        missing, jobs_last = inside.call("check"), waiting.jobs()
+        slurm_cluster.call(["scancel", before])
+        yield Crowd(
+            allocation=before,
+            inside=answer,
+            missing=missing,
+            waited=waiting.finish(first),
+            left=left,
+            jobs=(all_jobs, jobs_then, jobs_last),
+        )
+    finally:
+        for each in made:
+            each.end()
+        slurm_cluster.cancel_all()
+
+
+def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(
+    crowd: Crowd, slurm_cluster: SlurmCluster
+) -> None:
+    answer = crowd.waited
     assert answer.exit_code == 0, answer.output
+    assert "waits: Resources" in answer.output + crowd.left.output  # the first in the queue
     (job,) = answer.run_record()["jobs"]
     assert answer.folder is not None
     page = (answer.folder / "report.html").read_text()
@@ -53,11 +116,32 @@ def test_a_run_submits_a_job_waits_uses_its_nodes_and_gives_them_back(controller
     assert record["verdict"] == "pass"
     assert [node["host"] for node in record["nodes"]] == ["node1", "node2"]
     assert [node["missing"] for node in record["nodes"]] == [[], []]
-    assert controller.jobs() == []
+    assert job["id"] in crowd.jobs[-1] and not slurm_cluster.call(["squeue", "--noheader"]).strip()
     # By the accounts: each node's tasks were one step with all of the job's processors there.
-    shown = ["sacct", "--noheader", "--parsable2", "--format=JobName%60,AllocCPUS,NNodes,NodeList", "--allusers"]
-    steps = [line.split("|") for line in controller.cluster.call(shown).splitlines() if "-one-r1-n" in line]
+    shown = [
+        "sacct",
+        "--noheader",
+        "--parsable2",
+        "--format=JobName%60,AllocCPUS,NNodes,NodeList",
+        f"--jobs={job['id']}",
+    ]
+    steps = [line.split("|") for line in slurm_cluster.call(shown).splitlines() if "-one-r1-n" in line]
     assert sorted(step[1:] for step in steps) == [[str(CPUS), "1", "node1"], [str(CPUS), "1", "node2"]]
+
+
+def test_inside_an_allocation_its_nodes_are_used_and_it_stays(crowd: Crowd) -> None:
+    answer = crowd.inside
+    assert answer.exit_code == 0, answer.output
+    assert [each["id"] for each in answer.run_record()["jobs"]] == [crowd.allocation]
+    assert crowd.missing.exit_code == 3
+    assert f"job {crowd.allocation} has node[1-2], without node3" in crowd.missing.output
+    assert crowd.allocation in crowd.jobs[-1]
+
+
+def test_ctrl_c_takes_a_job_out_of_the_full_queue_and_no_other(crowd: Crowd) -> None:
+    assert crowd.left.exit_code == 130 and "interrupted by SIGINT" in crowd.left.output, crowd.left.output
+    before, after, _ = crowd.jobs
+    assert len(before) == 3 and len(after) == 2 and set(after) < set(before) and crowd.allocation in after
 
 
 @pytest.mark.nightly
@@ -77,18 +161,6 @@ def test_the_tutorial_s_five_lines_and_commands(controller: SlurmController, mon
     assert controller.jobs() == []
 
 
-def test_inside_an_allocation_its_nodes_are_used_and_it_stays(controller: SlurmController) -> None:
-    job = controller.cluster.allocate(2)
-    controller.allocation = job
-    controller.configure_cluster(HOSTS="node[1-2]")
-    answer = controller.call()
-    assert answer.exit_code == 0 and [each["id"] for each in answer.run_record()["jobs"]] == [job], answer.output
-    controller.configure_cluster(HOSTS="node[2-3]")
-    missing = controller.call("check")
-    assert missing.exit_code == 3 and f"job {job} has node[1-2], without node3" in missing.output
-    assert controller.jobs() == [job]
-
-
 @pytest.mark.nightly
 def test_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmController) -> None:
     breaks = {"model": "faulty", "overrides": {"fault": "exit", "rank": 1, "steps": 4, "after": 2}}
@@ -99,27 +171,13 @@ def test_two_nodes_meet_over_gloo_and_a_failed_rank_is_named(controller: SlurmCo
     assert (first["host"], first["rank"], first["exit_code"]) == ("node2", 1, 7), first
 
 
-def test_clean_ends_the_job_of_a_killed_controller_and_leaves_another_user_s_of_that_name(
+def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal_and_clean_ends_that_job(
     controller: SlurmController,
 ) -> None:
-    controller.configure_test({"one": WAITING})
-    process = controller.start()
-    wait_until("work of rank 0", lambda: controller.at_work("one"))
-    (job,) = controller.jobs()
-    process.kill()
-    process.communicate(timeout=60)
-    run = controller.newest_run()
-    assert run is not None
-    name = controller.cluster.call(["squeue", "--noheader", f"--jobs={job}", "--format=%j"]).strip()
-    other = controller.cluster.submit_as_other(name)
-    answer = controller.call("clean", run.name)
-    assert answer.exit_code == 0 and "one/round1/node1_noderank0.workload" in answer.output, answer.output
-    assert controller.jobs() == [other]
-
-
-def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal(controller: SlurmController) -> None:
-    """And not in a later job of that name, which no controller could note: it is cancelled."""
-    controller.configure_test({"one": WAITING})
+    """And neither does anything to another user's job of that name. A later one of ours, which no controller could
+    note, is cancelled.
+    """
+    controller.configure_test({"one": WAITING, "two": WAITING})
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     jobs = controller.jobs()
@@ -128,15 +186,22 @@ def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal(con
     run = controller.newest_run()
     assert run is not None and len(jobs) == 1 and controller.jobs() == jobs
     name = controller.cluster.call(["squeue", "--noheader", f"--jobs={jobs[0]}", "--format=%j"]).strip()
+    other = controller.cluster.submit_as_other(name)
     controller.cluster.call(["sbatch", f"--job-name={name}", "--nodes=2", "--exclusive", "--chdir=/", "--wrap=true"])
     resumed = controller.start("resume", run.name)
     wait_until("the takeover", lambda: controller.said("taken over (attempt 1)"))
     controller.let_go("one")
-    answer = controller.finish(resumed)
-    assert answer.exit_code == 0, answer.output
-    assert "it is run again" not in answer.output
-    assert answer.round_record("one")["attempt"] == 1
-    assert [job["id"] for job in answer.run_record()["jobs"]] == jobs and controller.jobs() == []
+    wait_until("work of the second case", lambda: controller.at_work("two"))
+    ended = read_round(run / "one" / "round1")
+    assert ended is not None and ended.verdict == "pass" and ended.attempt == 1
+    assert not controller.said("it is run again")
+    assert [job.id for job in load_record(run / "run.json", RunRecord).jobs] == jobs
+    assert set(controller.jobs()) == {*jobs, other}
+    resumed.kill()
+    resumed.communicate(timeout=60)
+    answer = controller.call("clean", run.name)
+    assert answer.exit_code == 0 and "two/round1/node1_noderank0.workload" in answer.output, answer.output
+    assert controller.jobs() == [other]
 
 
 def one_case_loses_its_job(controller: SlurmController) -> Answer:
@@ -292,16 +357,6 @@ def test_a_detached_controller_runs_in_the_job_and_its_results_lie_on_the_shared
     assert ended is not None and [(node.host, node.missing) for node in ended.nodes] == [("node1", []), ("node2", [])]
 
 
-def test_a_full_queue_is_told_and_ctrl_c_takes_the_job_out_of_it(controller: SlurmController) -> None:
-    controller.cluster.allocate(2)
-    process = controller.start()
-    wait_until("the reason", lambda: controller.said("waits: Resources"))
-    process.send_signal(signal.SIGINT)
-    answer = controller.finish(process)
-    assert answer.exit_code == 130 and "interrupted by SIGINT" in answer.output, answer.output
-    assert len(controller.jobs()) == 1
-
-
 def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
     controller: SlurmController, tmp_path: Path
 ) -> None:
@@ -337,3 +392,92 @@ def test_the_drain_list_of_a_run_reaches_slurm_and_is_taken_back_by_its_reason(
         assert shown[2:] == ["node2", "drained"] and shown[1].startswith("idle")
     finally:
         call(resume, check=False)
+
+
+def test_a_job_runs_on_each_host_and_is_accounted(slurm_cluster: SlurmCluster) -> None:
+    command = ["srun", "--nodes=2", f"--cpus-per-task={CPUS}", "--job-name=first", "sh", "-c"]
+    said = slurm_cluster.call([*command, "echo $(cat /proc/sys/kernel/hostname) $SLURM_CPUS_ON_NODE"])
+    assert sorted(said.splitlines()) == [f"node1 {CPUS}", f"node2 {CPUS}"]
+    shown = ["sacct", "--noheader", "--parsable2", "--name=first", "--format=State,NNodes,User", "--allocations"]
+    wait_until("its row in the accounts", lambda: slurm_cluster.call(shown) == "COMPLETED|2|root\n", 20)
+
+
+def test_a_user_of_no_account_and_a_partition_that_is_not_there_are_refused(slurm_cluster: SlurmCluster) -> None:
+    for option, said in (("--partition=none", "invalid partition"), ("--account=none", "Invalid account")):
+        refused = ["sh", "-c", f"srun {option} true 2>&1 || true"]
+        assert said in slurm_cluster.call(refused)
+
+
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_known_by_their_slurm_job_id(
+    slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In which run.py may run; squeue shows them as 7_1 and 9+1."""
+    monkeypatch.setenv("SLURM_CONF", slurm_cluster.environment["SLURM_CONF"])
+    job = ["sbatch", "--nodes=1", "--output=/dev/null", "--chdir=/"]
+    slurm_cluster.call([*job, "--array=1-2", "--wrap=exec sleep infinity"])
+    slurm_cluster.call([*job, ":", "--nodes=1", "--wrap=exec sleep infinity"])
+    listed = ["squeue", "--noheader", "--array", "--states=RUNNING", "--format=%A %i %N"]
+    wait_until("all four", lambda: len(slurm_cluster.call(listed).splitlines()) == 4)
+    shown = [line.split() for line in slurm_cluster.call(listed).splitlines()]
+    assert sorted(re.sub(r"\d", "", each) for _, each, _ in shown) == ["+", "+", "_", "_"]
+    for number, _, node in shown:
+        found = Allocation(number=number, is_ours=False).job()
+        assert found is not None and (found.id, found.state, found.hosts) == (number, "RUNNING", (node,))
+    slurm_cluster.cancel_all()
+
+
+@pytest.fixture
+def host(slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmHost]:
+    monkeypatch.setenv("SLURM_CONF", slurm_cluster.environment["SLURM_CONF"])
+    job = slurm_cluster.allocate(1, "--nodelist=node1")
+    yield SlurmHost("node1", Allocation(number=job, is_ours=True))
+    slurm_cluster.cancel_all()
+
+
+def sleeping(cluster: SlurmCluster) -> str:
+    return cluster.hosts[0].exec(["sh", "-c", f"pgrep -f 'sleep [{SLEEP[0]}]{SLEEP[1:]}' || true"]).stdout
+
+
+def test_bytes_exit_codes_and_streams_arrive_as_they_are(host: SlurmHost) -> None:
+    data = bytes(range(256)) * 4096 + os.urandom(1 << 20)
+    received = bytearray()
+    done = host.run(["sh", "-c", "cat; echo said >&2"], deadline=60, stdin=io.BytesIO(data), on_stdout=received.extend)
+    assert hashlib.sha256(received).digest() == hashlib.sha256(data).digest()
+    assert (done.exit_code, done.stderr) == (0, "said\n")
+    words = ["printf", "%s|", "a b", "$(id)", "'\"\\", "é\n"]
+    assert host.run(words, deadline=30).stdout == "a b|$(id)|'\"\\|é\n|"
+    with pytest.raises(CommandError, match="exited 137"):
+        host.run(["sh", "-c", "kill -9 $$"], deadline=30)
+    assert host.run(["false"], deadline=30, check=False).exit_code == 1
+
+
+def test_a_step_that_holds_tasks_has_the_node_s_processors_and_leaves_room_for_others(
+    host: SlurmHost, slurm_cluster: SlurmCluster
+) -> None:
+    script = f'echo ready; echo "$SLURM_CPUS_ON_NODE" >/tmp/cpus; exec sleep {SLEEP}'
+    host.hold_step(["sh", "-c", script], b"", seconds=30)
+    assert host.run(["cat", "/tmp/cpus"], deadline=30).stdout == f"{CPUS}\n"
+    assert host.run(["sh", "-c", "echo $SLURM_CPUS_ON_NODE"], deadline=30).stdout == "1\n"
+    with pytest.raises(LinkLostError, match="did not begin within 1 s"):
+        host.hold_step(["sh", "-c", "echo no >&2; sleep 9"], b"", seconds=1)
+    assert host._allocation.give_back() == ""
+    wait_until("the end of the tasks", lambda: not sleeping(slurm_cluster), 30)
+
+
+def test_nothing_runs_on_after_a_deadline_or_a_cancelling(host: SlurmHost, slurm_cluster: SlurmCluster) -> None:
+    with pytest.raises(DeadlineError, match="did not end within 1 s"):
+        host.run(["sleep", SLEEP], deadline=1)
+    cancel = threading.Event()
+    threading.Timer(0.5, cancel.set).start()
+    assert host.run(["sleep", SLEEP], deadline=60, cancel=cancel).exit_code == CANCELLED
+    wait_until("the end of both", lambda: not sleeping(slurm_cluster), 20)
+
+
+def test_a_job_that_ended_is_no_outage(
+    host: SlurmHost, slurm_cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allocations, "QUERY_SECONDS", 0.0)
+    host.connect()
+    slurm_cluster.call(["scancel", host._allocation.number])
+    with pytest.raises(OutOfReachError, match="somebody cancelled it"):
+        host.run(["true"], deadline=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from run_benchmarks.acceptance.page import write_page
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual
 from run_benchmarks.commands.accepting import recorded
+from run_benchmarks.console.language import Words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import record_text
 
@@ -60,6 +62,18 @@ def test_the_page_begins_with_what_to_take_out_and_how_to_test_it_again(tmp_path
     places = [text.index(each) for each in order]
     assert places == sorted(places)
     assert EVIL not in text and "&lt;script&gt;" in text
+
+
+def test_the_page_is_in_chinese_where_that_is_asked_for_but_for_what_came_from_hosts(tmp_path: Path) -> None:
+    said = ["again: device 3: memory 1200 GB/s, 20 % below its peers' median"]
+    write_page(tmp_path / "accept.html", sample(drain={"n1": said}), Words("zh"))
+    text = (tmp_path / "accept.html").read_text()
+    assert '<html lang="zh">' in text and "<h1>尚不能投入使用: 4 台主机中 2 台通过验收</h1>" in text
+    assert "复测：设备 3：memory 1200 GB/s，比同类中位数低 20 %" in text
+    body = re.sub(r"<pre>.*?</pre>", "", text[text.index("<h1>") :], flags=re.DOTALL)
+    cells = re.findall(r"<(?:th|h1|h2|summary|p)[^>]*>([^<]*)", body)
+    english = [cell for cell in cells if not re.search("[\u4e00-\u9fff]", cell)]
+    assert english == ["accept1, nvidia, 2 min"], "what has no Chinese"
 
 
 def test_a_page_without_a_bad_host_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import ABSENT
 from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all, recorded, save
@@ -90,3 +91,19 @@ def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monke
     with pytest.raises(InputProblems, match="config_of_no_vendor"):
         accept(asked, rungs="health,whole", budget="1m", nproc=2)
     assert not list(tmp_path.rglob("accept*"))
+
+
+def test_a_test_conf_without_cases_of_its_own_is_enough_for_an_acceptance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = replace(choice_of("cpu"), training=("llama", "config_of_no_vendor"))
+    monkeypatch.setattr(rungs, "choice_of", lambda vendor: chosen)
+    asked = asked_of(tmp_path, "cpu", 3)
+    (tmp_path / "test_conf.py").write_text("VENDOR = 'cpu'\nRUNTIME = 'process'\n")
+    with pytest.raises(InputProblems) as caught:
+        asked.settings()
+    assert [(each.key, each.value) for each in caught.value.problems] == [("CASES", ABSENT)]
+    # The first mistake that is left is of the last rung: the files were read, and the rungs before it are planned.
+    with pytest.raises(InputProblems) as caught:
+        accept(asked, rungs="single,whole", budget="1m", nproc=2)
+    assert {str(each.value) for each in caught.value.problems} == {"config_of_no_vendor"}

@@ -50,7 +50,7 @@ def script() -> str:
 )
 def test_what_bash_offers(words: list[str], offered: list[str], script: str) -> None:
     argv = ["bash", "-c", ASK, "bash", sys.executable, *words]
-    answer = subprocess.run(argv, input=script, capture_output=True, text=True, timeout=30)
+    answer = subprocess.run(argv, input=script, capture_output=True, text=True, timeout=200)
     assert (answer.stdout.splitlines(), answer.stderr) == (offered, "")
 
 

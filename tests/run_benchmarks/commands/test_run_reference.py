@@ -62,14 +62,14 @@ def folder(load: Load, tmp_path: Path) -> Path:
 
 def call(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, str(RUN_PY), *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=cwd)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=200, cwd=cwd)
 
 
 def paste(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a printed command as a person would: pasted into a shell of stock Debian, in whatever folder."""
     environment = STOCK | {"XDG_STATE_HOME": os.environ["XDG_STATE_HOME"]}
     return subprocess.run(
-        ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, cwd=cwd
+        ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=200, cwd=cwd
     )
 
 

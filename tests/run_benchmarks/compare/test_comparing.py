@@ -19,6 +19,7 @@ from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
 from run_benchmarks.compare.rules import Rules, read_rules
 from run_benchmarks.errors import InputProblems
+from run_benchmarks.history.entries import case_entries
 from run_benchmarks.history.recording import FILE, default_url, rebuild
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
 from run_benchmarks.results.standards import case_baseline
@@ -157,6 +158,34 @@ def test_every_word_follows_from_what_was_measured() -> None:
     assert times.word == "better" and times.percent == pytest.approx(50), "of times the lower is better"
     once = the_case(a_run("runA", [100.0]), a_run("runB", [100.0]))
     assert once.word == "cannot tell" and "fewer than two rounds" in once.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"nnodes": 6}, "nnodes 6"),
+        ({"config": {"collective": "all_gather"}}, "collective 'all_gather'"),
+        ({"config": {"collective": "all_reduce", "sizes": "1M"}}, "sizes '1M'"),
+        ({"config": {"collective": "all_reduce", "slow_percent": 5}}, ""),
+    ],
+)
+def test_a_bandwidth_is_compared_with_that_of_the_same_collective_sizes_and_hosts(
+    changed: dict[str, object], said: str
+) -> None:
+    """The baseline of a network case names these in its entries; its best bandwidth, in compare and history, cannot."""
+    plain = {"model": "network", "config": {"collective": "all_reduce"}, "nnodes": 4}
+    first, second = (
+        LoadedRun(
+            folder=run.folder,
+            record=run.record.model_copy(update={"cases": [run.record.cases[0].model_copy(update=plain | more)]}),
+            rounds=run.rounds,
+        )
+        for run, more in ((a_run("runA", [1.0] * 3), {}), (a_run("runB", [1.0] * 3), changed))
+    )
+    result = the_case(first, second)
+    assert (result.word == "not comparable") == bool(said) and said in result.reason
+    kinds = {entry.case["kind"] for run in (first, second) for entry in case_entries(run)}
+    assert len(kinds) == 1 + bool(said)
 
 
 def test_runs_of_before_count_only_where_they_were_made_alike() -> None:

@@ -244,7 +244,7 @@ def test_a_database_that_hangs_hangs_no_run_and_the_run_is_kept_at_home(
     assert recording.record(folder, OWNER, f"sqlite:///{file}") == "", "and it takes the next one"
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_run_that_ends_is_in_the_history_and_passes_without_one(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def test_each_job_of_the_recorded_accounts_has_its_word_its_nodes_and_its_end(
 
 
 def moments(name: str, number: str) -> Iterator[tuple[str, str]]:
-    """What squeue and sacct said of a job at each moment of a recorded timeline, in our columns."""
+    """The answers of squeue and sacct about a job at each moment of a recorded timeline, in our columns."""
     for line in (RECORDED / name).read_text().splitlines():
         queue, _, accounts = line.split(None, 1)[1].split("||")
         (shown,) = [each.split() for each in queue.split(" ; ") if each.split()[0] == number]
@@ -245,6 +245,31 @@ def test_an_end_is_slurmctld_s_and_else_that_of_the_accounts(
     monkeypatch.setattr(jobs, "call", answer)
     found = jobs.job_of((squeue or sacct or "1").split("|")[0])
     assert (found and found.state) == state
+
+
+def test_a_step_that_ended_while_its_job_goes_on_is_told_in_the_word_of_the_accounts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The recorded steps, and one of a cluster with control groups; a thousand nodes that fail ask once."""
+    rows = [line.split("|") for line in (RECORDED / "sacct_steps.txt").read_text().splitlines()]
+    recorded = "".join(f"{row[0]}|{row[2]}|{row[3]}|{row[1]}-{row[0]}\n" for row in rows)
+    asked = Counter[str]()
+
+    def answer(argv: Sequence[str]) -> str:
+        asked.update(argv[:1])
+        return f"{recorded}48.3|OUT_OF_MEMORY|0:125|run-one-r1-n1\n48.4|COMPLETED|0:0|run-one-r1-n0\n"
+
+    monkeypatch.setattr(jobs, "call", answer)
+    held = allocation.Allocation(number="48", is_ours=True)
+    assert held.step_end("run-one-r1-n1") == "Slurm ended its step 48.3 (OUT_OF_MEMORY, exit code 0:125)"
+    assert held.step_end("sleep-48.0") == "Slurm ended its step 48.0 (CANCELLED by 7101, exit code 0:9)"
+    assert [held.step_end(name) for name in ("run-one-r1-n0", "batch-48.batch", "bash-48.2", "steps-48", "?")] == [
+        ""
+    ] * 5
+    assert asked == {"sacct": 1}
+    away = allocation.Allocation(number="48", is_ours=True)
+    monkeypatch.setattr(jobs, "call", lambda argv: (_ for _ in ()).throw(client.SlurmError(argv, "?", is_away=False)))
+    assert away.step_end("run-one-r1-n1") == ""
 
 
 def test_a_node_that_is_down_has_failed_and_a_drained_one_is_out_of_service() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from protocol.finding import PartFinding
 from run_benchmarks.report.html import write_page
-from run_benchmarks.results.loading import load_run
+from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.loading import LoadedRun, load_run
 from tests.browser import Browser, browser, needs_browser
 from tests.pages import charts_of
 from tests.run_benchmarks.report.picture import PICTURE, lost_share, page_of, screen
@@ -118,3 +120,32 @@ def test_a_hostile_name_metric_or_log_line_runs_nothing_and_shows_as_text(opened
     assert opened.complaints == [] and opened.requests == [page.as_uri()]
     shown = opened.value("document.body.innerText")
     assert shown.count("<script>document.title='run'</script>") > 20 and "\u202e" not in page.read_text()
+
+
+def test_of_long_lists_the_browser_takes_in_what_is_seen_and_paper_all(opened: Browser, tmp_path: Path) -> None:
+    run = load_run(write_sample(tmp_path, hosts=3, devices=1, seconds=10))
+    hosts = [f"host{number:03d}" for number in range(300)]
+    findings = [
+        PartFinding(
+            part="host", hosts=(host,), kind="intermittent", evidence=f"slow: {host}", suggested_action="test it",
+            drained_hosts=(host,), sentence=f"{host} is slow",
+        )
+        for host in hosts
+    ]  # fmt: skip
+    told = {"findings": findings, "warnings": [f"odd: {host}" for host in hosts]}
+    rounds = {name: [each.model_copy(update=told) for each in records] for name, records in run.rounds.items()}
+    noted = [case.model_copy(update={"remarks": hosts}) for case in run.record.cases]
+    record = run.record.model_copy(update={"cases": noted, "drain": drain_list(rounds)})
+    page = tmp_path / "long.html"
+    write_page([LoadedRun(folder=run.folder, record=record, rounds=rounds)], page)
+    opened.complaints.clear()
+    opened.open(page)
+    assert page.read_text().count("slow: host299") > 10
+    assert opened.value("document.querySelectorAll('*').length") < 6000, "300 hosts in 10 rounds are 80,000 elements"
+    listed = "document.querySelector('.drained').innerText"
+    assert "host000" in opened.value(listed) and "host299" not in opened.value(listed)
+    opened.value("document.querySelector('.drained').scrollTop = 1e6")
+    opened.wait(f"{listed}.includes('host299')")
+    assert "host000" not in opened.value(listed) and opened.complaints == []
+    opened.value("dispatchEvent(new Event('beforeprint'))")
+    assert "host000" in opened.value(listed) and "host299" in opened.value(listed)

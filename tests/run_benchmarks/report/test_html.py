@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.report.html import _template, write_report
+from run_benchmarks.results.records import Verdict
 from run_benchmarks.results.remarks import Integrity, Remark
 from tests.pages import charts_of
 from tests.run_benchmarks.results.rounds import STEP, node_record, outcome, round_record, run_record
@@ -94,6 +95,16 @@ def test_without_monitors_and_steps(tmp_path: Path) -> None:
 def test_a_run_without_a_round(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path, run_record({}, rounds=[], verdict="skipped", reason="not run"), []))
     assert "not run" in page.text
+
+
+def test_a_run_that_ended_before_its_first_case_or_before_its_ranks_claims_nothing(tmp_path: Path) -> None:
+    record = run_record({}, verdict="aborted").model_copy(update={"cases": [], "hosts": [], "verdict": Verdict.ABORTED})
+    assert "Run it again, it was not finished: nothing was run." in Page(write_report(tmp_path, record, [])).text
+    early = round_record(tmp_path / "files", nodes=[], steps=[], phase_seconds={}, verdict="fail", reason="no image")
+    page = write_report(tmp_path, run_record({}, verdict="fail", reason="no image"), [early])
+    text = Page(page).text
+    assert "Look into ONE: 1 of 1 case failed." in text and "1 host with 2 ranks" in text
+    assert charts_of(page.read_text()) == [] and "Hosts: CPU" not in text
 
 
 def test_nothing_from_a_log_or_a_host_is_markup(tmp_path: Path) -> None:

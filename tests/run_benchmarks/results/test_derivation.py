@@ -117,7 +117,7 @@ def test_what_the_log_does_not_bear_out_fails_with_both_numbers(lie: str, result
 def verified(result: Path, folder: Path) -> str:
     """What `verify` of the run's own project says of it where it lies in `folder`."""
     argv = [sys.executable, "run_benchmarks/run.py", "verify", str(folder)]
-    done = subprocess.run(argv, cwd=result.parents[1], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(argv, cwd=result.parents[1], capture_output=True, text=True, timeout=200)
     return " ".join((done.stdout + done.stderr).split())
 
 

@@ -81,7 +81,7 @@ def asked_by_docker() -> Iterator[Callable[[str], dict[str, Any]]]:
                 pytest.skip(f"knows no names of the Container Device Interface: {version}")
             argv = ["docker", "-H", f"tcp://127.0.0.1:{server.server_port}", "create", *shlex.split(options), "image"]
             environment = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER")}
-            subprocess.run(argv, check=True, capture_output=True, timeout=60, env=environment)
+            subprocess.run(argv, check=True, capture_output=True, timeout=200, env=environment)
             found: dict[str, Any] = Recording.asked.pop()["HostConfig"]
             return found
 

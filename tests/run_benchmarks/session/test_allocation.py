@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from protocol.circumstance import Circumstance, CircumstanceKind
@@ -51,7 +53,7 @@ def test_a_job_whose_time_is_over_is_the_end_of_the_run_s_time(state: str) -> No
 
 
 @pytest.mark.parametrize("ended", ["without an exit code", "by SIGTERM"])
-def test_a_task_that_a_lost_job_took_along_is_no_failure_of_its_own(
+def test_a_task_that_a_lost_job_or_step_took_along_is_no_failure_of_its_own(
     ended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wait(*_: object) -> int:
@@ -64,8 +66,12 @@ def test_a_task_that_a_lost_job_took_along_is_no_failure_of_its_own(
     monkeypatch.setattr(held, "let_a_query_pass", lambda: None)
     monkeypatch.setattr(held, "job", lambda: Job(id="12", state="CANCELLED"))
     task = object.__new__(_Workload)
-    task._host = SlurmHost("n1", held)
+    task._host, task._task = SlurmHost("n1", held), SimpleNamespace(name="one")  # type: ignore[assignment]
     with pytest.raises(JobOverError, match="somebody cancelled it"):
+        task.wait(1.0)
+    monkeypatch.setattr(held, "job", lambda: Job(id="12", state="RUNNING", hosts=("n1",)))
+    monkeypatch.setattr(held, "step_end", lambda name: f"Slurm ended its step 12.3 of {name}")
+    with pytest.raises(TaskError, match=r"Slurm ended its step 12\.3 of one"):
         task.wait(1.0)
 
 

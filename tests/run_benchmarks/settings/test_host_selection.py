@@ -133,7 +133,7 @@ def test_a_resume_takes_the_hosts_of_the_start(load: Load, tmp_path: Path, monke
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     files = ["--cluster-conf", str(folder / "cluster_conf.py"), "--test-conf", str(folder / "test_conf.py")]
     argv = [sys.executable, str(ROOT / "run_benchmarks" / "run.py"), *files, *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=200)
 
 
 def test_the_options_stand_before_or_after_the_command(load: Load, tmp_path: Path) -> None:

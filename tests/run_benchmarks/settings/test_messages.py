@@ -97,6 +97,6 @@ stop_logging()
 def test_paramiko_speaks_to_the_log_alone(tmp_path: Path) -> None:
     """A broken connection's traceback helps nobody on the console. In a process without pytest's own handlers."""
     argv = [sys.executable, "-c", PARAMIKO, str(tmp_path / "run.log")]
-    answer = subprocess.run(argv, capture_output=True, text=True, timeout=60, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
+    answer = subprocess.run(argv, capture_output=True, text=True, timeout=200, cwd=ROOT, env={"PYTHONPATH": str(ROOT)})
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert "Socket exception" in (tmp_path / "run.log").read_text()

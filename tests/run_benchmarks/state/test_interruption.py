@@ -41,7 +41,7 @@ def test_the_second_signal_leaves_at_once_and_says_what_to_clean(number: signal.
         process.send_signal(number)
         assert process.stdout.readline() == f"interrupted by {number.name}\n"
         process.send_signal(number)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=200)
     assert process.returncode == EXIT_INTERRUPTED
     assert f"{number.name} again: leaving at once" in errors and COMMAND in errors
     assert output == ""

@@ -229,6 +229,7 @@ def test_the_promise_is_the_configs_before_the_datasheets() -> None:
         ({"tests": ["memory", "memory"]}, "memory stands there twice"),
         ({"tests": []}, "tests"),
         ({"min_percent": {"memory": 0.0}}, "memory: 0.0; allowed: above 0"),
+        ({"tests": ["memory"], "min_percent": {"peer": 50.0}}, "min_percent has peer, which tests has not"),
         ({"copy_bytes": 12}, "copy_bytes = 12"),
     ],
 )

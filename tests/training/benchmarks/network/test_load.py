@@ -130,7 +130,7 @@ def test_the_ratio_of_the_original_method_stands_beside_ours(measured: Path) -> 
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_resident_memory_of_a_soak_does_not_grow_with_its_duration(tmp_path: Path) -> None:
     """Of each rank after a quarter and at the end of 60 s: an iteration that is kept would cost 8 bytes or more."""
     options = plain_processes(2)

@@ -59,7 +59,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         wait_until(lambda: lock_is_held(folder), "the lock is taken")
         wait_until(lambda: (folder / "rank0.out.log").exists(), "the ranks run")
         assert lock_is_held(folder)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
     return Finished(process.returncode, output, folder)
 
 

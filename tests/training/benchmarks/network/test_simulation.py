@@ -24,6 +24,7 @@ from tests.training.benchmarks.network.simulation import (
     scaled,
     table,
 )
+from tests.training.benchmarks.network.simulation import NETWORKS as ALL_NETWORKS
 from training.benchmarks.network.slow_parts.outliers import ALPHA
 
 RUNS = 12
@@ -78,6 +79,17 @@ def test_a_fault_that_comes_and_goes_is_named_as_such(network: str, name: str) -
     assert {each.kind for each in right} <= {"intermittent", "stalls" if network == "busy" else "intermittent"}
     assert all(each.p_value is not None and each.p_value < ALPHA for each in right)
     assert all(0.05 < each.share_of_expected < 0.95 for each in right if each.share_of_expected is not None)
+
+
+@pytest.mark.parametrize("count", [4, 8, 16])
+def test_bursts_in_one_measurement_of_twenty_hide_no_host(count: int) -> None:
+    """They hit one of 120 pairs in all three repeats in one run of 70, but not all pairs of a host; of four hosts each
+    has three alone.
+    """
+    seeds = samples(4, 50)
+    found = [named(look(count, ALL_NETWORKS["bursts"], FAULTS["rate -30 %: host"], seed)) for seed in seeds]
+    assert all("-" in other for each in found for other in each - {"node2"})
+    assert sum("node2" in each for each in found) >= (1.0 if count > 4 else 0.75) * len(seeds)
 
 
 def test_the_repeat_from_which_a_host_is_slow_is_told() -> None:

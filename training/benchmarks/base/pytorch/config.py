@@ -75,6 +75,16 @@ class Config(CaseConfig):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _limits_are_of_tests(self) -> Self:
+        absent = [test for test in self.min_percent if test not in self.tests]
+        if absent:
+            raise ValueError(
+                f"min_percent has {', '.join(absent)}, which tests has not: no limit without its test; a config that"
+                " runs fewer tests than the one it extends sets min_percent, too"
+            )
+        return self
+
     def data_refusal(self, *, has_folder: bool) -> str | None:
         """See CaseConfig."""
         reading = [test for test in self.tests if test in DATA_TESTS]

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 import vendors
+from common.garbage import load_modules, modules_are_loaded
 from protocol.masking import mask_argv, mask_environment
 from protocol.node_record import NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from protocol.pulse import SOCKET_ENV
@@ -228,8 +229,10 @@ def _agent(launcher: str) -> ModuleType:
         return processes
     try:
         # torch takes seconds to import: the lock and the signal handlers are in place before.
+        load_modules()
         with held():
             from training.benchmarks.driver.launch import agent
+        modules_are_loaded()
     except ImportError as error:
         raise LaunchError(f"torch cannot be used on this host: {error}") from error
     return agent

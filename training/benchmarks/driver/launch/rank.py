@@ -19,6 +19,7 @@ import traceback
 from pathlib import Path
 
 import vendors
+from common.garbage import load_modules
 from common.whole_files import write_text
 from protocol import pulse
 from training.benchmarks.driver.launch import numa_binding, rank_watch
@@ -91,6 +92,7 @@ def _redirect(path: Path) -> None:
 
 def _run(module: str, arguments: list[str]) -> None:
     sys.argv = [module, *arguments]
+    load_modules()
     try:
         _launch(arguments)
         runpy.run_module(module, run_name="__main__", alter_sys=True)

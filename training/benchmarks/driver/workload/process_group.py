@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from common.garbage import modules_are_loaded
 from protocol import pulse
 from training.benchmarks.driver.launch.rank_watch import stamp
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
@@ -71,6 +72,7 @@ def init(
     Raises:
         ProcessGroupError: as for `device_for` and `Placement.from_environment`.
     """
+    modules_are_loaded()
     place = placement or Placement.from_environment()
     target = device or device_for(backend, place.local_rank)
     devices = accelerators(target) if is_accelerator(target) else None

@@ -57,6 +57,7 @@ SMALL = "8"  # bytes
 # Of a case that compares no parts of the cluster with each other.
 NOBODY: dict[str, Any] = {"findings": [], "findings_left_out": 0, "remarks": []}
 
+_LIMITS = ("slow_percent", "late_percent", "expected_link", "expected_links")  # change no measurement
 _E2E = Metric(name="e2e_time", unit="s", better="lower", meaning="from the start of rank 0 to the result")
 _ALWAYS = (
     Metric(name="max_busbw_GBps", unit="GB/s", better="higher", meaning="largest bus bandwidth", is_key=True),
@@ -101,6 +102,10 @@ class NetworkOutcome(DefaultOutcome):
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
         """The backend alone: collective, size, form and hosts are in each measurement's key."""
         return {"backend": case.config.get("backend")}
+
+    def figure_conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """See FigureOutcome: all settings but limits; a metric is of all collectives, sizes and hosts of a case."""
+        return {key: value for key, value in super().conditions(case).items() if key not in _LIMITS}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
         """See ClaimsOutcome; figures and findings follow from the rows, and from what TRAIN_START says of the hosts."""

@@ -31,13 +31,19 @@ class Settled:
     """The figures of groups: of each repeat, without drift where there was one, and their medians.
 
     `noise` is the standard deviation of a median from repeat to repeat, of `degrees` degrees of freedom (0: unknown),
-    both in logarithms.
+    both in logarithms; `calm` is that without the extreme repeats, which have the share `wild` (0 to 1).
     """
 
     repeats: tuple[Sequence[float], ...]
     values: list[float]
     noise: float
     degrees: int
+    calm: float
+    wild: float
+
+    def is_calm(self, groups: int, chance: float) -> bool:
+        """Whether so many groups are extreme in all their repeats, by themselves, with a smaller probability."""
+        return self.wild ** (groups * len(self.repeats)) <= chance
 
 
 def settle(repeats: Sequence[Sequence[float]], chance: float) -> Settled:
@@ -49,11 +55,21 @@ def settle(repeats: Sequence[Sequence[float]], chance: float) -> Settled:
     drifts = [median(column) for column in zip(*_scatter(sampled), strict=True)]
     still = [[value - drift for value in column] for column, drift in zip(sampled, drifts, strict=True)]
     quiet, fewer = _noise(still, chance, lost_degrees=len(repeats) - 1)
-    columns = tuple(repeats)
+    columns: tuple[Sequence[float], ...] = tuple(repeats)
+    shown: Sequence[Sequence[float]] = sampled
     if fewer and (not degrees or _limit(quiet, fewer, chance) < _limit(noise, degrees, chance)):
         columns = tuple([value - d for value in column] for column, d in zip(repeats, drifts, strict=True))
-        noise, degrees = quiet, fewer
-    return Settled(repeats=columns, values=medians(columns), noise=share * noise, degrees=degrees)
+        noise, degrees, shown = quiet, fewer, still
+    calm, wild = _without_extremes(_scatter(shown))
+    calm *= math.sqrt(len(shown[0]) * (len(shown) - 1) / degrees) if degrees else math.inf
+    return Settled(
+        repeats=columns,
+        values=medians(columns),
+        noise=share * noise,
+        degrees=degrees,
+        calm=min(share * noise, share * calm),
+        wild=wild,
+    )
 
 
 def medians(columns: Sequence[Sequence[float]]) -> list[float]:
@@ -157,10 +173,14 @@ def tame_noise(scatter: Sequence[Sequence[float]], chance: float) -> float:
     """`repeat_noise` without the extreme repeats if the probability that a given group has no others is smaller than
     `chance`; a group is named only if all its repeats are bad.
     """
+    calm, wild = _without_extremes(scatter)
+    return calm if wild ** min(map(len, scatter)) <= chance else repeat_noise(scatter)
+
+
+def _without_extremes(scatter: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """`repeat_noise` without the extreme repeats, and the share of these (0 to 1) by Laplace's rule of succession."""
     distances = [abs(value) for each in scatter for value in each if value]
     usual = _MAD_SCALE * median(distances) if distances else 0.0
     wild = sum(value > _WILD * usual for value in distances)
-    total, repeats = sum(map(len, scatter)), min(map(len, scatter))
-    if ((wild + 1) / (total + 2)) ** repeats > chance:
-        return repeat_noise(scatter)
-    return repeat_noise([[value for value in each if abs(value) <= _WILD * usual] or [0.0] for each in scatter])
+    calm = repeat_noise([[value for value in each if abs(value) <= _WILD * usual] or [0.0] for each in scatter])
+    return calm, (wild + 1) / (sum(map(len, scatter)) + 2)

@@ -10,6 +10,7 @@ well acquits nobody.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 from statistics import median, median_low
@@ -76,16 +77,22 @@ def pair_outliers(
     if len(pairs) < MIN_PAIRS:
         return Compared(outliers=[], expected=model.expected)
     judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
+    # Interference that hits one pair in all repeats by chance does not hit all pairs of a host.
+    calm = judge.without_extremes()
     constant = {
-        key: own
-        for key, own in _slow_hosts(pairs, of_pairs, model, judge).items()
-        if judge.is_bad_in_every_repeat(own, [model.usual[key[1]]] * len(own))
+        (host, each): own
+        for (host, each), own in _slow_hosts(pairs, of_pairs, model, calm).items()
+        if (
+            settled.is_calm(len(own) - 1, ALPHA / comparisons)
+            or judge.exceeds(model.able[each][host] - model.usual[each], each)
+        )
+        and judge.is_bad_in_every_repeat(own, [model.usual[each]] * len(own))
     }
     found, acquitted = list[Outlier](), list[tuple[int, int]]()
     if constant:
-        paths = _Paths(pairs, classes, model, judge, {host for host, _ in constant})
+        paths = _Paths(pairs, classes, model, calm, {host for host, _ in constant})
     for (host, each), own in constant.items():
-        whole = judge.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
+        whole = calm.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
         slow, of_host, of_paths = paths.of_host(host, each)
         if hosts * of_paths < ALPHA:
             p_value = max(whole.p_value, hosts * of_paths)
@@ -195,13 +202,24 @@ class _Judge:
         self._bound, self._comparisons = bound, comparisons
         self.repeats = len(settled.repeats)
         self._left = [value - each for value, each in zip(settled.values, expected, strict=True)]
-        factor = quantile(ALPHA / comparisons, settled.degrees)
-        self._noise = {}
-        for each in sorted(set(classes)):
-            own = self._left if len(set(classes)) == 1 else list(compress(self._left, [c == each for c in classes]))
-            self._noise[each] = max(settled.noise, spread(own) if with_spread else 0.0)
-        self._limits = {each: max(bound, factor * noise if noise else 0.0) for each, noise in self._noise.items()}
+        self._spread = dict.fromkeys(sorted(set(classes)), 0.0)
+        for each in self._spread if with_spread else ():
+            own = self._left if len(self._spread) == 1 else [*compress(self._left, [c == each for c in classes])]
+            self._spread[each] = spread(own)
+        self._hold_against(settled.noise)
+
+    def _hold_against(self, noise: float) -> None:
+        """Set the limits by the noise from repeat to repeat."""
+        factor = quantile(ALPHA / self._comparisons, self._settled.degrees)
+        self._noise = {each: max(noise, own) for each, own in self._spread.items()}
+        self._limits = {each: max(self._bound, factor * own if own else 0.0) for each, own in self._noise.items()}
         self._limits[-1] = math.inf
+
+    def without_extremes(self) -> "_Judge":
+        """The same judge, whose noise has no extreme repeats."""
+        calm = copy(self)
+        calm._hold_against(self._settled.calm)
+        return calm
 
     def exceeds(self, deviation: float, each: int) -> bool:
         """Whether a deviation (a logarithm) is an outlier's in a class."""

@@ -40,7 +40,7 @@ def test_the_others_of_a_lost_rank_wait_in_a_named_operation_and_end_with_it(tmp
         os.kill(ranks[1], signal.SIGSTOP)
         wait_until(lambda: waits_in(tmp_path, 0) == "op 2 all_reduce dp, test_step", "rank 0 to wait for rank 1")
         os.kill(ranks[1], signal.SIGKILL)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGKILL, output
     first = exit_record(tmp_path).failures[0]
     assert (first.rank, first.signal) == (1, "SIGKILL")
@@ -57,7 +57,7 @@ def waits_in(folder: Path, rank: int) -> str | None:
 def test_ctrl_c_ends_every_rank(tmp_path: Path) -> None:
     with running(tmp_path) as (process, ranks):
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGINT
     assert exit_record(tmp_path).signal == "SIGINT"
     assert all(map(is_gone, ranks.values()))

@@ -17,7 +17,7 @@ from protocol.node_record import LOCK_FILE, NodeExit
 
 ROOT = Path(__file__).parents[5]
 WORKLOAD = "tests.training.benchmarks.driver.launch.failing_workload"
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 # What a rank finds in its environment that is the only one.
 ALONE = {
     "RANK": "0",

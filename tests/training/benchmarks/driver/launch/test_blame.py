@@ -83,7 +83,7 @@ def assert_named(judgement: Judgement, rank: int, nodes: int) -> None:
 
 def judge_leaving(folder: Path, how: str, nodes: int) -> None:
     with launched(folder, nodes, [how, str(FAULTY), "together"]) as processes:
-        outputs = [process.communicate(timeout=90)[0] for process in processes]
+        outputs = [process.communicate(timeout=200)[0] for process in processes]
     outcomes = outcomes_of(folder, nodes)
     for outcome, process in zip(outcomes, processes, strict=True):
         outcome.exit_code = process.returncode
@@ -111,7 +111,7 @@ def judge_standing(folder: Path, how: str, together: str, nodes: int) -> Judgeme
         for process in processes:
             process.terminate()
         for process in processes:
-            process.communicate(timeout=60)
+            process.communicate(timeout=200)
     judgement = judge(outcomes, ended_early=(Verdict.TIMEOUT, reason))
     assert judgement.verdict is Verdict.TIMEOUT and judgement.reason.startswith(reason)
     assert_named(judgement, FAULTY, nodes)

@@ -44,7 +44,7 @@ def test_two_nodes_name_the_rank_that_left_and_the_other_follows(tmp_path: Path)
         started(command(folders[0], options[0], [WORKLOAD, "exit"]), OMP_NUM_THREADS="3") as first,
         started(command(folders[1], options[1], [WORKLOAD, "exit"]), GLOO_SOCKET_IFNAME="lo") as second,
     ):
-        outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+        outputs = [process.communicate(timeout=200)[0] for process in (first, second)]
     assert second.returncode == 7, outputs
     assert first.returncode not in (0, 7)
     record = exit_record(folders[1])
@@ -116,7 +116,7 @@ def test_sigterm_takes_every_rank_down_and_is_recorded(tmp_path: Path) -> None:
         begin = time.monotonic()
         process.terminate()
         process.terminate()
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=200)
         assert time.monotonic() - begin < 15
     assert process.returncode == 128 + signal.SIGTERM
     assert all(is_gone(pid) for pid in ranks)
@@ -151,7 +151,7 @@ def test_sigterm_while_torch_waits_for_the_other_nodes(tmp_path: Path) -> None:
         with started(command(tmp_path, options, [WORKLOAD, "exit"])) as process:
             connection, _ = master.accept()
             process.terminate()
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=200)
             connection.close()
     assert process.returncode == 128 + signal.SIGTERM
     assert "while torch waited for the other nodes" in output
@@ -195,6 +195,6 @@ def test_a_launch_that_cannot_begin_says_why(tmp_path: Path, options: list[str],
 def test_without_a_module_the_usage_is_shown(tmp_path: Path) -> None:
     argv = command(tmp_path, TWO_RANKS, [])[:-2]
     with started(argv) as process:
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=200)
     assert process.returncode == 2
     assert "after the options must follow: -- -m MODULE ARGUMENTS" in output

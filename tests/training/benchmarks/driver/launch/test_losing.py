@@ -19,7 +19,7 @@ from training.benchmarks.driver.launch.failures import LOST_PEER, WAITED_IN_VAIN
 SEEDS = samples(4, 200)
 
 
-@pytest.mark.timeout(1800 if NIGHTLY else 300)
+@pytest.mark.timeout(1800 if NIGHTLY else 600)
 def test_who_was_killed_is_blamed_and_every_other_failure_is_an_effect(tmp_path: Path) -> None:
     """The texts are gloo's and the store's own; the lists of texts agree with where the errors came from."""
     argv = [sys.executable, "-m", f"{__package__}.losing", str(tmp_path), str(SEEDS.start), str(len(SEEDS))]

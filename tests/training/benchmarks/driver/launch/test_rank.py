@@ -1,5 +1,6 @@
 """What torchrun starts for each rank."""
 
+import gc
 import json
 import os
 import signal
@@ -27,10 +28,19 @@ rank._record("the stack", ValueError("why"))
 def test_an_error_file_is_whole_or_not_there(tmp_path: Path, how: str) -> None:
     file = tmp_path / "error.json"
     environment = os.environ | {"TORCHELASTIC_ERROR_FILE": str(file)}
-    done = subprocess.run([sys.executable, "-c", ENDED_WHILE_IT_WRITES, how], cwd=ROOT, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, "-c", ENDED_WHILE_IT_WRITES, how], cwd=ROOT, env=environment, timeout=200)
     if how == "half":
         assert done.returncode == -signal.SIGXFSZ
         assert not file.exists()
     else:
         assert done.returncode == 0
         assert json.loads(file.read_text())["message"]["message"] == "ValueError: why"
+
+
+def test_while_a_rank_loads_its_modules_garbage_is_looked_for_rarely(tmp_path: Path) -> None:
+    (tmp_path / "loading.py").write_text("import gc\nprint(gc.isenabled(), gc.get_threshold())\n")
+    run = "from training.benchmarks.driver.launch import rank; rank._run('loading', [])"
+    paths = os.pathsep.join((str(ROOT), str(tmp_path)))
+    done = subprocess.run([sys.executable, "-c", run], env=os.environ | {"PYTHONPATH": paths}, capture_output=True)
+    first, *others = gc.get_threshold()
+    assert done.stdout.decode() == f"True {(50_000, *others)}\n" and first < 5_000

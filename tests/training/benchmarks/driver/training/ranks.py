@@ -9,8 +9,7 @@ from multiprocessing import get_context
 
 from torch.multiprocessing.spawn import start_processes
 
-# What a rank loads at its first update.
-PRELOADED = ["torch._dynamo", "torch.distributed.tensor"]
+PRELOADED = ["tests.training.benchmarks.driver.training.preloaded"]
 
 
 def start(target: Callable[..., None], ranks: int, *args: object) -> None:

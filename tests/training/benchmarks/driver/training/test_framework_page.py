@@ -52,7 +52,9 @@ def test_the_adapter_of_the_page_runs_where_there_is_no_torch(project: Path, tmp
     workload = ["training.benchmarks.memcopy.numpy.run_benchmark", "--vendor", "cpu", "--set", "steps=3"]
     argv = command(tmp_path, ["--launcher", "processes", "--nproc_per_node", "2"], workload)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    result = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        argv, cwd=project, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
     assert result.returncode == 0, result.stderr
     _check(tmp_path)
 
@@ -102,7 +104,7 @@ def test_the_controller_names_the_case_and_what_there_is(
     conf = tmp_path / "test_conf.py"
     conf.write_text(f'VENDOR, RUNTIME = "cpu", "process"\nCASES = {{{case!r}: ""}}\n')
     argv = [sys.executable, "run_benchmarks/run.py", "--test-conf", str(conf), "plan"]
-    result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 2
     assert f"{conf}: " in result.stderr + result.stdout
     assert message in result.stderr + result.stdout

@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
+from common.garbage import load_modules
 from protocol.case_config import CaseConfig
 from protocol.perflog import Event, parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE
@@ -34,6 +36,17 @@ def test_the_group_is_open_inside_and_left_after() -> None:
         assert dist.is_initialized()
         assert (group.backend, group.device, group.placement.world_size) == ("gloo", torch.device("cpu"), 1)
         dist.barrier()
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_a_rank_has_loaded_is_not_searched_for_garbage_again() -> None:
+    usual = gc.get_threshold()
+    gc.unfreeze()
+    load_modules()
+    assert gc.get_threshold() != usual
+    with init("gloo", timeout_s=10):
+        assert gc.get_threshold() == usual
+        assert gc.get_freeze_count() > 100_000, "torch's modules alone have more objects"
 
 
 @pytest.mark.usefixtures("alone")

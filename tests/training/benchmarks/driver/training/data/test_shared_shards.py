@@ -62,7 +62,7 @@ def test_ranks_that_ask_at_once_decode_each_file_once(tmp_path: Path, monkeypatc
         for rank in ranks:
             rank.start()
         start.set()
-        found = [results.get(timeout=60) for _ in ranks]
+        found = [results.get(timeout=200) for _ in ranks]
         for rank in ranks:
             rank.join()
     expected = [number % ROWS + number // ROWS for number in range(0, ROWS * 3, 7)]

@@ -43,12 +43,12 @@ def test_the_estimate_is_near_what_steps_take_on_this_machine() -> None:
     """
     common = {
         "max_steps": 1, "data": "synthetic", "num_layers": 4, "hidden_size": 256, "num_attention_heads": 4,
-        "train_batch_size": 4, "train_samples": 4, "eval_samples": 1, "vocab_size": 4096, "attention": "sdpa",
+        "train_batch_size": 2, "train_samples": 2, "eval_samples": 1, "vocab_size": 4096, "attention": "sdpa",
     }  # fmt: skip
     llama = common | {"num_key_value_heads": 2, "ffn_hidden_size": 704, "seq_length": 512}
     bert = common | {"ffn_hidden_size": 1024, "max_seq_length": 512, "max_predictions_per_seq": 16}
     # Most of what it keeps is the dropout of attention weights.
-    bert |= {"synthetic_lengths": "full", "num_attention_heads": 8, "train_batch_size": 2, "train_samples": 2}
+    bert |= {"synthetic_lengths": "full", "num_attention_heads": 8, "train_batch_size": 1, "train_samples": 1}
     plain = llama | {"attention": "eager"}
     cases = [["llama", llama], ["llama", llama | {"activation_checkpointing": True}], ["bert", bert], ["llama", plain]]
     argv = [sys.executable, "-m", "tests.training.benchmarks.driver.training.peak_workload", json.dumps(cases)]
