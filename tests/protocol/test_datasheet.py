@@ -41,6 +41,7 @@ KNOWN: list[tuple[str, str, float | None, float | None, float | None, float, flo
     ("AMD Instinct MI355X", "MI355X", 2516.6, 5033.2, 5033.2, 8000, 288),
     ("Ascend910B3", "910B3", 313.0, None, None, 1600, 64),
     ("MLU370-X8", "MLU370-X8", 48.0, None, 128.0, 307.2, 24),
+    ("Iluvatar BI-V100", "BI-V100", 147.0, None, 295.0, 1200, 32),
     ("MTT S4000", "MTT S4000", 100.0, None, 200.0, 768, 48),
 ]
 

@@ -1,10 +1,11 @@
 """Vendor `iluvatar`: Iluvatar CoreX's accelerators, which its torch calls cuda, and the table of ixsmi."""
 
 from vendors.base import Vendor
+from vendors.iluvatar.datasheets import DATASHEETS
 from vendors.tools import Tool
 
 # Outputs of ixsmi 3.0 to 4.4 in the documents of PaddleNLP, Paddle and ix-container-toolkit.
-# No datasheet with the rate of the memory was found, here and for kunlunxin, metax and dcu.
+# No datasheet with rates of products and of the memory was found of the BI-V150, and for kunlunxin, metax and dcu.
 TOOL = Tool(
     command=("ixsmi",),
     lines=(
@@ -21,6 +22,7 @@ VENDOR = Vendor(
     backend="nccl",  # as which its torch knows ixCCL
     device_type="cuda",
     container_options="-v /lib/modules:/lib/modules --privileged",
+    datasheets=DATASHEETS,
     device_files=("/dev/iluvatar[0-9]*",),
     socket_variables=("NCCL_SOCKET_IFNAME",),
     open_probe=TOOL.open_probe,
