@@ -20,7 +20,10 @@ def show_reports(reports: Mapping[str, HostReport]) -> None:
     every = [finding for report in reports.values() for finding in report.findings]
     findings = [finding for finding in every if finding.severity != "not seen"]
     if findings:
-        rows = [(f.host, words(f.severity), f.subject, f.found, f.expected, f.action) for f in findings]
+        rows = [
+            (f.host, words(f.severity), *map(words.reason, (f.subject, f.found, f.expected, f.action)))
+            for f in findings
+        ]
         print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
     for said in not_seen(reports):
         say(words("Not looked at: {what}", what=said))
@@ -36,7 +39,7 @@ def not_seen(reports: Mapping[str, HostReport]) -> list[str]:
     found = []
     for (subject, why), hosts in unseen.items():
         shown = ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
-        found.append(f"{subject} of {shown}: {why}")
+        found.append(f"{words.reason(subject)} of {shown}: {words.reason(why)}")
     return found
 
 

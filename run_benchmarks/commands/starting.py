@@ -217,8 +217,8 @@ def _climb(ladder: Ladder) -> int:
     try:
         for rung in ladder.climb():
             said = [
-                f"{words('FAILED' if rung.problems else 'ok'):<6}  {rung.name}",
-                *(f"        {p}" for p in rung.problems),
+                f"{words('FAILED' if rung.problems else 'ok'):<6}  {words.reason(rung.name)}",
+                *(f"        {words.reason(p)}" for p in rung.problems),
             ]
             say("\n".join(said))
             if rung.problems:

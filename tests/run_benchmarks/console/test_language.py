@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.commands.check_view import show_reports
 from run_benchmarks.commands.cli import PROGRAM, VERBS
-from run_benchmarks.console.language import Words, catalogue, forms
+from run_benchmarks.console.language import Words, catalogue, forms, words
+from run_benchmarks.inspection.findings import HostReport
 from tests.run_benchmarks.calling import call
 
 ROOT = Path(__file__).parents[3] / "run_benchmarks"
@@ -28,6 +30,11 @@ REASONS = (
     *(f"run_benchmarks/rounds/{name}.py" for name in ("recording", "watch", "round", "stall", "post_mortem")),
     *(f"training/benchmarks/network/slow_parts/{name}.py" for name in ("blame", "part_findings", "peer_findings")),
     *(f"run_benchmarks/acceptance/{name}.py" for name in ("suspects", "climb")),
+    *(
+        f"run_benchmarks/inspection/{name}.py"
+        for name in ("check", "capacity", "machines", "health", "health_of_devices")
+    ),
+    "run_benchmarks/commands/diagnose.py",
     "run_benchmarks/state/interruption.py",
     "run_benchmarks/compare/comparing.py",
     "run_benchmarks/compare/before.py",
@@ -57,6 +64,15 @@ PASSED: dict[str, tuple[str, ...]] = {
     ),
     "run_benchmarks/rounds/post_mortem.py": (
         '\n{}\ndf -Pk "$1" 2>/dev/null\necho {}\ndf -Pi "$1" 2>/dev/null\ntrue\n',
+    ),
+    "run_benchmarks/inspection/health.py": (
+        r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})",
+        "read-only|fallen off the bus| UE |ncorrect",
+        "{} more",
+        "not seen",
+    ),
+    "run_benchmarks/commands/diagnose.py": (
+        "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more",
     ),
     "run_benchmarks/compare/comparing.py": ("then",),
     "run_benchmarks/state/interruption.py": (
@@ -161,6 +177,11 @@ def test_each_reason_that_a_module_can_give_has_chinese_or_is_passed_on_as_it_is
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [
+        (
+            "node2 does not reach the master node1 (which the head node reaches at 10.0.0.1): refused",
+            "node2 到不了主节点 node1（控制节点经 10.0.0.1 到达它）：refused",
+        ),
+        ("n1: names: found n2, n3 do not resolve; expected {}", "n1：名称解析：现状：n2, n3 无法解析；预期：{}"),
         ("rank 3 on a: ended by SIGKILL: no PerfLog event", "主机 a 的进程 3：被信号 SIGKILL 终止：没有 PerfLog 事件"),
         ("round 2: received data is wrong", "第 2 轮：收到的数据有误"),
         ("node2 device 5: 3 uncorrected ECC errors during the round; all ranks finished",
@@ -174,6 +195,33 @@ def test_each_reason_that_a_module_can_give_has_chinese_or_is_passed_on_as_it_is
 def test_a_reason_keeps_its_hosts_and_numbers_in_chinese(english: str, chinese: str) -> None:
     assert Words("zh").reason(english) == chinese
     assert Words("en").reason(english) == english
+
+
+def test_the_findings_of_a_check_are_in_chinese_with_the_hosts_own_words_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [
+        ("clock", "3.2 s from the head node's", "within 1 s", "synchronise with NTP (chronyc makestep)"),
+        ("free disk", "1.0 GB on the file system of /var", "4.00 GB for the code in /var", "free some space there"),
+    ]
+    report = HostReport(host="node1")
+    for subject, has, expected, action in found:
+        report.add(subject, has, expected, action)
+    words.speak("zh")
+    try:
+        show_reports({"node1": report})
+    finally:
+        words.speak("en")
+    said = "".join(capsys.readouterr().out.split())
+    for part in (
+        "与控制节点相差3.2s",
+        "1s以内",
+        "请用NTP同步",
+        "/var所在文件系统1.0GB",
+        "/var中代码需4.00GB",
+        "请在那里腾出空间",
+    ):
+        assert part in said, said
 
 
 def test_both_languages_have_the_same_values_and_the_chinese_is_chinese() -> None:
