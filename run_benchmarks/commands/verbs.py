@@ -148,11 +148,11 @@ def _check(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands.check_view import show_reports
     from run_benchmarks.inspection.check import check_hosts
     from run_benchmarks.inspection.health import examine_health
-    from run_benchmarks.session.allocation import allocated
+    from run_benchmarks.session.allocation import allocated, with_short_job
     from run_benchmarks.session.preparation import connected, prepare
     from run_benchmarks.session.run_folder import new_run_id
 
-    planned = prepare(asked_for(arguments).settings(), new_run_id())
+    planned = prepare(with_short_job(asked_for(arguments).settings()), new_run_id())
     with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
         examine_health(reached, reports, prepared.plan)

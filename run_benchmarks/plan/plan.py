@@ -80,6 +80,7 @@ class CasePlan(_Data):
     takes them; it runs on the first `nnodes`. `memory`: what a rank needs at least, where that is known. `expect`
     has the limits of its metrics by words of a device's name, "" for any.
     `config_origins` says of each value in `config` where it stands, `origins` of values of the case itself.
+    `extern`: sha256 of each file of the vendor's own for this model, by its path below vendors/.
     `case_sha256` is that of `case_file`, which its ranks read.
     """
 
@@ -104,6 +105,7 @@ class CasePlan(_Data):
     retries: int
     data_dir_host: str | None
     requirements: tuple[str, ...]
+    extern: dict[str, str] = {}
     rounds: tuple[RoundPlan, ...]
 
     @property

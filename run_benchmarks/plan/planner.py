@@ -93,6 +93,7 @@ def _case_plan(
         retries=case.settings.retries,
         data_dir_host=case.settings.data_dir_host,
         requirements=case.requirement_lines,
+        extern=dict(case.extern),
         rounds=tuple(
             plan_round(plan, settings, resolved, case, hosts, index=index, attempt=1)
             for index in range(1, case.settings.repeat + 1)

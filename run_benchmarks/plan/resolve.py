@@ -36,7 +36,8 @@ from run_benchmarks.settings.container_options import ContainerOptions, parse_co
 from run_benchmarks.settings.host_access import deploy_path
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.settings.value_types import MOST_ROUNDS_OF_HOSTS
-from training.benchmarks.catalog import Benchmark, UnknownBenchmarkError, benchmark
+from training.benchmarks.catalog import LAUNCHERS, Benchmark, UnknownBenchmarkError, benchmark
+from training.benchmarks.driver.training.settings.settings import AUTO, TrainingConfig
 from vendors import (
     CaseFileError,
     UnknownVendor,
@@ -44,9 +45,11 @@ from vendors import (
     case_dir,
     case_environment,
     case_requirements,
+    extern,
 )
 from vendors import load as load_vendor
 from vendors.case_files import requirement_names
+from vendors.extern import Extern
 
 ValueT = TypeVar("ValueT")
 
@@ -66,6 +69,7 @@ class ResolvedCase:
     config_origins: dict[str, str]
     origins: dict[str, str]
     environment: dict[str, str]
+    extern: Mapping[str, str]
     requirement_lines: tuple[str, ...]
     image: ImageSpec | None
     python: str
@@ -215,8 +219,9 @@ def _case(
     else:
         problems += problems_of_expect(name, case, found, config_path, settings)
     problems += _too_many(name, case, settings)
+    own = attempt("config", case.config, lambda: _extern(directory, found, loaded))
     image = attempt("framework", case.framework, lambda: _image(case, settings, vendor, requirements or ()))
-    if problems or loaded is None or environment is None or requirements is None:
+    if problems or loaded is None or environment is None or requirements is None or own is None:
         raise InputProblems(problems)
     of_config = config_origins(name, loaded.origins, settings)
     vendors_own = "" if loaded.config.backend else f"vendors/{vendor.name}/adapter.py"
@@ -229,6 +234,7 @@ def _case(
         config_origins=of_config,
         origins=case_origins(name, case, of_config, settings, backend=vendors_own),
         environment=environment,
+        extern=own.files,
         requirement_lines=_requirement_lines(requirements, loaded.config),
         image=image,
         python=_python(case, settings, vendor, local_python),
@@ -243,6 +249,17 @@ def _too_many(name: str, case: CaseSettings, settings: Settings) -> list[Problem
     place = settings.source(f"{name}.repeat") if settings.changes.repeat is None else REPEAT
     allowed = f"expected a whole number from 1 to {most} on {case.nnodes} hosts"
     return [Problem(place, f"{name}.repeat", case.repeat, allowed)]
+
+
+def _extern(directory: Path, found: Benchmark, loaded: LoadedConfig[CaseConfig] | None) -> Extern:
+    """The vendor's own parts of the model; a wish for another optimizer beside them is an error."""
+    own = extern.find(directory, is_training=issubclass(found.config_class, TrainingConfig))
+    if own.functions and found.launcher != LAUNCHERS[0]:
+        raise ValueError(f"{own.entry} has no effect: ranks that {found.launcher!r} starts do not call it")
+    wish = AUTO if loaded is None else getattr(loaded.config, "optimizer_impl", AUTO)
+    if extern.CREATE_OPTIMIZER in own.functions and wish != AUTO:
+        raise ValueError(f"optimizer_impl = {wish!r} has no effect: {own.entry} makes the optimizer; allowed: {AUTO!r}")
+    return own
 
 
 def _requirement_lines(files: Sequence[Path], config: CaseConfig) -> tuple[str, ...]:

@@ -14,7 +14,9 @@ from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
 
 def changed_settings(case: CaseRecord) -> list[tuple[str, str, str]]:
-    """Name, value and default of each setting of the case that is not its default; none for an unknown benchmark."""
+    """Name, value and default of each setting of the case that is not its default, the vendor's own parts of the model
+    first; none for an unknown benchmark.
+    """
     try:
         config_class = benchmark(case.model, case.framework).config_class
         base = base_file(config_class)
@@ -25,7 +27,8 @@ def changed_settings(case: CaseRecord) -> list[tuple[str, str, str]]:
         name: field.get_default(call_default_factory=True, validated_data={})
         for name, field in config_class.model_fields.items()
     }
-    return [*_changes(case, mask_config({**defaults, **values}))]
+    own = [("extern", f"{file}, sha256 {sha256[:12]}", "none") for file, sha256 in case.extern.items()]
+    return [*own, *_changes(case, mask_config({**defaults, **values}))]
 
 
 def _changes(case: CaseRecord, defaults: dict[str, object]) -> Iterator[tuple[str, str, str]]:

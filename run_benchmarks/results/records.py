@@ -150,7 +150,7 @@ class CaseRecord(_Record):
     its measurements against its `expect` and against BASELINE, if these are set and a round passed. `sentences` and
     `warnings`: its benchmark's statements on the rounds that passed, and what could not be checked. `remarks`: the
     remarks on its rounds, in words. `key`: the figure that stands for it; `joules`: of a round's measured work, the
-    mean of the rounds that passed, by power meter.
+    mean of the rounds that passed, by power meter. `extern`: sha256 of the vendor's own parts of the model, by file.
     """
 
     name: str
@@ -159,6 +159,7 @@ class CaseRecord(_Record):
     framework: str
     config_file: str
     config: dict[str, Any]
+    extern: dict[str, str] = {}
     nnodes: int
     nproc: int
     verdict: Verdict

@@ -15,13 +15,16 @@ from run_benchmarks.hosts.slurm.client import SlurmError
 from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
 from run_benchmarks.hosts.slurm.node_names import expanded, folded
 from run_benchmarks.hosts.slurm.nodes import drained_by_us, states_of
-from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
+from run_benchmarks.hosts.slurm.script import Request, Surroundings, seconds_asked, surroundings
 from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
+from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.interruption import Interruption
 
 AROUND_US = ("SLURM_JOB_ID", "SLURM_JOBID")
 END_SECONDS, END_SHARE = 60.0, 0.2  # of the allocation's time for stopping and collecting; at most this share of it
+CHECK_MINUTES = 10
+"""The limit of the job of `run.py check`: a short job fits before others that wait (Slurm's backfill)."""
 BLAMES_NODES = (*FAILED_NODE, "OUT_OF_MEMORY")  # ends of a job that are verdicts on its hosts
 OUT_OF_TIME = ("TIMEOUT", "DEADLINE")
 
@@ -35,6 +38,16 @@ def request_of(prepared: PreparedRun) -> Request:
         hosts=cluster.named_hosts,
         options=cluster.sbatch_options,
     )
+
+
+def with_short_job(settings: Settings) -> Settings:
+    """The settings with a time limit of CHECK_MINUTES where theirs is longer; SLURM_OPTIONS still win."""
+    cluster = settings.cluster
+    limit = cluster.SLURM_TIME
+    if not cluster.needs_allocation or (limit is not None and seconds_asked(limit) <= CHECK_MINUTES * 60):
+        return settings
+    short = cluster.model_copy(update={"SLURM_TIME": str(CHECK_MINUTES)})
+    return settings.model_copy(update={"cluster": short})
 
 
 @contextmanager

@@ -131,6 +131,7 @@ class RunRecorder:
             framework=case.framework,
             config_file=case.config_file,
             config=mask_config(case.config),
+            extern=case.extern,
             nnodes=case.nnodes,
             nproc=case.nproc,
             verdict=verdict,

@@ -17,8 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from run_benchmarks.commands.cli import main
 from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
 from run_benchmarks.errors import InputProblems
+from run_benchmarks.hosts.slurm.allocation import AllocationError
+from run_benchmarks.hosts.slurm.script import Request, batch_script
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from tests.run_benchmarks.conftest import Load
 from tests.run_benchmarks.plan.test_plan import DOCKER, HOME, PROCESS, TWO_HOSTS
@@ -52,6 +55,35 @@ def test_slurm_receives_this_script_and_these_steps(load: Load, tmp_path: Path) 
     if shutil.which("shellcheck"):
         (tmp_path / "run.sh").write_text(text)
         subprocess.run(["shellcheck", "--shell=sh", tmp_path / "run.sh"], check=True, stdout=sys.stderr)
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked"),
+    [
+        (None, "10"), ("2:00:00", "10"), ("1-0", "10"), ("11", "10"), ("UNLIMITED", "10"), ("0-0:10:01", "10"),
+        ("5", "5"), ("10:00", "10:00"), ("0:05:00", "0:05:00"), ("0-0:9", "0-0:9"),
+    ],
+)  # fmt: skip
+def test_a_check_asks_for_a_short_job_that_fits_before_those_that_wait(
+    limit: str | None, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, test = tmp_path / "cluster_conf.py", tmp_path / "test_conf.py"
+    cluster.write_text(SLURM.partition("SLURM_TIME")[0] + (f"SLURM_TIME = {limit!r}\n" if limit else ""))
+    test.write_text(TEST)
+    scripts = []
+
+    def submitted(request: Request, *_: object, **__: object) -> None:
+        scripts.append(batch_script(request))
+        raise AllocationError("this is only a test")
+
+    monkeypatch.setattr("run_benchmarks.session.allocation.obtain", submitted)
+    monkeypatch.setattr("run_benchmarks.session.allocation.left_over", lambda *_: None)
+    monkeypatch.setattr("run_benchmarks.session.allocation._refuse_out_of_service", lambda hosts: None)
+    monkeypatch.setattr("sys.argv", ["run.py", "check", "--cluster-conf", str(cluster), "--test-conf", str(test)])
+    with pytest.raises(SystemExit):
+        main()
+    (script,) = scripts
+    assert re.findall(r"--time=(\S+)", script) == [asked]
 
 
 def test_the_steps_of_the_plan_are_in_the_container(load: Load) -> None:

@@ -18,10 +18,12 @@ import sys
 import traceback
 from pathlib import Path
 
+import vendors
 from common.garbage import load_modules
 from common.whole_files import write_text
 from protocol import pulse
 from training.benchmarks.driver.launch import numa_binding, rank_watch
+from vendors import extern
 
 # The folder of the rank's log, for further files of the workload.
 LOG_FOLDER_ENV = "CLUSTERDYNO_LOG_FOLDER"
@@ -53,6 +55,19 @@ def _end_with_launcher() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _launch(arguments: list[str]) -> None:
+    """Call the vendor's own launch of this case (vendors/extern.py), if there is one, before torch is imported."""
+    given = dict(itertools.pairwise(arguments))
+    try:
+        case = json.loads(Path(given["--case_file"]).read_bytes())
+        folder = vendors.case_dir(given["--vendor"], case["model"], case["framework"])
+    except (KeyError, TypeError, OSError, ValueError):
+        return  # a run by hand, or the benchmark says what is wrong
+    launch = extern.find(folder).function(extern.LAUNCH)
+    if launch is not None:
+        launch(os.environ, int(os.environ["LOCAL_RANK"]))
+
+
 def _bind(arguments: list[str]) -> None:
     """Bind this rank, and all that it starts, to its NUMA node, and say so in its log."""
     given = dict(itertools.pairwise(arguments))
@@ -79,6 +94,7 @@ def _run(module: str, arguments: list[str]) -> None:
     sys.argv = [module, *arguments]
     load_modules()
     try:
+        _launch(arguments)
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as error:
         pulse.leave(pulse.exit_code_of(error))

@@ -23,6 +23,7 @@ from training.benchmarks.driver.training.layout.auto_layout import (
 from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.model import kernels
+from training.benchmarks.driver.training.model.vendors_parts import with_optimizer
 from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
@@ -30,6 +31,7 @@ from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import device_for
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from vendors.extern import Extern
 
 
 def run_training(
@@ -39,13 +41,13 @@ def run_training(
     begin = time.perf_counter()
     prepared: list[tuple[PreparedTraining, LayoutChoice | None]] = []
 
-    def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None) -> None:
+    def before_devices(config: TrainingConfig, logger: PerfLogger, data_dir: Path | None, extern: Extern) -> None:
         placement = Placement.from_environment()
         local_rank = placement.local_rank
         assert config.backend is not None  # open_run has resolved it
         device = device_for(config.backend, local_rank)
         libraries = kernels.Libraries(device)
-        chosen = kernels.choose(config, benchmark.attentions, libraries)
+        chosen = with_optimizer(kernels.choose(config, benchmark.attentions, libraries), extern)
         # The other ranks of the node have the same libraries.
         found = {"fused": libraries.all()} if local_rank == 0 else {}
         layout = _layout(benchmark, config, device, placement, chosen.compile_backend)

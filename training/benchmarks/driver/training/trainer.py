@@ -20,7 +20,7 @@ from training.benchmarks.driver.training.measuring.log_values import TrainingPro
 from training.benchmarks.driver.training.measuring.meter import Meter
 from training.benchmarks.driver.training.measuring.profiling import Profiling
 from training.benchmarks.driver.training.measuring.work import Work
-from training.benchmarks.driver.training.model import fp8, kernels, optimizers
+from training.benchmarks.driver.training.model import fp8, kernels, vendors_parts
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
 from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.model.parallel import Layout, spread
@@ -46,18 +46,19 @@ class Trainer:
         self.config = config
         self.layout = Layout.of(run.group, config, tp_size=tp_size, sequence_parallel=sequence_parallel)
         kernels.agree(prepared.kernels)
-        self.parameters = checked_parameters(prepared.model, config)
+        model = vendors_parts.converted(prepared.model, config, run.extern)
+        self.parameters = checked_parameters(model, config)
         self.schedule = TrainingSchedule.of(config, dp_size=self.layout.dp_size, train_samples=len(prepared.data.train))
         self._logger = run.logger
         self._step_names = benchmark.step_names
         self._device = device
         self.precision = Precision(config, device)
         if prepared.kernels.fp8_recipe is not None:
-            fp8.convert(prepared.model, prepared.kernels.fp8_recipe, device)
-        self.model = spread(
-            prepared.model, self.layout, config, device, prepared.weights, prepared.kernels.compile_backend
+            fp8.convert(model, prepared.kernels.fp8_recipe, device)
+        self.model = spread(model, self.layout, config, device, prepared.weights, prepared.kernels.compile_backend)
+        self.optimizer = vendors_parts.optimizer_of(
+            self.model.module, config, prepared.kernels.optimizer.used, run.extern
         )
-        self.optimizer = optimizers.build(self.model.module, config, prepared.kernels.optimizer.used)
         self.profiling = Profiling(config, rank=run.group.placement.rank, device=device)
         self.work = Work(benchmark, config, device)
         self._update = Update(

@@ -14,6 +14,7 @@ from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, decay_steps
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.run_context import WorkloadContext
+from vendors.extern import FOLDER
 
 # Settings that may differ between a run and the one that resumes from its checkpoint.
 _FREE = {
@@ -34,11 +35,12 @@ def identity(
         for key, value in config.model_dump(mode="json").items()
         if key not in _FREE and not key.startswith("target_")
     }
+    optimizer = prepared.kernels.optimizer.used
     return settings | {
         "global_batch_size": schedule.global_batch_size,
         "lr_decay_steps": decay_steps(config, schedule.total_steps),
-        # Torch's implementations share one form of state, apex has another.
-        "optimizer_state": "apex" if prepared.kernels.optimizer.used == "apex" else "torch",
+        # Torch's implementations share one form of state, apex and a vendor's own have others.
+        "optimizer_state": optimizer if optimizer in ("apex", FOLDER) else "torch",
         "train_samples": len(prepared.data.train),
         "world_size": world_size,
     }

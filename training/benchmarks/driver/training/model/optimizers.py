@@ -19,10 +19,7 @@ def build(model: nn.Module, config: TrainingConfig, implementation: str) -> Opti
 
     `implementation` is apex, fused or foreach, the resolved value of the setting optimizer_impl.
     """
-    groups = [
-        {"params": parameters, "weight_decay": config.weight_decay if decayed else 0.0}
-        for (decayed, _), parameters in _alike(model.parameters()).items()
-    ]
+    groups = groups_of(model, config)
     betas = (config.beta1, config.beta2)
     if implementation == "apex":
         return _of_apex(groups, config, betas)
@@ -30,6 +27,14 @@ def build(model: nn.Module, config: TrainingConfig, implementation: str) -> Opti
         return Lamb(groups, lr=config.learning_rate, betas=betas, eps=config.eps)
     kind = AdamW if config.optimizer == "adamw" else Adam
     return kind(groups, lr=config.learning_rate, betas=betas, eps=config.eps, **{implementation: True})
+
+
+def groups_of(model: nn.Module, config: TrainingConfig) -> list[dict[str, Any]]:
+    """All parameters in groups of one kind, each with its weight decay."""
+    return [
+        {"params": parameters, "weight_decay": config.weight_decay if decayed else 0.0}
+        for (decayed, _), parameters in _alike(model.parameters()).items()
+    ]
 
 
 def _of_apex(groups: list[dict[str, Any]], config: TrainingConfig, betas: tuple[float, float]) -> Optimizer:
