@@ -150,7 +150,7 @@
       grid: { left: side, right: 74, top: 12, bottom: 34 },
       xAxis: labels(spec.columns), yAxis: { ...labels(spec.rows), inverse: true },
       visualMap: {
-        min: low, max: high === low ? low + 1 : high, orient: 'vertical', right: 0, top: 12, itemHeight: 140, itemWidth: 12,
+        min: low, max: high === low ? low + 1 : high, orient: 'vertical', right: 0, top: 12, itemHeight: Math.min(140, heatHeight(spec, width) - 70), itemWidth: 12,
         text: [short(high), short(low)], textStyle: { color: style('--soft'), fontSize: 11 }, inRange: { color: spec.worst === 'high' ? colors.toReversed() : colors },
       },
       tooltip: tooltip({ formatter: (at) => `${plain(spec.rows[at.value[1]])} → ${plain(spec.columns[at.value[0]])}: ${exact(at.value[2])} ${plain(spec.unit)}` }),
