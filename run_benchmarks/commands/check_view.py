@@ -38,8 +38,10 @@ def not_seen(reports: Mapping[str, HostReport]) -> list[str]:
                 unseen.setdefault((finding.subject, finding.found), []).append(finding.host)
     found = []
     for (subject, why), hosts in unseen.items():
-        shown = ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
-        found.append(f"{words.reason(subject)} of {shown}: {words.reason(why)}")
+        shown = ", ".join(hosts[:SHOWN])
+        if len(hosts) > SHOWN:
+            shown += " " + words("and {n} more", n=len(hosts) - SHOWN)
+        found.append(words("{what} of {hosts}: {why}", what=words.reason(subject), hosts=shown, why=words.reason(why)))
     return found
 
 
