@@ -23,6 +23,9 @@ PROTECTED = re.compile(
     r"^(torch|torchvision|torchaudio|torchao|triton|pytorch-triton|flash-attn.*|apex|transformer-engine.*|nvidia-nccl.*)$"
 )
 
+# A shipped case needs one, not the version that it pins for bases without one.
+KEPT = ("torchao",)
+
 
 def main() -> int:
     """Make the environment at --venv (first call), then install --missing and --requirements into it."""
@@ -30,7 +33,7 @@ def main() -> int:
     parser.add_argument("--venv", type=Path, required=True)
     parser.add_argument("--missing", type=Path, action="append", default=[], help="leave out what the base has")
     parser.add_argument(
-        "--requirements", type=Path, action="append", default=[], help="install; a build of torch's kind stays"
+        "--requirements", type=Path, action="append", default=[], help=f"install as they are, but for {', '.join(KEPT)}"
     )
     parser.add_argument("--find-links", type=Path, action="append", default=[], help="folders of wheels; no index then")
     parser.add_argument("packages", nargs="*", help="install; an error where the base has it")
@@ -48,7 +51,8 @@ def main() -> int:
     refuse_present(options.packages, base)
     lines += options.packages
     built = {name: version for name, version in base.items() if PROTECTED.match(name)}
-    lines += missing([line for path in options.requirements for line in requirement_lines(path)], built)
+    kept = {name: base[name] for name in KEPT if name in base}
+    lines += missing([line for path in options.requirements for line in requirement_lines(path)], kept)
     if not lines:
         print("nothing to install: the base image has it all")
         return 0
