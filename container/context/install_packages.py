@@ -50,7 +50,6 @@ def main() -> int:
     lines = missing([line for path in options.missing for line in requirement_lines(path)], base)
     refuse_present(options.packages, base)
     lines += options.packages
-    built = {name: version for name, version in base.items() if PROTECTED.match(name)}
     kept = {name: base[name] for name in KEPT if name in base}
     lines += missing([line for path in options.requirements for line in requirement_lines(path)], kept)
     if not lines:
@@ -59,7 +58,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         wanted, constraints = Path(folder) / "requirements.txt", Path(folder) / "constraints.txt"
         wanted.write_text("\n".join(lines) + "\n")
-        constraints.write_text("".join(f"{name}=={built[name]}\n" for name in sorted(built)))
+        constraints.write_text("".join(f"{name}=={base[name]}\n" for name in sorted(base) if PROTECTED.match(name)))
         command = [str(python), "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"]
         command += ["--root-user-action=ignore", "--progress-bar=off", "-r", str(wanted), "-c", str(constraints)]
         if SITE_CONSTRAINTS.is_file():

@@ -15,7 +15,6 @@ from run_benchmarks.acceptance.rungs import ALL_PAIRS, HEALTH, NETWORK, PAIR_REP
 from run_benchmarks.console.language import words
 from run_benchmarks.results.records import MAX_RECORD_BYTES
 
-PLAIN = "estimate"
 EARLIER = 20
 """Acceptances that are looked at, the newest first."""
 _STARTS, _ROUND, _PAIR_S, _HEALTH_S = 6.0, 1.0, {"cpu": 2.0}, 15.0
@@ -42,7 +41,7 @@ def estimates(
     for rung in rungs:
         then = next(((record, each) for record in alike for each in record.rungs if _counts(each, rung)), None)
         if then is None:
-            found[rung] = Estimate(seconds=_usual(rung, vendor, hosts), source=PLAIN)
+            found[rung] = Estimate(seconds=_usual(rung, vendor, hosts), source="estimate")
         else:
             record, each = then
             seconds = (each.seconds - each.soak_seconds) * _work(rung, hosts) / _work(rung, len(each.hosts))
@@ -64,13 +63,9 @@ def earlier_ones(root: Path) -> list[AcceptRecord]:
 def in_words(found: dict[str, Estimate], hosts: int, budget_s: float) -> str:
     """The whole time, that of each rung with its source, and whether the budget may not suffice."""
     total = sum(each.seconds for each in found.values())
-    parts = ", ".join(f"{rung} {about(each.seconds)} ({_source(each)})" for rung, each in found.items())
+    parts = ", ".join(f"{rung} {about(each.seconds)} ({words.reason(each.source)})" for rung, each in found.items())
     over = [words("the budget of {time} may not suffice", time=about(budget_s))] if total > budget_s else []
     return "; ".join([words("About {time} on {n} hosts: {parts}", time=about(total), n=hosts, parts=parts), *over])
-
-
-def _source(each: Estimate) -> str:
-    return words("estimate") if each.source == PLAIN else each.source
 
 
 def about(seconds: float) -> str:

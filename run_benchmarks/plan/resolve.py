@@ -264,10 +264,12 @@ def _extern(directory: Path, found: Benchmark, loaded: LoadedConfig[CaseConfig] 
 
 def _requirement_lines(files: Sequence[Path], config: CaseConfig) -> tuple[str, ...]:
     """The lines of the files that require something, without comments and what the settings do without."""
-    unused = [number for file in files for number, name in requirement_names(file) if not config.uses_package(name)]
-    numbered = [(number, line) for file in files for number, line in enumerate(file.read_text().splitlines(), start=1)]
-    lines = (line.split("#")[0].strip() for number, line in numbered if number not in unused)
-    return tuple(line for line in lines if line)
+    found: list[str] = []
+    for file in files:
+        lines = file.read_text().splitlines()
+        used = (lines[number - 1] for number, name in requirement_names(file) if config.uses_package(name))
+        found += [line.split("#")[0].strip() for line in used]
+    return tuple(found)
 
 
 def _load_config(found: Benchmark, file: Path, overrides: Mapping[str, object]) -> LoadedConfig[CaseConfig]:

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError, left_over, obtain, own_jobs, submit
 from run_benchmarks.hosts.slurm.client import SlurmError
-from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of
+from run_benchmarks.hosts.slurm.jobs import FAILED_NODE, Job, job_of, seconds_asked
 from run_benchmarks.hosts.slurm.node_names import expanded, folded
 from run_benchmarks.hosts.slurm.nodes import drained_by_us, states_of
-from run_benchmarks.hosts.slurm.script import Request, Surroundings, seconds_asked, surroundings
+from run_benchmarks.hosts.slurm.script import Request, Surroundings, surroundings
 from run_benchmarks.results.records import JobRecord
 from run_benchmarks.session.preparation import PreparedRun
 from run_benchmarks.settings.settings import Settings

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import inf
 
 from run_benchmarks.hosts.slurm.client import SlurmError, call
 from run_benchmarks.hosts.slurm.node_names import expanded, folded
@@ -192,6 +193,13 @@ def seconds_of(text: str) -> float | None:
         return None
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def seconds_asked(limit: str) -> float:
+    """Seconds of a time limit as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; inf for a word."""
+    lacking = (2 if "-" in limit else 1) - limit.count(":")
+    found = seconds_of(limit + ":00" * lacking)
+    return inf if found is None else found
 
 
 def job_of(number: str) -> Job | None:

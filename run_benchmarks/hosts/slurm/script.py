@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 from run_benchmarks.hosts.slurm.node_names import folded
 
@@ -92,17 +91,6 @@ def surroundings(
         prefix = (*prefix, "apptainer", "exec", *apptainer_options, "--pwd=/", seen, apptainer_image)
     is_contained = pyxis_image is not None or apptainer_image is not None
     return Surroundings(options=options, prefix=prefix, folders=tuple(folders) if is_contained else ())
-
-
-def seconds_asked(limit: str) -> float:
-    """Seconds of a time limit as sbatch takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; inf for a word."""
-    days, has_days, rest = limit.rpartition("-")
-    fields = rest.split(":")
-    if not all(field.isdecimal() for field in (*fields, days or "0")) or len(fields) > 3:
-        return inf
-    numbers = [int(field) for field in fields]
-    hours, minutes, seconds = ([*numbers, 0, 0] if has_days or len(fields) == 3 else [0, *numbers, 0])[:3]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def batch_script(request: Request) -> str:
