@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 import vendors
 from common.errors import InputProblems
@@ -120,9 +121,9 @@ def test_all_that_a_pipeline_cannot_have_is_said_at_once() -> None:
         "profile": "phases",
         "save_weights": "/x",
     }
-    with pytest.raises(ValueError, match="needs") as refused:
+    with pytest.raises(ValidationError) as refused:
         config_of("llama", **settings)
-    (error,) = getattr(refused.value, "errors")()
+    (error,) = refused.value.errors()
     assert error["msg"].removeprefix("Value error, ").split("; ") == [
         "strategy = 'hsdp'", "allowed: 'ddp', 'fsdp', which pipeline_parallel_size = 3 needs",
         "precision = 'fp16'", "allowed: 'fp32', 'bf16', which pipeline_parallel_size = 3 needs",
