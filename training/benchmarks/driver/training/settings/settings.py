@@ -259,6 +259,14 @@ class TrainingConfig(DataSettings):
         """Number of ranks that share each layer, and whether they also share the sequence between layers."""
         return 1, False
 
+    def expert_parallelism(self) -> int:
+        """Number of data-parallel ranks that divide the experts of each layer between them."""
+        return 1
+
+    def active_parameters(self, parameters: int) -> int:
+        """Number of parameters that a token meets, by the convention "6 N": nominal_parameters, or the model's."""
+        return self.nominal_parameters or parameters
+
     def fp8_recipe(self) -> str | None:
         """Name of torchao's recipe by which the layers' products are computed in FP8; None: they are not."""
         return None
