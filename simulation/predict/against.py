@@ -141,7 +141,7 @@ def sentence(found: Prediction, its: Measured) -> str:
 def data(found: Prediction, its: Measured) -> dict[str, Plain]:
     """The same for a program."""
     predicted, worst = _predicted_parts(found), deviating(found, its)
-    parts = [
+    parts: list[dict[str, Plain]] = [
         {"part": part, "predicted_ms": predicted.get(part, 0.0), "measured_ms": ms} for part, ms in its.parts.items()
     ]
     return {
