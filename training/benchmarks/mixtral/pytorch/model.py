@@ -36,7 +36,7 @@ class MixtralBlock(nn.Module):
         return hidden + result, probabilities, counts
 
     def attended(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """What follows from the attention, and its norm, both of the shape of `hidden`."""
+        """The sum of `hidden` and its attention, and the norm of this sum, both of the shape of `hidden`."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin)
         return hidden, self.post_attention_layernorm(hidden)
 

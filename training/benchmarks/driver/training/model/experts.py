@@ -1,6 +1,4 @@
-"""A mixture of experts: the router, the experts' grouped products, and the exchange of tokens among expert-parallel
-ranks.
-"""
+"""Computes a mixture of experts: routing, grouped products, and the exchange of tokens among expert-parallel ranks."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -23,7 +21,7 @@ class Exchange(Protocol):
         """`rows`, shape (n, hidden_size), are sorted by expert; those of this rank's experts, sorted, and counted."""
 
     def back(self, rows: Tensor) -> Tensor:
-        """The results of the rows that `there` returned, as those of the rows that it got, in their order."""
+        """The results of the rows that `there` returned, in the order of those that it got, of their shape."""
 
 
 class NoExchange:

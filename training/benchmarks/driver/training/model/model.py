@@ -66,7 +66,7 @@ class BenchmarkModel(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
 
     def figures(self) -> dict[str, float]:
-        """Dimensionless figures of the last training step for its log line, by name. Waits for the device."""
+        """Figures of the last training step for its log line, by name, all dimensionless. Waits for the device."""
         return {}
 
     def run_block(self, block: Callable[..., Result], *inputs: Tensor | Packing | None) -> Result:
