@@ -251,6 +251,10 @@ class TrainingConfig(DataSettings):
         """Number of the model's parameters, shared ones once; None: it is not known without the model."""
         return None
 
+    def described_model(self) -> Mapping[str, int] | None:
+        """The model in the columns of `python -m simulation predict --job`; None: it cannot be said in these."""
+        return None
+
     def varying_shapes(self) -> str | None:
         """The reason why the shapes of a block's inputs differ from step to step; None: they are the same."""
         return None
