@@ -33,7 +33,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
 def steps(trainer: Trainer, count: int, norms: list[float] | None = None) -> list[float]:
-    """Losses of the next `count` steps, the mean of all ranks; `norms` gets those of the gradients."""
+    """Losses of the next `count` steps, the mean of all ranks; the norms of their gradients are appended to `norms`."""
     losses: list[float] = []
     end = trainer.step + count
     while trainer.step < end:
@@ -80,6 +80,7 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     trainer.check_gradients()
     norms: list[float] = []
     losses = steps(trainer, layout.get("steps", STEPS), norms)
+    figures = trainer.model.module.figures()
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")
@@ -88,7 +89,10 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     after = trainer.evaluate()
     scales: list[float | None] = [None] * group.placement.world_size
     torch.distributed.all_gather_object(scales, trainer.precision.loss_scale)
-    return {"losses": losses, "norms": norms, "before": before, "after": after, "loss_scales": scales}
+    return {"losses": losses, "before": before, "after": after, "loss_scales": scales} | {
+        "grad_norms": norms,
+        "figures": figures,
+    }
 
 
 def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, str | None]:

@@ -41,8 +41,9 @@ def train_net(
     steps: int,
     norms: list[float] | None = None,
 ) -> list[float]:
-    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`; `norms`
-    gets those of the gradients before clipping, if they are clipped.
+    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`.
+
+    The norms of its gradients are appended to `norms`.
     """
     samples = benchmark_of(model).synthetic_data(config).train
     matrices = [p for p in net.parameters() if p.ndim > 1]

@@ -455,7 +455,7 @@ def test_a_pipeline_trains_like_the_plain_loop(
 ) -> None:
     losses, norms = deep
     assert found[name]["losses"] == pytest.approx(losses, abs=EXACT, rel=0)
-    assert found[name]["norms"] == pytest.approx(norms, rel=EXACT)
+    assert found[name]["grad_norms"] == pytest.approx(norms, rel=EXACT)
     start = torch.load(folder / f"{name}.start.pt")
     assert all(torch.equal(start[key], weight) for key, weight in torch.load(folder / "pp_ddp.start.pt").items())
 

@@ -13,13 +13,13 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from training.benchmarks.driver.training.model.experts import divide_experts, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.model.pipeline import Pipeline, cut_to_rank
-from training.benchmarks.driver.training.model.recomputation import recomputed
 from training.benchmarks.driver.training.model.staged import Stage, StagedModel
 from training.benchmarks.driver.training.settings.division import Coordinates
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
@@ -33,16 +33,19 @@ class Layout:
     ranks share a tp group, the ranks of a pipeline are farthest from each other.
 
     Of the data-parallel ranks each `shard_size` in a row hold one copy of the parameters between them. The mesh has the
-    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp, with pipelines pp before them.
+    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp, with pipelines pp before them. Where experts are
+    divided, `expert_mesh` has the data-parallel ranks in the dimensions edp and ep: adjacent ranks have different
+    experts, those of one edp the same.
     """
 
     dp_rank: int
     dp_size: int
     shard_size: int
     tp_size: int
-    pp_size: int
+    pp_size: int = 1
     sequence_parallel: bool
     mesh: DeviceMesh
+    expert_mesh: DeviceMesh | None = None
 
     @classmethod
     def of(
@@ -67,6 +70,9 @@ class Layout:
         if pp_size > 1:
             shape, names = (pp_size, *shape), ("pp", *names)
         mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
+        ep_size, expert_mesh = config.expert_parallelism(), None
+        if ep_size > 1:
+            expert_mesh = mesh["dp"]._unflatten(0, (dp_size // ep_size, ep_size), ("edp", "ep"))
         return cls(
             dp_rank=group.placement.rank // tp_size % dp_size,
             dp_size=dp_size,
@@ -75,6 +81,7 @@ class Layout:
             pp_size=pp_size,
             sequence_parallel=sequence_parallel,
             mesh=mesh,
+            expert_mesh=expert_mesh,
         )
 
     def data_parallel_mesh(self) -> DeviceMesh:
@@ -83,10 +90,12 @@ class Layout:
 
     def place_of(self, rank: int) -> Coordinates:
         """The place of a rank in each dimension of the mesh, and among the data-parallel ranks."""
-        found = (self.mesh.mesh == rank).nonzero()[0].tolist()
-        return {"dp": rank // self.tp_size % self.dp_size} | dict(
-            zip(self.mesh.mesh_dim_names or (), found, strict=True)
-        )
+        place = {"dp": rank // self.tp_size % self.dp_size}
+        for mesh in (self.mesh, self.expert_mesh):
+            if mesh is not None:
+                found = (mesh.mesh == rank).nonzero()[0].tolist()
+                place |= dict(zip(mesh.mesh_dim_names or (), found, strict=True))
+        return place
 
 
 class ParallelModel:
@@ -198,6 +207,10 @@ def spread(
         there = dict(model.named_modules())
         plan = model.tensor_parallel_plan(layout.sequence_parallel)
         parallelize_module(model, layout.mesh["tp"], {name: style for name, style in plan.items() if name in there})
+    if layout.expert_mesh is not None:
+        divide_experts(model, layout.expert_mesh["ep"])
+    if layout.dp_size > 1 and mixtures(model):
+        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
     if config.strategy != "ddp":
         for part in stages.values() or [model]:
             _shard(part, layout, config)
@@ -205,7 +218,9 @@ def spread(
     _fill(model, config.seed, device, shapes, weights)
     model.recompute = config.recompute
     if config.strategy != "ddp":
-        _recompute_within(model)
+        # Torch 2.11 casts a block's inputs in the forward pass alone: from outside a float32 input, such as a table of
+        # angles, would be saved in bfloat16 and recomputed in float32.
+        model.recompute_within()
     if compile_backend is not None:
         compile_blocks(model, compile_backend)
     return ParallelModel(model, layout, config, device, stages)
@@ -222,20 +237,15 @@ def _shard(model: BenchmarkModel | Stage, layout: Layout, config: TrainingConfig
     mesh = layout.data_parallel_mesh()
     # A stage needs its parameters for many micro-batches in turn: it keeps them whole from the first to the last one.
     reshards = False if isinstance(model, Stage) else None
+    if layout.expert_mesh is not None:
+        for layer in mixtures(model):
+            # By rows of each matrix: there may be fewer experts than ranks.
+            fully_shard(
+                layer.experts, mesh=layout.expert_mesh["edp"], mp_policy=policy, shard_placement_fn=lambda _: Shard(1)
+            )
     for block in model.blocks():
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshards)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshards)
-
-
-def _recompute_within(model: BenchmarkModel) -> None:
-    """Recompute inside of a block: of what is compiled as one operator, and of what FSDP2 does before a block.
-
-    Torch 2.11 casts a block's inputs in the forward pass alone, so that from outside a float32 input, such as a table
-    of angles, is saved in bfloat16 and recomputed in float32.
-    """
-    for block in model.blocks():
-        block.forward = recomputed(model.recompute, block.forward)
-    model.recompute = "none"
 
 
 def compile_blocks(model: BenchmarkModel, backend: str) -> None:
@@ -244,7 +254,7 @@ def compile_blocks(model: BenchmarkModel, backend: str) -> None:
     """
     model.is_compiled = True
     if model.recompute == "selective":
-        _recompute_within(model)
+        model.recompute_within()
     for block in model.blocks():
         block.compile(backend=backend)
 
