@@ -160,7 +160,7 @@ def stages_of(
 
 
 def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
-    """What a rung runs when the budget has no room for all of its stages."""
+    """The stages of a rung for all of which the budget has no room."""
     if rung == SINGLE:
         devices = stages[0]["ACCEPT_DEVICES"]
         tests = [test for test in devices["overrides"]["tests"] if test not in LONG_TESTS]
@@ -182,7 +182,7 @@ def _changed(case: Mapping[str, Any], **overrides: object) -> dict[str, Any]:
 
 
 def left_out(full: Sequence[Cases], short: Sequence[Cases]) -> list[str]:
-    """What is not looked at, or less, by the short stages of a rung: cases, tests of a case, and smaller numbers."""
+    """All that the short stages of a rung do not look at, or less: cases, tests of a case, and smaller numbers."""
     done = {name: case["overrides"] for stage in short for name, case in stage.items()}
     said = []
     for name, case in ((name, case) for stage in full for name, case in stage.items()):
