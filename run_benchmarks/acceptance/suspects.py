@@ -185,11 +185,12 @@ def without_result(run: LoadedRun) -> list[str]:
 
 
 def _silent_hosts(record: RoundRecord, step: Mapping[str, object]) -> int:
-    """How many hosts gave no result though the tool is there, and are not accused of it."""
-    accused = {host for each in record.findings if each.kind == "failed_test" for host in each.hosts}
+    """How many hosts gave no result though the tool is there; none where most did, as its benchmark accuses them."""
     why = step.get("not_run")
     told = why if isinstance(why, dict) else {}
-    said = [told.get(str(rank)) for node in record.nodes if node.host not in accused for rank in node.ranks]
+    said = [told.get(str(rank)) for node in record.nodes for rank in node.ranks]
+    if 2 * sum(each is not None for each in said) < len(said):
+        return 0
     return sum(isinstance(each, dict) and each.get("is_missing") is False for each in said)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from protocol.finding import PartFinding
 from run_benchmarks.acceptance.rungs import NETWORK, SINGLE, Others, stages_of
 from run_benchmarks.acceptance.suspects import without_result
 from run_benchmarks.acceptance.tools import installed, tools_of
@@ -76,27 +75,21 @@ def test_the_files_of_inspector_are_read_after_the_collectives_of_all_hosts() ->
     assert overrides == {"tools": [], "max_percent_behind": 7.0, "inspector_folder": "/tmp/inspector"}
 
 
-def of_a_tool(not_run: object, accused: tuple[str, ...] = ()) -> LoadedRun:
-    """A run of dcgmi on two hosts."""
+def of_a_tool(not_run: object) -> LoadedRun:
+    """A run of dcgmi on three hosts."""
     node = a_round([]).nodes[0]
-    nodes = [node.model_copy(update={"host": f"n{rank}", "node_rank": rank, "ranks": [rank]}) for rank in range(2)]
-    findings = [
-        PartFinding(
-            part="host", hosts=accused, kind="failed_test", severity="fault", evidence="", suggested_action="",
-            sentence="",
-        )
-    ] if accused else []  # fmt: skip
-    record = a_round([{"tool": "dcgmi", "not_run": not_run}])
-    record = record.model_copy(update={"nodes": nodes, "findings": findings})
+    nodes = [node.model_copy(update={"host": f"n{rank}", "node_rank": rank, "ranks": [rank]}) for rank in range(3)]
+    record = a_round([{"tool": "dcgmi", "not_run": not_run}]).model_copy(update={"nodes": nodes})
     return replace(a_run("run1", [1.0]), rounds={"ACCEPT_TOOLS": [record]})
 
 
 def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is_missing_does_not() -> None:
     garbage = {"why": "printed no result: ???", "is_missing": False}
     missing = {"why": "dcgmi is not installed", "is_missing": True}
-    assert without_result(of_a_tool({"0": garbage, "1": garbage})) == ["dcgmi gave no result on 2 of 2 hosts"]
-    assert without_result(of_a_tool({"0": garbage, "1": missing})) == ["dcgmi gave no result on 1 of 2 hosts"]
-    assert without_result(of_a_tool({"0": missing, "1": missing})) == []
-    assert without_result(of_a_tool({"1": garbage}, accused=("n1",))) == [], "that host is taken out"
-    for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x"}, {"x": garbage}, {"0": {"is_missing": 0}}):
+    everywhere = dict.fromkeys("012", garbage)
+    assert without_result(of_a_tool(everywhere)) == ["dcgmi gave no result on 3 of 3 hosts"]
+    assert without_result(of_a_tool({"0": garbage, "1": missing})) == ["dcgmi gave no result on 1 of 3 hosts"]
+    assert without_result(of_a_tool(dict.fromkeys("012", missing))) == []
+    assert without_result(of_a_tool({"1": garbage})) == [], "that host is taken out"
+    for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
         assert without_result(of_a_tool(junk)) == []
