@@ -21,6 +21,7 @@ from simulation.predict.operations import (
     TP,
     Attention,
     Collective,
+    Decoding,
     Operation,
     Part,
     Product,
@@ -73,7 +74,7 @@ class Stopwatch:
 
     def __init__(self, job: TrainingJob, machine: Machine, network: Links | None = None) -> None:
         self.job, self.machine, self._network = job, machine, network
-        self.precision = job.precision
+        self.precision, self.shortest_us = job.precision, SHORTEST_US
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
     def part(self, part: Part) -> Times:
@@ -108,8 +109,10 @@ class Stopwatch:
             if self.job.fsdp and self.machine.gpu in HOPPER:
                 us *= FLASH_2[at.backward]
             return ATTENTION, us * (2.5 if at.backward else 1.0)
+        if isinstance(operation, Decoding):
+            return ATTENTION, kernels.decode_us(self.machine.gpu, *operation)
         if isinstance(operation, Traffic):
-            us = max(operation.bytes / self._bytes_us, SHORTEST_US * operation.kernels)
+            us = max(operation.bytes / self._bytes_us, self.shortest_us * operation.kernels)
             return operation.part, us * (factors.dispatch if operation.part == PERMUTATION else 1.0)
         us = self._collective(operation)
         if operation.group == EP:
@@ -123,7 +126,7 @@ class Stopwatch:
         beside = min(STREAMS, each.times)
         us = kernels.product_us(self.machine.gpu, dtype, each.m * beside, each.n, each.k) / beside
         us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
-        us = max(us, SHORTEST_US) * each.times
+        us = max(us, self.shortest_us) * each.times
         return us + (self._cast_bytes(each) / self._bytes_us if low else 0.0)
 
     def _cast_bytes(self, each: Product) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simulation.predict.calibration import calibrated
 from simulation.predict.certainty import flat_efficiency_ms, flat_mfu_ms
+from simulation.predict.inference import one_pass
 from simulation.predict.iteration import Prediction, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_rows
 from simulation.predict.machine import machines
@@ -64,6 +65,19 @@ def other_half() -> tuple[tuple[Row, Prediction], ...]:
     return tuple(left)
 
 
+@cache
+def estimated(phase: str) -> tuple[tuple[float, tuple[float, float, float]], ...]:
+    """Passes of inference in ms: ours, and AIConfigurator's, the median of three engines, the lowest and highest."""
+    found = []
+    for row in csv.DictReader((DATA / "inference_estimates.csv").read_text(encoding="utf-8").splitlines()):
+        of_pass = {"gpu": row["gpu"], "gpus": row["tp"], "tp": row["tp"], "mbs": row["batch"], "seq": row["length"]}
+        job = job_of({**preset(row["model"]), **of_pass, "precision": row["precision"]}, row["model"])
+        ours = one_pass(job, machines()[job.gpu], phase).ms
+        theirs = (float(row[f"{phase}_ms"]), float(row[f"{phase}_low"]), float(row[f"{phase}_high"]))
+        found.append((ours, theirs))
+    return tuple(found)
+
+
 def text() -> str:
     """The table: medians, 90th percentiles and worst errors by family, misses and baselines, too."""
     simumax, bridge, fsdp = held("simumax.csv"), held("bridge.csv"), torchtitan()
@@ -74,6 +88,9 @@ def text() -> str:
     for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
         for baseline, of in (("one MFU", flat_mfu_ms), ("one efficiency of products", flat_efficiency_ms)):
             lines.append(_baseline(source, baseline, [of(found) / measured_ms(row, found.job) for row, found in rows]))
+    for phase in ("prefill", "decode"):
+        ratios = [ours / its for ours, (its, _, _) in estimated(phase)]
+        lines.append(_baseline("AIConfigurator (estimates)", "tables", ratios, f"inference: {phase}"))
     own = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
     return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", own), ""])
 
@@ -88,9 +105,9 @@ def _lines(source: str, by: str, rows: Held) -> list[str]:
     ]
 
 
-def _baseline(source: str, by: str, ratios: list[float]) -> str:
-    """A row of all families; ratios: predicted over measured."""
+def _baseline(source: str, by: str, ratios: list[float], family: str = "all: time") -> str:
+    """A row of a family; ratios: predicted over measured."""
     errors = sorted((100 * (ratio - 1) for ratio in ratios), key=abs)
     places = (errors[len(errors) // 2], errors[min(len(errors) - 1, int(0.9 * len(errors)))])
     shown = [*(f"{abs(error):.1f} %" for error in places), f"{errors[-1]:.1f} %"]
-    return f"{source},{by},all: time,{len(errors)},{','.join(shown)},"
+    return f"{source},{by},{family},{len(errors)},{','.join(shown)},"

@@ -30,8 +30,8 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup, init
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
-def steps(trainer: Trainer, count: int) -> list[float]:
-    """Losses of the next `count` steps, the mean of all ranks."""
+def steps(trainer: Trainer, count: int, norms: list[float] | None = None) -> list[float]:
+    """Losses of the next `count` steps, the mean of all ranks; the norms of their gradients are appended to `norms`."""
     losses: list[float] = []
     end = trainer.step + count
     while trainer.step < end:
@@ -41,6 +41,8 @@ def steps(trainer: Trainer, count: int) -> list[float]:
             trainer.train_step(batches, is_logged=True)
             of_ranks = trainer.proof.losses()
             losses.append(sum(of_ranks) / len(of_ranks))
+            if norms is not None:
+                norms.append(trainer._update.numerics()["grad_norm"])
     return losses
 
 
@@ -69,7 +71,9 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
         torch.save(start, folder / f"{name}.start.pt")
     before = trainer.evaluate()
     trainer.check_gradients()
-    losses = steps(trainer, layout.get("steps", STEPS))
+    norms: list[float] = []
+    losses = steps(trainer, layout.get("steps", STEPS), norms)
+    figures = trainer.model.module.figures()
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")
@@ -77,7 +81,10 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
     after = trainer.evaluate()
     scales: list[float | None] = [None] * group.placement.world_size
     torch.distributed.all_gather_object(scales, trainer.precision.loss_scale)
-    return {"losses": losses, "before": before, "after": after, "loss_scales": scales}
+    return {"losses": losses, "before": before, "after": after, "loss_scales": scales} | {
+        "grad_norms": norms,
+        "figures": figures,
+    }
 
 
 def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, str | None]:

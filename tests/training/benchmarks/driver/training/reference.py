@@ -32,9 +32,17 @@ def train(
 
 
 def train_net(
-    net: nn.Module, loss_of: Callable[[dict[str, Tensor]], Tensor], model: str, config: TrainingConfig, steps: int
+    net: nn.Module,
+    loss_of: Callable[[dict[str, Tensor]], Tensor],
+    model: str,
+    config: TrainingConfig,
+    steps: int,
+    norms: list[float] | None = None,
 ) -> list[float]:
-    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`."""
+    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`.
+
+    The norms of its gradients are appended to `norms`.
+    """
     samples = benchmark_of(model).synthetic_data(config).train
     matrices = [p for p in net.parameters() if p.ndim > 1]
     others = [p for p in net.parameters() if p.ndim <= 1]
@@ -55,7 +63,9 @@ def train_net(
         loss = loss_of(batch)
         torch.autograd.backward(loss)
         if config.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(net.parameters(), config.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), config.max_grad_norm)
+            if norms is not None:
+                norms.append(float(norm))
         optimizer.step()
         losses.append(float(loss.detach()))
     return losses

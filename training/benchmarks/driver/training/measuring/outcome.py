@@ -113,6 +113,25 @@ class TrainingOutcome(DefaultOutcome):
         config = self._settings.model_validate_json(json.dumps(dict(case.config)))
         return [*TrainingClaims(config, log, self._unit).contradictions()]
 
+    def described_job(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+        """See JobOutcome."""
+        config = self._settings.model_validate_json(json.dumps(dict(case.config)))
+        model = config.described_model()
+        if model is None:
+            raise ValueError("`predict` describes decoders alone, of which this benchmark trains none")
+        if config.layout == "auto":
+            raise ValueError("layout = 'auto' decides micro-batches and recomputation on the hosts")
+        ranks = case.nnodes * case.nproc
+        tp_size, is_sequence_shared = config.tensor_parallelism()
+        shards = config.ranks_of_a_copy(world_size=ranks, per_node=case.nproc)
+        return {
+            **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
+            "precision": "fp8" if config.fp8_recipe() else config.precision, "mbs": config.train_batch_size,
+            "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
+            "fsdp": 0 if config.strategy == "ddp" else shards, "distributed_optimizer": 0,
+            "recompute": config.recompute, "compile": int(config.compile_backend is not None),
+        }  # fmt: skip
+
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
         """See Outcome; whether targets were reached, and warnings about an implausible throughput."""
         sentences, warnings = [], []

@@ -12,12 +12,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from training.benchmarks.driver.training.model.experts import divide_experts, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
-from training.benchmarks.driver.training.model.recomputation import recomputed
 from training.benchmarks.driver.training.settings.division import Coordinates
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import ProcessGroup
@@ -29,7 +29,8 @@ class Layout:
     """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; adjacent ranks share a tp group.
 
     Of the data-parallel ranks each `shard_size` in a row hold one copy of the parameters between them. The mesh has the
-    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp.
+    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp. Where experts are divided, `expert_mesh` has the
+    data-parallel ranks in the dimensions edp and ep: adjacent ranks have different experts, those of one edp the same.
     """
 
     dp_rank: int
@@ -38,6 +39,7 @@ class Layout:
     tp_size: int
     sequence_parallel: bool
     mesh: DeviceMesh
+    expert_mesh: DeviceMesh | None = None
 
     @classmethod
     def of(
@@ -59,6 +61,9 @@ class Layout:
         if config.strategy == "hsdp":
             shape, names = (dp_size // shard_size, shard_size, tp_size), ("dp_replicate", "dp_shard", "tp")
         mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
+        ep_size, expert_mesh = config.expert_parallelism(), None
+        if ep_size > 1:
+            expert_mesh = mesh["dp"]._unflatten(0, (dp_size // ep_size, ep_size), ("edp", "ep"))
         return cls(
             dp_rank=group.placement.rank // tp_size,
             dp_size=dp_size,
@@ -66,6 +71,7 @@ class Layout:
             tp_size=tp_size,
             sequence_parallel=sequence_parallel,
             mesh=mesh,
+            expert_mesh=expert_mesh,
         )
 
     def data_parallel_mesh(self) -> DeviceMesh:
@@ -74,8 +80,12 @@ class Layout:
 
     def place_of(self, rank: int) -> Coordinates:
         """The place of a rank in each dimension of the mesh, and among the data-parallel ranks."""
-        found = (self.mesh.mesh == rank).nonzero()[0].tolist()
-        return {"dp": rank // self.tp_size} | dict(zip(self.mesh.mesh_dim_names or (), found, strict=True))
+        place = {"dp": rank // self.tp_size}
+        for mesh in (self.mesh, self.expert_mesh):
+            if mesh is not None:
+                found = (mesh.mesh == rank).nonzero()[0].tolist()
+                place |= dict(zip(mesh.mesh_dim_names or (), found, strict=True))
+        return place
 
 
 class ParallelModel:
@@ -156,13 +166,19 @@ def spread(
     """
     if layout.tp_size > 1:
         parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
+    if layout.expert_mesh is not None:
+        divide_experts(model, layout.expert_mesh["ep"])
+    if layout.dp_size > 1 and mixtures(model):
+        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
     if config.strategy != "ddp":
         _shard(model, layout, config)
     model.to_empty(device=device)
     _fill(model, config.seed, device, weights)
     model.recompute = config.recompute
     if config.strategy != "ddp":
-        _recompute_within(model)
+        # Torch 2.11 casts a block's inputs in the forward pass alone: from outside a float32 input, such as a table of
+        # angles, would be saved in bfloat16 and recomputed in float32.
+        model.recompute_within()
     if compile_backend is not None:
         compile_blocks(model, compile_backend)
     return ParallelModel(model, layout, config, device)
@@ -177,20 +193,15 @@ def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> Non
         else MixedPrecisionPolicy()
     )
     mesh = layout.data_parallel_mesh()
+    if layout.expert_mesh is not None:
+        for layer in mixtures(model):
+            # By rows of each matrix: there may be fewer experts than ranks.
+            fully_shard(
+                layer.experts, mesh=layout.expert_mesh["edp"], mp_policy=policy, shard_placement_fn=lambda _: Shard(1)
+            )
     for block in model.blocks():
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def _recompute_within(model: BenchmarkModel) -> None:
-    """Recompute inside of a block: of what is compiled as one operator, and of what FSDP2 does before a block.
-
-    Torch 2.11 casts a block's inputs in the forward pass alone, so that from outside a float32 input, such as a table
-    of angles, is saved in bfloat16 and recomputed in float32.
-    """
-    for block in model.blocks():
-        block.forward = recomputed(model.recompute, block.forward)
-    model.recompute = "none"
 
 
 def compile_blocks(model: BenchmarkModel, backend: str) -> None:
@@ -199,7 +210,7 @@ def compile_blocks(model: BenchmarkModel, backend: str) -> None:
     """
     model.is_compiled = True
     if model.recompute == "selective":
-        _recompute_within(model)
+        model.recompute_within()
     for block in model.blocks():
         block.compile(backend=backend)
 

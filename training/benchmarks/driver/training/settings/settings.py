@@ -251,6 +251,10 @@ class TrainingConfig(DataSettings):
         """Number of the model's parameters, shared ones once; None: it is not known without the model."""
         return None
 
+    def described_model(self) -> Mapping[str, int] | None:
+        """The model in the columns of `python -m simulation predict --job`; None: it cannot be said in these."""
+        return None
+
     def varying_shapes(self) -> str | None:
         """The reason why the shapes of a block's inputs differ from step to step; None: they are the same."""
         return None
@@ -258,6 +262,14 @@ class TrainingConfig(DataSettings):
     def tensor_parallelism(self) -> tuple[int, bool]:
         """Number of ranks that share each layer, and whether they also share the sequence between layers."""
         return 1, False
+
+    def expert_parallelism(self) -> int:
+        """Number of data-parallel ranks that divide the experts of each layer between them."""
+        return 1
+
+    def active_parameters(self, parameters: int) -> int:
+        """Number of parameters that a token meets, by the convention "6 N": nominal_parameters, or the model's."""
+        return self.nominal_parameters or parameters
 
     def fp8_recipe(self) -> str | None:
         """Name of torchao's recipe by which the layers' products are computed in FP8; None: they are not."""
