@@ -1,11 +1,13 @@
 """LLaMA-2 and Llama-3 at true size on tensors without storage: parameters, FLOPs and memory; tiny, Llama-3 learns."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.pipelining import Schedule1F1B, ScheduleInterleaved1F1B
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -14,8 +16,14 @@ from protocol.config_file import config_file
 from protocol.perflog import Event, parse_line
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
-from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
+from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, HeldStorages, step_bytes
+from training.benchmarks.driver.training.layout.stage_estimate import (
+    bytes_of_ranks,
+    micro_batches_of_rank,
+    parameters_of_rank,
+)
 from training.benchmarks.driver.training.model.model import parameter_count
+from training.benchmarks.driver.training.model.staged import Stage
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.llama.pytorch.config import Config
 from training.benchmarks.llama.pytorch.model import Llama
@@ -23,7 +31,7 @@ from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
 VENDORS = ROOT / "vendors"
 # Parameters of the published weights.
-PUBLISHED = {"config_A100x1x8": 6_738_415_616, "config_llama3_8b": 8_030_261_248}
+PUBLISHED = {"config_A100x1x8": 6_738_415_616, "config_llama3_8b": 8_030_261_248, "config_llama3_70b": 70_553_706_496}
 MEMORY = {"A100": 42.4e9, "H100": 85.0e9, "H200": 150.0e9}
 FLAGPERF_SEQUENCES = 512
 
@@ -64,6 +72,94 @@ def test_llama_3_fits_and_takes_flagperfs_sequences_per_step(device: str) -> Non
     assert choice.chosen.recompute == {"A100": "full", "H100": "selective", "H200": "none"}[device]
     needed = step_bytes(LlamaBenchmark(), choice.applied(config), 8)
     assert needed * (1 + RESERVED) < memory, f"{needed / 1e9:.1f} GB"
+
+
+def _counted_of_stage(config: Config, layers: int, *, is_first: bool, is_last: bool) -> int:
+    """As _counted, of a stage with so many layers and these ends of the model."""
+    small = config.model_copy(update={"attention": "sdpa", "num_layers": layers})
+    with FakeTensorMode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model = Llama(small).train()
+        model.make_constants(torch.device("cpu"))
+        model.keep_part(range(layers), is_first=is_first, is_last=is_last)
+        stage = Stage(model, model.blocks(), is_first=is_first, is_last=is_last)
+        received = torch.empty(model.hidden_shape(1, 1), requires_grad=True)
+        result = stage(received, tokens=torch.zeros(1, config.seq_length, dtype=torch.int64))
+        torch.autograd.backward(result, torch.ones_like(result))
+    return int(counter.get_total_flops())
+
+
+def test_the_stages_of_llama_3_70b_are_its_parameters_and_its_flops() -> None:
+    """The output is 1.2 layers' parameters, and 1.06 layers' operations, on the last of four."""
+    config = _config("config_llama3_70b_H100x8x8")
+    parameters = [parameters_of_rank(LlamaBenchmark(), config, rank) for rank in range(4)]
+    assert sum(parameters) == PUBLISHED["config_llama3_70b"]
+    assert parameters[1] == parameters[2] == 20 * 855_654_400 < parameters[0] < parameters[3]
+    middle = _counted_of_stage(config, 1, is_first=False, is_last=False)
+    last = _counted_of_stage(config, 1, is_first=False, is_last=True)
+    first = _counted_of_stage(config, 1, is_first=True, is_last=False)
+    assert first == middle and 1 < (last - middle) / middle < 1.1
+    assert 80 * middle + (last - middle) == config.flops_per_sample()
+
+
+def test_a_rank_of_a_pipeline_keeps_what_its_micro_batches_in_flight_hold() -> None:
+    """Against a first stage of two layers that two micro-batches go through before the first one comes back."""
+    config = Config.model_validate(
+        {
+            "data": "synthetic", "num_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "max_steps": 1,
+            "num_key_value_heads": 2, "ffn_hidden_size": 704, "seq_length": 512, "vocab_size": 4096,
+            "train_batch_size": 2, "gradient_accumulation_steps": 4, "pipeline_parallel_size": 2, "attention": "sdpa",
+        }
+    )  # fmt: skip
+    most = 0
+    with FakeTensorMode():
+        model = Llama(config).train()
+        model.make_constants(torch.device("cpu"))
+        model.keep_part(range(2), is_first=True, is_last=False)
+        stage = Stage(model, model.blocks(), is_first=True, is_last=False)
+        tokens = torch.zeros(2, 512, dtype=torch.int64)
+        own = {each.untyped_storage()._cdata for each in (tokens, *model.parameters())}
+        with HeldStorages() as held:
+            outputs = [stage(tokens, tokens=tokens) for _ in range(2)]
+
+        def look() -> None:
+            nonlocal most
+            gradients = {each.grad.untyped_storage()._cdata for each in model.parameters() if each.grad is not None}
+            most = max(most, held.bytes(without=own | gradients))
+
+        held.on_each(look)
+        with held:
+            torch.autograd.backward(outputs[0], torch.ones_like(outputs[0]))
+    hidden = 8 * 512 * 256 * 4  # of all micro-batches, whose gradients have buffers of their own
+    parameters = parameters_of_rank(LlamaBenchmark(), config, 0)
+    estimated = bytes_of_ranks(LlamaBenchmark(), config, 2, on_cpu=True)[0] - 16 * parameters - hidden
+    assert 0.95 < estimated / most < 1.4, f"{estimated / 1e6:.1f} MB, {most / 1e6:.1f} MB"
+
+
+@pytest.mark.parametrize("rank", range(2))
+@pytest.mark.parametrize("stages", [1, 2])
+def test_as_many_micro_batches_are_kept_as_torchs_schedule_keeps(rank: int, stages: int) -> None:
+    """Counted in the order of actions that torch's schedule gives this rank."""
+    settings = {"pipeline_parallel_size": 2, "pipeline_stages_per_rank": stages, "gradient_accumulation_steps": 6}
+    config = Config.model_validate({"data": "synthetic", "max_steps": 1} | settings)
+    parts = [
+        SimpleNamespace(stage_index=index, num_stages=2 * stages, group_size=2, group_rank=rank, is_last=False)
+        for index in range(rank, 2 * stages, 2)
+    ]
+    schedule: Any = Schedule1F1B(parts[0], 6) if stages == 1 else ScheduleInterleaved1F1B(parts, 6)
+    kept = most = 0
+    for action in schedule.pipeline_order[rank]:
+        if action is not None and action.microbatch_index is not None:
+            kept += 1 if "F" in str(action) else -1
+            most = max(most, kept)
+    assert micro_batches_of_rank(config, rank) == most and kept == 0
+
+
+@pytest.mark.nightly
+def test_llama_3_70b_fits_on_64_devices_of_either_kind() -> None:
+    for device, memory, recompute in (("H100", 85.0e9, "selective"), ("H200", 150.0e9, "none")):
+        config = _config(f"config_llama3_70b_{device}x8x8")
+        choice = choose_layout(LlamaBenchmark(), config, world_size=64, per_node=8, device_bytes=int(memory))
+        assert (choice.chosen.micro_batch, choice.chosen.recompute) == (1, recompute)
 
 
 def test_llama_3_takes_the_optimizer_of_flagperfs_megatron() -> None:

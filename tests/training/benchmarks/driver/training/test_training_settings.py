@@ -117,7 +117,6 @@ def test_all_that_a_pipeline_cannot_have_is_said_at_once() -> None:
         "pipeline_parallel_size": 3,
         "strategy": "hsdp",
         "precision": "fp16",
-        "layout": "auto",
         "profile": "phases",
         "save_weights": "/x",
     }
@@ -127,7 +126,6 @@ def test_all_that_a_pipeline_cannot_have_is_said_at_once() -> None:
     assert error["msg"].removeprefix("Value error, ").split("; ") == [
         "strategy = 'hsdp'", "allowed: 'ddp', 'fsdp', which pipeline_parallel_size = 3 needs",
         "precision = 'fp16'", "allowed: 'fp32', 'bf16', which pipeline_parallel_size = 3 needs",
-        "layout = 'auto'", "allowed: 'fixed', which pipeline_parallel_size = 3 needs",
         "profile = 'phases'", "allowed: None, 'trace', which pipeline_parallel_size = 3 needs",
         "save_weights = '/x'", "allowed: None, which pipeline_parallel_size = 3 needs",
         "num_layers = 2", "allowed: 3 or more, a layer in each stage",

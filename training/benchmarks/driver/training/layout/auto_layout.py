@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from common.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
+from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.placement import Placement
@@ -151,7 +152,7 @@ def _candidates(
     """
     one, two = (_estimated(benchmark, config, micro, recompute, ranks) for micro in (1, 2))
     for micro in range(samples, 0, -1):
-        if samples % micro == 0:
+        if samples % micro == 0 and config.can_have(samples // micro):
             size = one + (micro - 1) * (two - one)
             yield LayoutCandidate(micro_batch=micro, micro_batches=samples // micro, recompute=recompute, bytes=size)
 
@@ -163,8 +164,16 @@ def _estimated(
     recompute: Recompute,
     ranks: tuple[int, int, bool],
 ) -> int:
-    changes = {"train_batch_size": micro, "activation_checkpointing": _SETTING[recompute]}
-    return int(step_bytes(benchmark, config.model_copy(update=changes), *ranks))
+    samples = config.train_batch_size * config.gradient_accumulation_steps
+    changes = {
+        "train_batch_size": micro,
+        "gradient_accumulation_steps": samples // micro,
+        "activation_checkpointing": _SETTING[recompute],
+    }
+    changed = config.model_copy(update=changes)
+    if config.pipeline_parallelism()[0] > 1:
+        return int(max(bytes_of_ranks(benchmark, changed, *ranks)))
+    return int(step_bytes(benchmark, changed, *ranks))
 
 
 def device_bytes_of(config: TrainingConfig, device: torch.device, placement: Placement) -> int:

@@ -20,6 +20,7 @@ from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.rank_share import cut_experts_to_one_rank, cut_to_one_rank
 from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.model.staged import Stage, StagedModel
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
 
@@ -108,9 +109,10 @@ def activation_bytes(
     *,
     on_cpu: bool = False,
     with_backward: bool = False,
+    ends: tuple[bool, bool] = (True, True),
 ) -> int:
     """Bytes that are held after a forward pass through `layers` layers; or at most from there on, with the backward
-    pass, whose gradients of parameters do not count.
+    pass, whose gradients of parameters do not count. `ends`: whether the layers have what comes before them, and after.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
     alone; plain matrix products keep it everywhere.
@@ -119,6 +121,7 @@ def activation_bytes(
     batch = benchmark.synthetic_data(small).train[list(range(config.train_batch_size))]
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
+        stage = _as_stage(model, ends, layers)
         cut_to_one_rank(model, *config.tensor_parallelism())
         cut_experts_to_one_rank(model, config.expert_parallelism())
         model.make_constants(torch.device("cpu"))
@@ -126,8 +129,9 @@ def activation_bytes(
         if config.strategy != "ddp":
             model.recompute_within()
         fake = {name: mode.from_tensor(tensor) for name, tensor in batch.items()}
+        received = _received(model, config)
         own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-        own |= {tensor.untyped_storage()._cdata for tensor in fake.values()}
+        own |= {tensor.untyped_storage()._cdata for tensor in (received, *fake.values())}
         enabled = config.precision in _HALF
         with (
             HeldStorages() as held,
@@ -135,7 +139,7 @@ def activation_bytes(
                 "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
             ),
         ):
-            loss = model(fake)["loss"]
+            loss = model(fake)["loss"] if stage is None else stage(received, **fake)
             found: int = held.bytes(without=own)
         assert loss.requires_grad
         if with_backward:
@@ -143,6 +147,25 @@ def activation_bytes(
         again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
         halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
     return found - (sum(halves) if enabled else 0)
+
+
+def _as_stage(model: BenchmarkModel, ends: tuple[bool, bool], layers: int) -> Stage | None:
+    """The model as a stage of a pipeline of which it keeps these ends; None for a whole one."""
+    if all(ends) or not isinstance(model, StagedModel):
+        return None
+    is_first, is_last = ends
+    model.keep_part(range(layers), is_first=is_first, is_last=is_last)
+    return Stage(model, model.blocks(), is_first=is_first, is_last=is_last)
+
+
+def _received(model: BenchmarkModel, config: TrainingConfig) -> torch.Tensor:
+    """The output of the stage before, in shape and type; nothing for a model without stages."""
+    if not isinstance(model, StagedModel):
+        return torch.empty(0)
+    tp_size, is_sequence_parallel = config.tensor_parallelism()
+    shape = model.hidden_shape(config.train_batch_size, tp_size if is_sequence_parallel else 1)
+    is_half = config.strategy == "fsdp" and config.precision == "bf16"
+    return torch.empty(shape, dtype=torch.bfloat16 if is_half else torch.float32, requires_grad=True)
 
 
 def _for_one_batch(config: TrainingConfig, layers: int, *, on_cpu: bool) -> TrainingConfig:
@@ -171,5 +194,5 @@ def _peak_of_backward(held: HeldStorages, model: BenchmarkModel, loss: torch.Ten
 
     held.on_each(look)
     with held:
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss, torch.ones_like(loss))
     return most

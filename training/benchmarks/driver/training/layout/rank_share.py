@@ -53,8 +53,11 @@ def cut_to_one_rank(model: BenchmarkModel, ranks: int, sequence_parallel: bool) 
     if ranks == 1:
         return
     plan: Mapping[str, ParallelStyle] = model.tensor_parallel_plan(sequence_parallel)
+    modules = dict(model.named_modules())
     for name, style in plan.items():
-        module = model.get_submodule(name)
+        module = modules.get(name)
+        if module is None:
+            continue
         if isinstance(style, PrepareModuleInput):
             gathered = any(layout == Shard(SEQUENCE) for layout in style.input_layouts or ())
             _gather_input(module, ranks if gathered else 1)

@@ -36,7 +36,6 @@ class PipelineSettings(TrainingConfig):
             for key, is_right, allowed in (
                 ("strategy", self.strategy != "hsdp", "'ddp', 'fsdp'"),
                 ("precision", self.precision != "fp16", "'fp32', 'bf16'"),
-                ("layout", self.layout == "fixed", "'fixed'"),
                 ("profile", self.profile != "phases", "None, 'trace'"),
                 ("save_weights", self.save_weights is None, "None"),
             )
@@ -49,13 +48,18 @@ class PipelineSettings(TrainingConfig):
                 f"num_layers = {self.num_layers}; allowed: {ranks * per_rank} or more, a layer in each stage"
             )
         micro_batches = self.gradient_accumulation_steps
-        if micro_batches < ranks or (per_rank > 1 and micro_batches % ranks):
+        if not self.can_have(micro_batches):
             allowed = f"multiples of {ranks}" if per_rank > 1 else f"{ranks} or more"
             problems.append(
                 f"gradient_accumulation_steps = {micro_batches}; allowed: {allowed},"
                 f" the micro-batches of pipeline_parallel_size = {ranks}"
             )
         return problems
+
+    def can_have(self, micro_batches: int) -> bool:
+        """See TrainingConfig."""
+        ranks, per_rank = self.pipeline_parallelism()
+        return micro_batches >= ranks and (per_rank == 1 or micro_batches % ranks == 0)
 
     def pipeline_parallelism(self) -> tuple[int, int]:
         """See TrainingConfig."""

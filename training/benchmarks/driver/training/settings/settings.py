@@ -268,6 +268,10 @@ class TrainingConfig(DataSettings):
         """Number of ranks that compute the layers one after the other, and of stages on each of them."""
         return 1, 1
 
+    def can_have(self, micro_batches: int) -> bool:
+        """Whether a step can be divided into so many micro-batches."""
+        return True
+
     def expert_parallelism(self) -> int:
         """Number of data-parallel ranks that divide the experts of each layer between them."""
         return 1

@@ -1,0 +1,105 @@
+"""Estimates what a step of a pipeline holds in the memory of each of its ranks, by tensors without storage.
+
+A rank keeps the activations of the micro-batches whose backward pass is to come: with 1F1B as many as there are stages
+from its own on, so that the first rank has the most; with more stages on a rank those of its warm-up. Under FSDP2 the
+weights of its stages stay whole, and so do their gradients, until the last micro-batch.
+
+Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021),
+section 2.2.
+"""
+
+import functools
+from typing import Any
+
+import torch
+
+from training.benchmarks.driver.training.benchmark import TrainingBenchmark
+from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes
+from training.benchmarks.driver.training.model.model import parameter_count
+from training.benchmarks.driver.training.model.staged import StagedModel
+from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
+
+
+def bytes_of_ranks(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8, on_cpu: bool = False
+) -> list[float]:
+    """Peak of a step on each rank of a pipeline in bytes, memory_estimate.RESERVED not counted."""
+    ranks, _ = config.pipeline_parallelism()
+    shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
+    return [
+        _states(config, parameters_of_rank(benchmark, config, rank), shards)
+        + _activations(benchmark, config, rank, on_cpu)
+        for rank in range(ranks)
+    ]
+
+
+def parameters_of_rank(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank: int) -> int:
+    """Number of parameters of the stages of the rank with this place in its pipeline, before tensor parallelism."""
+    stages = _stages(config)
+    ranks, _ = config.pipeline_parallelism()
+    own = range(rank, len(stages), ranks)
+    with torch.device("meta"):
+        model = benchmark.build_model(config)
+    assert isinstance(model, StagedModel)
+    layers = [layer for stage in own for layer in stages[stage]]
+    model.keep_part(layers, is_first=0 in own, is_last=len(stages) - 1 in own)
+    return parameter_count(model)
+
+
+def micro_batches_of_rank(config: TrainingConfig, rank: int) -> int:
+    """The most micro-batches that the stages of a rank keep at a time, each stage's counted."""
+    ranks, per_rank = config.pipeline_parallelism()
+    most = ranks - rank if per_rank == 1 else 2 * (ranks - rank - 1) + (per_rank - 1) * ranks + 1
+    return min(most, config.gradient_accumulation_steps * per_rank)
+
+
+def _stages(config: TrainingConfig) -> list[range]:
+    ranks, per_rank = config.pipeline_parallelism()
+    return layers_of_stages(config.num_layers, ranks * per_rank)
+
+
+def _states(config: TrainingConfig, parameters: int, shards: int) -> float:
+    moments = 4 if config.optimizer == "lamb" else 2
+    own = parameters / config.tensor_parallelism()[0]
+    is_half = config.precision == "bf16"
+    if config.strategy == "ddp":
+        return single_precision(own, moments, half_copy=is_half).total
+    whole = ((HALF if is_half else SINGLE) + SINGLE) * own
+    return fully_sharded(own, shards, 0, 0, moments).plus(ModelStates(0, 0, 0, whole)).total
+
+
+def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank: int, on_cpu: bool) -> float:
+    """Activations, and the buffers in which the schedule receives those of each micro-batch and their gradients."""
+    stages = _stages(config)
+    ranks, _ = config.pipeline_parallelism()
+    own = range(rank, len(stages), ranks)
+    ends = 0 in own, len(stages) - 1 in own
+    one, two = (
+        activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu, ends=ends) for layers in (1, 2)
+    )
+    layer, outside = two - one, max(0, 2 * one - two)
+    deepest = max(len(stages[stage]) for stage in own)
+    kept = micro_batches_of_rank(config, rank)
+    plain = config.model_copy(update={"activation_checkpointing": False})
+    peak = _peak_of_one_layer(benchmark, plain, ends, on_cpu)
+    last = peak + (deepest - 1) * layer
+    links = 2 * len(own) - sum(ends)
+    return last + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + links * _received_bytes(config)
+
+
+@functools.lru_cache(maxsize=8)
+def _peak_of_one_layer(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, ends: tuple[bool, bool], on_cpu: bool
+) -> int:
+    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True, ends=ends)
+
+
+def _received_bytes(config: TrainingConfig) -> int:
+    """Bytes of the outputs of a stage for all micro-batches of a step."""
+    tp_size, is_sequence_parallel = config.tensor_parallelism()
+    tokens = config.tokens_per_sample() // (tp_size if is_sequence_parallel else 1)
+    width = HALF if config.strategy == "fsdp" and config.precision == "bf16" else SINGLE
+    samples = config.train_batch_size * config.gradient_accumulation_steps
+    return samples * tokens * config.hidden_size * width
