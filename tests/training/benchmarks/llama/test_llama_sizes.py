@@ -141,7 +141,7 @@ def test_as_many_micro_batches_are_kept_as_torchs_schedule_keeps(rank: int, stag
     """Counted in the order of actions that torch's schedule gives this rank."""
     settings = {"pipeline_parallel_size": 2, "pipeline_stages_per_rank": stages, "gradient_accumulation_steps": 6}
     config = Config.model_validate({"data": "synthetic", "max_steps": 1} | settings)
-    parts = [
+    parts: list[Any] = [
         SimpleNamespace(stage_index=index, num_stages=2 * stages, group_size=2, group_rank=rank, is_last=False)
         for index in range(rank, 2 * stages, 2)
     ]
