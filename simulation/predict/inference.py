@@ -1,6 +1,6 @@
 """Predicts passes of inference from the tables of training: time to the first token (prefill), and per token (decode).
 
-Kernels run as in the tables' bursts, none beside another; a decoding step is one graph, which the host starts at once.
+Kernels run as in the tables' bursts, none beside another, in graphs that the host starts at once.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,6 @@ WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5}
 
 class EngineWatch(Stopwatch):
     """Times an inference engine's kernels: in a graph; sums of a server's GPUs by its own or NCCL's, the faster."""
-
-    def __init__(self, job: TrainingJob, machine: Machine) -> None:
-        super().__init__(job, machine)
-        self.shortest_us = kernels.shortest_us(machine.gpu)
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:
         """See Stopwatch."""
@@ -82,8 +78,7 @@ def one_pass(job: TrainingJob, machine: Machine, phase: str) -> Pass:
         (embedding, 1), (dense, job.leading_dense), (expert, job.layers - job.leading_dense), (head, 1),
     ):  # fmt: skip
         times.add(part, count)
-    if phase == DECODE:
-        times.pop("host", None)
+    times.pop("host", None)
     if job.pp > 1:
         tokens = job.mbs * (1 if phase == DECODE else job.seq)
         times["pipeline"] = (job.pp - 1) * watch.send_us(operations.HALF * tokens * job.hidden, job.tp * job.dp)

@@ -55,7 +55,7 @@ def test_a_training_stands_beside_its_prediction_or_the_report_says_why_not(
     words = ("--gpu", "H100", "--gpus", "1", "--mbs", "32", "--gpus-per-node", "1")
     job = {
         "hidden": 64, "ffn": 128, "layers": 2, "heads": 4, "kv_heads": 2, "vocab": 128, "seq": 32, "compile": 0,
-        "distributed_optimizer": 0,
+        "distributed_optimizer": 0, "fsdp": 1,
     }  # fmt: skip
     (tmp_path / "job.json").write_text(json.dumps(job))
     assert cli.main(["predict", "--job", str(tmp_path / "job.json"), *words, "--json"]) == 0
@@ -77,7 +77,7 @@ def test_a_case_that_is_no_training_says_that_it_cannot_be_predicted(tmp_path: P
     [
         ({}, 8, {"fsdp": 8, "micro_batches": 1, "recompute": "full", "precision": "bf16", "tp": 1, "sp": 0}),
         ({"tensor_parallel_size": 2, "sequence_parallel": True}, 8, {"fsdp": 4, "tp": 2, "sp": 1}),
-        ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 0, "precision": "fp8"}),
+        ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "precision": "fp8"}),
     ],
 )
 def test_a_published_layout_reaches_the_prediction_as_it_runs(

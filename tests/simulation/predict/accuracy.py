@@ -15,12 +15,18 @@ from simulation.predict.certainty import flat_efficiency_ms, flat_mfu_ms
 from simulation.predict.inference import one_pass
 from simulation.predict.iteration import Prediction, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_rows
-from simulation.predict.machine import machines
+from simulation.predict.kernels import attention_us, product_us
+from simulation.predict.machine import MEMORY_SHARE, machines
 from simulation.predict.report import families, measured_ms
+from workloads.compute import database
+from workloads.compute.operators import OPERATORS
+from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data" / "measured"
 TABLE = ROOT / "docs" / "data" / "simulation" / "predicted.csv"
+OWN = "this project's H200"
+LARGE_NS = 40_000  # of a kernel that the memory's rate bounds
 HEADER = "measured by,predicted by,family,rows,median,90th percentile,worst,in the interval"
 Row = dict[str, str]
 Held = list[tuple[Row, Prediction]]
@@ -47,6 +53,25 @@ def torchtitan() -> Held:
         job = job_of({**preset("llama3_8b"), **{key: row[key] for key in keys}}, row["name"])
         measured = {"measured_tokens_s_gpu": row["tokens_s_gpu"], "measured_reserved_gib": row["memory_GiB"]}
         found.append((row | measured | {"family": "FSDP2"}, predict(job, machines()[job.gpu])))
+    return found
+
+
+def own_kernels() -> dict[str, list[float]]:
+    """Predicted over measured times of the kernels that this project measured on an H200, by what they are."""
+    gpu, found = machines()["H200"], defaultdict(list)
+    for row in database.shipped():
+        at = row.axes
+        if row.device != "H200 SXM":
+            continue
+        if row.op.startswith("gemm"):
+            found["products"].append(product_us("H200", "bf16", at["m"], at["n"], at["k"]) / row.ns * 1e3)
+        elif row.op.startswith("attention"):
+            us = attention_us("H200", at["seq"], at["heads"] * at["batch"], at["qk"], at["v"])
+            found["attention"].append(us * (2.5 if row.op.endswith("backward") else 1.0) / row.ns * 1e3)
+        elif row.op in ("residual", "activation", "activation_backward", "adam") and row.ns >= LARGE_NS:
+            moved = OPERATORS[row.op].elements(at) * SIZES[{"bf16": BFLOAT16, "fp32": FLOAT32}[row.dtype]]
+            found["memory-bound"].append(moved / gpu.memory_GBps / MEMORY_SHARE / row.ns)
+            found[row.op].append(moved / gpu.memory_GBps / row.ns)
     return found
 
 
@@ -82,7 +107,8 @@ def text() -> str:
     """The table: medians, 90th percentiles and worst errors by family, misses and baselines, too."""
     simumax, bridge, fsdp = held("simumax.csv"), held("bridge.csv"), torchtitan()
     lines = [HEADER]
-    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
+    own = (OWN, list(_held("own_h200.csv")))
+    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp), own):
         lines += _lines(source, "shipped factors", rows)
     lines += [each for each in _lines("SimuMax", "factors of other layouts", list(other_half())) if ": time" in each]
     for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
@@ -91,8 +117,10 @@ def text() -> str:
     for phase in ("prefill", "decode"):
         ratios = [ours / its for ours, (its, _, _) in estimated(phase)]
         lines.append(_baseline("AIConfigurator (estimates)", "tables", ratios, f"inference: {phase}"))
-    own = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
-    return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", own), ""])
+    for kernel in ("products", "attention", "memory-bound"):
+        lines.append(_baseline(OWN, "tables", own_kernels()[kernel], f"kernels: {kernel}"))
+    theirs = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
+    return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", theirs), ""])
 
 
 def _lines(source: str, by: str, rows: Held) -> list[str]:

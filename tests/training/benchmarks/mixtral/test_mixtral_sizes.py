@@ -136,6 +136,8 @@ def test_all_that_experts_cannot_be_combined_with_is_named_at_once() -> None:
         "compile_backend = 'inductor': an expert has another number of tokens in each step; allowed: None, 'auto'",
     ):
         assert said in str(caught.value)
+    with pytest.raises(ValueError, match="pipeline_parallel_size = 2: the router's loss is of all layers together"):
+        config_of("mixtral", pipeline_parallel_size=2, gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="fp8 = 'rowwise': torchao leaves the products of experts"):
         config_of("mixtral", fp8="rowwise", precision="bf16", ffn_hidden_size=64)
 

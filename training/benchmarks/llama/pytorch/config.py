@@ -5,14 +5,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings.pipeline_settings import PipelineSettings
+from training.benchmarks.driver.training.settings.settings import Target, transformer_flops
 
 ENTRY_MODULE = "training.benchmarks.llama.pytorch.run_pretraining"
 FP8_MULTIPLE = 16
 """Of each size of a product, and of the tokens of a sample: the units take FP8 in vectors of 16 bytes."""
 
 
-class Config(TrainingConfig):
+class Config(PipelineSettings):
     """LLaMA (Touvron et al. 2023); the defaults are LLaMA-2 7B's sizes."""
 
     num_layers: int = Field(32, ge=1, description="transformer layers")

@@ -44,6 +44,11 @@ class Config(LlamaConfig):
             mistakes.append(
                 f"tensor_parallel_size = {self.tensor_parallel_size}: experts are not divided so; allowed: 1"
             )
+        if self.pipeline_parallel_size > 1:
+            mistakes.append(
+                f"pipeline_parallel_size = {self.pipeline_parallel_size}: the router's loss is of all layers together;"
+                " allowed: 1"
+            )
         if self.fp8 is not None:
             mistakes.append(f"fp8 = {self.fp8!r}: torchao leaves the products of experts as they are; allowed: None")
         if self.compile_backend not in (None, "auto"):

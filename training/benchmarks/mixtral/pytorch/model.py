@@ -47,7 +47,7 @@ class Mixtral(Llama):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.router_aux_loss_coef = config.router_aux_loss_coef
-        self.model.layers = nn.ModuleList(MixtralBlock(config) for _ in range(config.num_layers))
+        self.model.layers = nn.ModuleDict({str(number): MixtralBlock(config) for number in range(config.num_layers)})
         self._dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
         self._load: Tensor | None = None
 

@@ -23,11 +23,13 @@ def model_with(model: str, config: TrainingConfig, weights: dict[str, Tensor]) -
 
 
 def train(
-    model: str, config: TrainingConfig, weights: dict[str, Tensor], steps: int
+    model: str, config: TrainingConfig, weights: dict[str, Tensor], steps: int, norms: list[float] | None = None
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Losses of `steps` steps of GLOBAL_BATCH samples by AdamW, and the weights after them."""
+    """Losses of `steps` steps of GLOBAL_BATCH samples by AdamW, and the weights after them; `norms` gets those of the
+    gradients.
+    """
     net = model_with(model, config, weights).train()
-    losses = train_net(net, lambda batch: net(batch)["loss"], model, config, steps)
+    losses = train_net(net, lambda batch: net(batch)["loss"], model, config, steps, norms)
     return losses, {name: parameter.detach() for name, parameter in net.named_parameters()}
 
 

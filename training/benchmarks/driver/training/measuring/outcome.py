@@ -128,8 +128,10 @@ class TrainingOutcome(DefaultOutcome):
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
             "precision": "fp8" if config.fp8_recipe() else config.precision, "mbs": config.train_batch_size,
             "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
-            "fsdp": 0 if config.strategy == "ddp" else shards, "distributed_optimizer": 0,
-            "recompute": config.recompute, "compile": int(config.compile_backend is not None),
+            # One rank has torch's own kernels, too, which predict takes for FSDP2.
+            "fsdp": 0 if config.strategy == "ddp" and ranks > 1 else shards, "distributed_optimizer": 0,
+            "recompute": f"{config.recompute} elementwise" if config.recompute == "selective" else config.recompute,
+            "compile": int(config.compile_backend is not None),
         }  # fmt: skip
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:

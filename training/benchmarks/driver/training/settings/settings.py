@@ -204,6 +204,7 @@ class TrainingConfig(DataSettings):
             strategy=self.strategy,
             shard_size=self.shard_size,
             tp_size=self.tensor_parallelism()[0],
+            pp_size=self.pipeline_parallelism()[0],
             world_size=world_size,
             per_node=per_node,
         )
@@ -262,6 +263,10 @@ class TrainingConfig(DataSettings):
     def tensor_parallelism(self) -> tuple[int, bool]:
         """Number of ranks that share each layer, and whether they also share the sequence between layers."""
         return 1, False
+
+    def pipeline_parallelism(self) -> tuple[int, int]:
+        """Number of ranks that compute the layers one after the other, and of stages on each of them."""
+        return 1, 1
 
     def expert_parallelism(self) -> int:
         """Number of data-parallel ranks that divide the experts of each layer between them."""
