@@ -252,6 +252,19 @@ class FigureOutcome(Protocol):
 
 
 @runtime_checkable
+class JobOutcome(Protocol):
+    """The optional part of an Outcome whose cases are trainings that `python -m simulation predict` can describe."""
+
+    def described_job(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, JsonValue]:
+        """The columns of the job, as a file of `predict --job` has them, but for the GPU; rounds: those that passed.
+
+        Raises:
+            ValueError: `predict` knows no such iteration; the message says why.
+        """
+        ...
+
+
+@runtime_checkable
 class HostOutcome(Protocol):
     """The optional part of an Outcome that compares the hosts of a round with one another."""
 

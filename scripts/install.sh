@@ -20,11 +20,21 @@ trace) locks=(-r requirements/trace.lock) ;;
 esac
 eval "pip_args=(${PIP_ARGS:-})"
 eval "torch_args=(${TORCH_ARGS:-})"
-install=("$python" -m pip install --disable-pip-version-check "${pip_args[@]}")
+# pip compiles on one core.
+install=("$python" -m pip install --disable-pip-version-check --no-compile "${pip_args[@]}")
 locked=("${install[@]}" --require-hashes --no-deps)
 
+compile_all() { # on all cores; packages hold some files for other versions of Python
+    "$python" -m compileall -qq -j 0 "$1" || true
+}
+
 "${locked[@]}" "${locks[@]}"
-case $2 in docs | paddle) exit 0 ;; esac # which need no torch
+case $2 in
+docs | paddle) # which need no torch
+    compile_all "$1/lib"
+    exit 0
+    ;;
+esac
 if [ ${#torch_args[@]} -gt 0 ]; then
     echo "torch is not locked: pip install ${torch_args[*]}" >&2
     "${install[@]}" "${torch_args[@]}"
@@ -36,6 +46,7 @@ else
         "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
     fi
 fi
+compile_all "$1/lib"
 # mlc-chakra is there for its schema alone, apache-otava for its change points, without what their other tools need.
 fits="No broken requirements found."
 found=$("$python" -m pip check || true)

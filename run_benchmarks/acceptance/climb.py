@@ -11,11 +11,15 @@ from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
     HEALTH,
+    NO_OTHERS,
     SINGLE,
     WHOLE,
     Cases,
     DataPath,
+    Others,
     choice_of,
+    left_out,
+    shortened,
     soak_of,
     soak_times,
     stages_of,
@@ -28,9 +32,11 @@ from run_benchmarks.acceptance.suspects import (
     proven,
     suspects_of,
     usual_of,
+    without_result,
 )
 from run_benchmarks.results.loading import LoadedRun
 
+NO_DATA = "data_read, data_write: no case of test_conf.py has a data_dir_host"
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 
@@ -48,9 +54,9 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools:
-    which tools of others a rung's hosts have, and sentences on the others. usual: figures of an earlier acceptance;
-    measured: those of this one. ran: the cases and hosts of each run.
+    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: the
+    tools of others that a rung's hosts have. expected: the estimate of each rung to do, in their order. usual: figures
+    of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run.
     """
 
     vendor: str
@@ -61,14 +67,16 @@ class Climb:
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
-    tools: Callable[[str, Sequence[str]], tuple[Sequence[str], Sequence[str]]] = lambda rung, hosts: ((), ())
+    tools: Callable[[str, Sequence[str]], Others] = lambda rung, hosts: NO_OTHERS
+    expected: Mapping[str, Estimate] = field(default_factory=dict)
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     _soak: int = 0
+    _is_short: bool = False
     _began: float = field(default_factory=time.monotonic)
-    _tools: Sequence[str] = ()
+    _tools: Others = NO_OTHERS
 
     @property
     def left(self) -> list[str]:
@@ -76,14 +84,18 @@ class Climb:
         gone = {host for rung in self.rungs for host in rung.out}
         return [host for host in self.hosts if host not in gone]
 
-    def step(self, rung: str, estimate: Estimate | None = None) -> RungRecord:
+    def step(self, rung: str) -> RungRecord:
         """Do one rung, and keep its record beside the estimate of its time."""
         hosts, began = self.left, time.monotonic()
         record = RungRecord(rung=rung, verdict="not run", hosts=hosts)
+        estimate = self.expected.get(rung)
         if estimate is not None:
             record.estimated_seconds, record.estimated_from = round(estimate.seconds, 1), estimate.source
+        done = {each.rung for each in self.rungs}
+        needed = sum(each.seconds for name, each in self.expected.items() if name not in done)
         self.rungs.append(record)
         seconds = self.budget_s - (began - self._began)
+        self._is_short = rung != HEALTH and needed > seconds
         if len(hosts) < FEWEST[rung]:
             record.reason = f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
         elif seconds < 1:
@@ -98,8 +110,11 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        self._tools, missing = self.tools(record.rung, record.hosts)
-        record.not_run = [*missing]
+        self._tools = self.tools(record.rung, record.hosts)
+        record.not_run = [*self._tools.missing, *([NO_DATA] if record.rung == SINGLE and not self.data else [])]
+        if self._is_short:
+            full = self._full(record.rung, record.hosts)
+            record.shrunk = left_out(full, shortened(record.rung, full))
         stage = 0
         while stage < len(self._cases(record.rung, record.hosts)):
             hosts = [host for host in record.hosts if host not in record.out]
@@ -109,7 +124,7 @@ class Climb:
             self._measure_stage(record, stage, hosts)
             if self._soak:
                 record.soak_seconds = round(time.monotonic() - stage_began, 1)
-            elif record.rung == WHOLE and not record.out and not record.reason:
+            elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
                 room = self.budget_s - (time.monotonic() - self._began)
                 self._soak = soak_times(room, time.monotonic() - stage_began)
             stage += 1
@@ -126,12 +141,16 @@ class Climb:
             self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
         if record.rung == SINGLE:
             self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
-        record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded)]))
+        record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded), *without_result(loaded)]))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
-        """The stages of a rung on hosts; a soak is one once there is room for it."""
-        found = stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
+        """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""
+        full = self._full(rung, hosts)
+        found = shortened(rung, full) if self._is_short else full
         return [*found, soak_of(found[-1], self._soak)] if rung == WHOLE and self._soak else found
+
+    def _full(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
+        return stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
 
     def _without(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, found: Suspects

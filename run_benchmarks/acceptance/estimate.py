@@ -64,7 +64,11 @@ def in_words(found: dict[str, Estimate], hosts: int, budget_s: float) -> str:
     """The whole time, that of each rung with its source, and whether the budget may not suffice."""
     total = sum(each.seconds for each in found.values())
     parts = ", ".join(f"{rung} {about(each.seconds)} ({words.reason(each.source)})" for rung, each in found.items())
-    over = [words("the budget of {time} may not suffice", time=about(budget_s))] if total > budget_s else []
+    over = (
+        [words("the budget of {time} may not suffice: rungs are shrunk", time=about(budget_s))]
+        if total > budget_s
+        else []
+    )
     return "; ".join([words("About {time} on {n} hosts: {parts}", time=about(total), n=hosts, parts=parts), *over])
 
 
@@ -74,8 +78,9 @@ def about(seconds: float) -> str:
 
 
 def _counts(record: RungRecord, rung: str) -> bool:
-    """Whether it is that rung and had no occasion beyond the planned ones."""
-    return record.rung == rung and record.verdict == "pass" and not record.unsteady and record.seconds > 0
+    """Whether it is that rung, whole, and had no occasion beyond the planned ones."""
+    is_plain = record.verdict == "pass" and not record.unsteady and not record.shrunk
+    return record.rung == rung and is_plain and record.seconds > 0
 
 
 def _usual(rung: str, vendor: str, hosts: int) -> float:

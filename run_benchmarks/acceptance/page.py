@@ -76,7 +76,8 @@ def _heads(words: Words) -> list[str]:
 
 def _row(rung: RungRecord, words: Words) -> tuple[str, ...]:
     left_out = [words("not run: {what}", what=words.reason(said)) for said in rung.not_run]
-    why = "; ".join(filter(None, [words.reason(rung.reason), *left_out]))
+    less = [words("shrunk to fit the budget: {what}", what=", ".join(rung.shrunk))] if rung.shrunk else []
+    why = "; ".join(filter(None, [words.reason(rung.reason), *less, *left_out]))
     out, runs = ", ".join(rung.out), ", ".join(rung.runs)
     return rung.rung, words(rung.verdict), str(len(rung.hosts)), out, *times(rung), runs, why
 
@@ -86,9 +87,13 @@ def _joined(said: Sequence[str], words: Words) -> str:
 
 
 def times(rung: RungRecord) -> tuple[str, str]:
-    """How long a rung took, and what was estimated, with the source."""
+    """How long a rung took, and what was estimated, with the source and how right that was without a soak."""
     soak = f", {about(rung.soak_seconds)} of it a soak" if rung.soak_seconds else ""
-    expected = "" if rung.estimated_seconds is None else f"{about(rung.estimated_seconds)} ({rung.estimated_from})"
+    if not rung.estimated_seconds:
+        return f"{about(rung.seconds)}{soak}", ""
+    expected = f"{about(rung.estimated_seconds)} ({rung.estimated_from})"
+    if rung.verdict != "not run":
+        expected += f": it took {(rung.seconds - rung.soak_seconds) / rung.estimated_seconds:.2g} times as long"
     return f"{about(rung.seconds)}{soak}", expected
 
 

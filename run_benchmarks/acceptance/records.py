@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
 class RungRecord(BaseModel):
     """One rung. runs: names of the runs that it made. out: hosts that it takes out, with the evidence of both
     occasions; unsteady: suspects that the second occasion did not name. not_run: tests that could not be made, and why.
+    shrunk: what it did not look at, or less, as the budget had no room.
     seconds: how long it took, of which soak_seconds is the soak; estimated_seconds: without one, by estimated_from, an
     earlier acceptance or an "estimate".
     """
@@ -28,6 +29,7 @@ class RungRecord(BaseModel):
     out: dict[str, list[str]] = {}
     unsteady: dict[str, list[str]] = {}
     not_run: list[str] = []
+    shrunk: list[str] = []
     seconds: float = 0.0
     soak_seconds: float = 0.0
     estimated_seconds: float | None = None

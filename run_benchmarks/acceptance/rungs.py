@@ -19,9 +19,27 @@ LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
 LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
 TOOLS_CONFIG = {SINGLE: "config_host", NETWORK: "config_pairs"}
+SHORT_REPEATS, SHORT_STEPS = 3, 3
+"""Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
+LONG_TESTS = ("memory_capacity", "disk_write", "disk_read")
+"""Device tests that a shrunk rung leaves out."""
 Cases = Mapping[str, dict[str, Any]]
 DataPath = tuple[str, str]
 """A folder on the hosts, and where a container sees it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """Tools of others on a rung's hosts. names: those that are there; missing: sentences on the rest; inspector: the
+    folder of NCCL Inspector's files of the rung's own collectives.
+    """
+
+    names: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    inspector: str | None = None
+
+
+NO_OTHERS = Others()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +114,12 @@ def stages_of(
     hosts: Sequence[str],
     nproc: int,
     data: Sequence[DataPath] = (),
-    tools: Sequence[str] = (),
+    tools: Others = NO_OTHERS,
 ) -> list[Cases]:
     """The cases of a rung on these hosts, by name, as test_conf.py defines them: one run for each stage.
 
-    `data`: folders with the data of the user's own cases, which all hosts read at once; `tools`: tools of others, after
-    the rung's own tests. The network first by pairs or by search, then with all hosts together, so that every link is
-    loaded at once.
+    `data`: folders with the data of the user's own cases, which all hosts read at once; `tools`: after the rung's own
+    tests. The network first by pairs or by search, then with all hosts together, so that every link is loaded at once.
     """
     chosen, nnodes = choice_of(vendor), len(hosts)
 
@@ -111,8 +128,11 @@ def stages_of(
         return {**common, "nproc": nproc, "hosts": list(hosts), "overrides": dict(overrides)}
 
     def others() -> list[Cases]:
-        found = case("tools", TOOLS_CONFIG[rung], {"tools": list(tools), "max_percent_behind": chosen.limit})
-        return [{"ACCEPT_TOOLS": found | {"nproc": 1}}] if tools else []
+        overrides = {"tools": list(tools.names), "max_percent_behind": chosen.limit}
+        if tools.inspector is not None:
+            overrides["inspector_folder"] = tools.inspector
+        found = case("tools", TOOLS_CONFIG[rung], overrides) | {"nproc": 1}
+        return [{"ACCEPT_TOOLS": found}] if tools.names or tools.inspector is not None else []
 
     if rung == SINGLE:
         found = {"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}
@@ -137,6 +157,45 @@ def stages_of(
     model, config = chosen.training
     samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)
     return [{"ACCEPT_TRAINING": case(model, config, {**chosen.training_overrides, "train_samples": samples})}]
+
+
+def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
+    """The stages of a rung for all of which the budget has no room."""
+    if rung == SINGLE:
+        devices = stages[0]["ACCEPT_DEVICES"]
+        tests = [test for test in devices["overrides"]["tests"] if test not in LONG_TESTS]
+        return [{"ACCEPT_DEVICES": _changed(devices, tests=tests)}]
+    if rung == NETWORK:
+        pairs, together = (dict(stage) for stage in stages[:2])
+        if "repeats" in pairs["ACCEPT_PAIRS"]["overrides"]:
+            pairs["ACCEPT_PAIRS"] = _changed(pairs["ACCEPT_PAIRS"], repeats=SHORT_REPEATS)
+        del together["ACCEPT_ALL_TO_ALL"]
+        return [pairs, together]
+    return [
+        {name: _changed(case, max_steps=case["overrides"]["max_steps"] // SHORT_STEPS) for name, case in stage.items()}
+        for stage in stages
+    ]
+
+
+def _changed(case: Mapping[str, Any], **overrides: object) -> dict[str, Any]:
+    return {**case, "overrides": {**case["overrides"], **overrides}}
+
+
+def left_out(full: Sequence[Cases], short: Sequence[Cases]) -> list[str]:
+    """All that the short stages of a rung do not look at, or less: cases, tests of a case, and smaller numbers."""
+    done = {name: case["overrides"] for stage in short for name, case in stage.items()}
+    said = []
+    for name, case in ((name, case) for stage in full for name, case in stage.items()):
+        if name not in done:
+            said.append(f"{name}: not run")
+            continue
+        for key, value in case["overrides"].items():
+            less = done[name][key]
+            if isinstance(value, list) and (gone := [each for each in value if each not in less]):
+                said.append(f"{name}: without {', '.join(gone)}")
+            elif not isinstance(value, list) and value != less:
+                said.append(f"{name}: {key} {less} of {value}")
+    return said
 
 
 def soak_times(room_s: float, took_s: float) -> int:

@@ -173,6 +173,27 @@ def not_run_in(run: LoadedRun) -> list[str]:
     return list(dict.fromkeys(said))
 
 
+def without_result(run: LoadedRun) -> list[str]:
+    """The tools of others that are there and gave no result, and no host is to blame: nothing was tested by them."""
+    records = (record for records in run.rounds.values() for record in records)
+    counted = ((record, step, _silent_hosts(record, step)) for record in records for step in record.steps)
+    return [
+        f"{str(step.get('tool'))[:100]} gave no result on {silent} of {len(record.nodes)} hosts"
+        for record, step, silent in counted
+        if silent
+    ]
+
+
+def _silent_hosts(record: RoundRecord, step: Mapping[str, object]) -> int:
+    """How many hosts gave no result though the tool is there; none where most did, as its benchmark accuses them."""
+    why = step.get("not_run")
+    told = why if isinstance(why, dict) else {}
+    said = [told.get(str(rank)) for node in record.nodes for rank in node.ranks]
+    if 2 * sum(each is not None for each in said) < len(said):
+        return 0
+    return sum(isinstance(each, dict) and each.get("is_missing") is False for each in said)
+
+
 def _below_datasheet(figure: _Figure) -> dict[int, str]:
     """By rank, the share of the datasheet of those below FLOORS."""
     if figure.test not in FLOORS or figure.promised is None:

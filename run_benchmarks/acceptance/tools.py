@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import vendors
 from protocol.case_config import load_case_config
+from run_benchmarks.acceptance.rungs import Others
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from training.benchmarks.tools.pytorch.config import Config
@@ -22,18 +23,22 @@ def tools_of(vendor: str, config: str) -> list[str]:
     return load_case_config(Config, path, {}).tools if path.is_file() else []
 
 
-def installed(hosts: Mapping[str, Host], names: Sequence[str]) -> tuple[list[str], list[str]]:
+def installed(hosts: Mapping[str, Host], names: Sequence[str]) -> Others:
     """The tools among `names` that some host has, and sentences on those that none has.
 
-    A host that cannot be asked has none: the next run says what is wrong with it.
+    A host that cannot be asked has none, and is said: the next run says what is wrong with it.
     """
     programs = {name: TOOLS[name].command[0] for name in names}
     folders = ":".join(dict.fromkeys(folder for name in names for folder in TOOLS[name].folders))
     argv = ["sh", "-c", SCRIPT, "sh", folders, *dict.fromkeys(programs.values())]
-    result = for_each(hosts, lambda host: host.run(argv, deadline=SECONDS, check=False).stdout.split())
+
+    def asked(host: Host) -> list[str]:
+        host.connect()
+        return host.run(argv, deadline=SECONDS, check=False).stdout.split()
+
+    result = for_each(hosts, asked)
     there = {program for found in result.succeeded.values() for program in found}
     missing = dict.fromkeys(program for program in programs.values() if program not in there)
-    return (
-        [name for name, program in programs.items() if program in there],
-        [f"{program} is not installed on any host" for program in missing],
-    )
+    silent = [f"tools of others: {error}"[:300] for error in result.failed.values()]
+    nowhere = [f"{program} is not installed on any host" for program in missing if result.succeeded]
+    return Others(names=[name for name, program in programs.items() if program in there], missing=[*silent, *nowhere])

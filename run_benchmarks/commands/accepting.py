@@ -19,11 +19,13 @@ from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
     HEALTH,
+    NETWORK,
     RUNGS,
     SINGLE,
     TOOLS_CONFIG,
     Cases,
     DataPath,
+    Others,
     conf_text,
     stages_of,
 )
@@ -49,6 +51,8 @@ from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
+INSPECTOR_FOLDER = "NCCL_INSPECTOR_DUMP_DIR"
+"""Variable of NCCL's profiler plugin Inspector (ext-profiler/inspector, README): where it writes."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -125,16 +129,23 @@ class Acceptance:
             examine_health(reached, reports, plan)
         return {host: report.objections for host, report in reports.items() if report.failed}, not_seen(reports)
 
-    def tools(self, rung: str, hosts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    def tools(self, rung: str, hosts: Sequence[str]) -> Others:
         """The tools of others that hosts have; of a container's image it is known when they run."""
         names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
+        inspector = self._inspector(hosts) if rung == NETWORK else None
         if not names or self._in_containers:
-            return names, ()
+            return Others(names=names, inspector=inspector)
         with (
             allocated(self.look(hosts)) as prepared,
             connected(prepared.settings.cluster, prepared.allocation) as reached,
         ):
-            return installed(reached, names)
+            return replace(installed(reached, names), inspector=inspector)
+
+    def _inspector(self, hosts: Sequence[str]) -> str | None:
+        """The folder where NCCL Inspector writes of the collectives of all hosts, by the environment of the ranks."""
+        cases = stages_of(NETWORK, self._vendor, hosts, self._nproc)[1]
+        planned = prepare(self.conf(NETWORK, cases, hosts, 1), new_run_id()).plan
+        return planned.cases[0].rounds[0].nodes[0].workload.environment.get(INSPECTOR_FOLDER)
 
     def look(self, hosts: Sequence[str]) -> PreparedRun:
         """A run by which hosts are reached and looked at, of device tests: the user's own cases may need more hosts."""
@@ -205,17 +216,18 @@ def accept(
         gate=acceptance.gate,
         data=data_paths(settings),
         tools=acceptance.tools,
+        expected=expected,
         usual=earlier,
     )
     began = time.time()
     try:
         for name in names:
-            climb.step(name, expected[name])
+            climb.step(name)
     except EndedError:
         complain(
             words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
         )
-    record = _record(climb, folder, asked, began, against)
+    record = _record(climb, folder, same_options(asked, names), began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record, words)
     show(record, folder)
@@ -280,19 +292,25 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         planned = Acceptance(asked, settings, Path(folder), nproc)
         planned.look(hosts)
         for name in names:
-            tools = tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else []
+            tools = Others(names=tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else [])
             stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools) if name != HEALTH else ()
             for cases in stages if len(hosts) >= FEWEST[name] else ():
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
 
-def _record(climb: Climb, folder: Path, asked: Request, began: float, against: Path | None) -> AcceptRecord:
-    drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
-    listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
+def same_options(asked: Request, names: Sequence[str]) -> list[str]:
+    """The options by which another acceptance has the files, settings and rungs of this one."""
     files = (("--cluster-conf", asked.cluster_conf), ("--test-conf", asked.test_conf))
     options = [word for name, path in files if path is not None for word in (name, str(path.resolve()))]
+    options += [word for each in asked.changes.sets for word in ("--set", each)]
+    return options if list(names) == list(RUNGS) else [*options, "--rungs", ",".join(names)]
+
+
+def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None) -> AcceptRecord:
+    drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
+    listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
     if climb.measured:
-        options += ["--against", str((folder / ACCEPT_FILE).resolve())]
+        options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
 
     def again(host: str) -> str:
         beside = ",".join([host, *climb.left[:GOOD_BESIDE]])
@@ -330,6 +348,9 @@ def show(record: AcceptRecord, folder: Path) -> None:
     ]
     print_table("", ("rung", "verdict", "hosts", "out", "time", "estimated", "why"), table)
     for rung in record.rungs:
+        if rung.shrunk:
+            what = ", ".join(rung.shrunk)
+            say(f"{rung.rung}: {words('shrunk to fit the budget: {what}', what=what)}")
         for said in rung.not_run:
             say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())

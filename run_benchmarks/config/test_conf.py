@@ -62,6 +62,8 @@ NETWORK_ALLREDUCE_CPU_1X2 = {
     # "time_limit": 600,
     # "stall_limit": 120,
     # "retries": 1,
+    # Whether the report has an iteration's time as predicted, too.
+    # "predict": True,
     # Data on the hosts and where a container sees them; this benchmark makes its own.
     # "data_dir_host": "/home/data/bert/train/",
     # "data_dir_container": "/mnt/data/bert/train/",

@@ -22,6 +22,7 @@ OF_THE_CASE = {
     "time_limit": "TIME_LIMIT",
     "stall_limit": "STALL_LIMIT",
     "retries": None,
+    "predict": None,
     "data_dir_host": None,
     "expect": None,
 }

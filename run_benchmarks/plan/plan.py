@@ -103,6 +103,7 @@ class CasePlan(_Data):
     time_limit: float
     stall_limit: float
     retries: int
+    predict: bool = False
     data_dir_host: str | None
     requirements: tuple[str, ...]
     extern: dict[str, str] = {}

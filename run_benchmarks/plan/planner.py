@@ -91,6 +91,7 @@ def _case_plan(
         time_limit=case.settings.time_limit or settings.test.TIME_LIMIT,
         stall_limit=case.settings.stall_limit or settings.test.STALL_LIMIT,
         retries=case.settings.retries,
+        predict=case.settings.predict,
         data_dir_host=case.settings.data_dir_host,
         requirements=case.requirement_lines,
         extern=dict(case.extern),

@@ -32,6 +32,7 @@ from run_benchmarks.report.settings import changed_settings
 from run_benchmarks.results.curves import RoundCurves, read_curves
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import report_blocks
+from run_benchmarks.results.prediction import prediction_blocks
 from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, write_text
 from run_benchmarks.results.seal import node_folder
 from run_benchmarks.results.summary import show, show_spread, with_units
@@ -40,7 +41,14 @@ TEMPLATE, STYLE = "report.html.j2", "report.css"
 MOST_NODES = 32  # of a round, in a table; the others are in the charts and in round.json
 MOST_ROWS = 40  # of a list that is in the page at once
 MOST_WARNINGS = 8  # that stand unfolded
-UNSHOWN: dict[str, Any] = {"metrics": {}, "baseline": None, "expectations": [], "sentences": [], "warnings": []}
+UNSHOWN: dict[str, Any] = {
+    "metrics": {},
+    "baseline": None,
+    "prediction": None,
+    "expectations": [],
+    "sentences": [],
+    "warnings": [],
+}
 
 
 def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord], history: str = "") -> Path:
@@ -202,6 +210,7 @@ def _template() -> jinja2.Template:
     }
     environment.globals |= {
         "report_blocks": report_blocks,
+        "prediction_blocks": prediction_blocks,
         "baseline_chart": baseline_chart,
         "block_kind": lambda block: type(block).__name__,
         "SYMBOLS": SYMBOLS,

@@ -15,6 +15,7 @@ from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
 from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
+from run_benchmarks.results.prediction import PredictionRecord
 from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
@@ -151,6 +152,7 @@ class CaseRecord(_Record):
     `warnings`: its benchmark's statements on the rounds that passed, and what could not be checked. `remarks`: the
     remarks on its rounds, in words. `key`: the figure that stands for it; `joules`: of a round's measured work, the
     mean of the rounds that passed, by power meter. `extern`: sha256 of the vendor's own parts of the model, by file.
+    `prediction`: of its iteration, where it asks for one (`predict`).
     """
 
     name: str
@@ -176,6 +178,7 @@ class CaseRecord(_Record):
     sentences: list[str] = []
     warnings: list[str] = []
     remarks: list[str] = []
+    prediction: PredictionRecord | None = None
 
     @property
     def verdict_text(self) -> str:

@@ -16,6 +16,9 @@ def log_standards(case: CaseRecord) -> None:
         broken += case.baseline.sentences
     for sentence in broken:
         LOG.error("Testcase %s: %s", case.name, sentence)
+    if case.prediction is not None:
+        said = case.prediction.sentences[:1] or [f"Not predicted: {case.prediction.problem}."]
+        LOG.info("Testcase %s: %s", case.name, said[0])
     for warning in case.warnings:
         LOG.warning("Testcase %s: %s", case.name, warning)
 

@@ -44,6 +44,7 @@ class CaseSettings(BaseModel):
     time_limit: Seconds | None = Field(None, description="seconds a round may take; none: TIME_LIMIT")
     stall_limit: Seconds | None = Field(None, description="seconds a rank may go without progress; none: STALL_LIMIT")
     retries: Retries = Field(0, description="how often a round that failed is run again")
+    predict: bool = Field(False, description="whether the report has its iterations' time as predicted, too")
     overrides: dict[str, JsonValue] = Field(
         {}, description='settings of the case config to change, e.g. `{"sizes": "1M..1G x4"}`'
     )

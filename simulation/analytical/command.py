@@ -26,13 +26,8 @@ from simulation.analytical.sources import open_source
 from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
 from simulation.common.dialect import SIMAI, Repair, header
+from simulation.common.untimed import warn_if_untimed
 
-NO_COMPUTATION = 5e-5  # of the iteration: the report shows 0.00 %
-UNTIMED = (
-    "COMPUTATION IS 0 % of the iteration, so the total is no iteration's time: the rows have no compute times. Measure "
-    "them on the GPU with `python -m workloads aiob <the job's options> --output times.txt` and make "
-    "the workload again with `--aiob_enable --comp_filepath times.txt`"
-)
 CSV_NAME, CHART_NAME = "EndToEnd.csv", "chart.html"
 
 
@@ -65,9 +60,8 @@ def run(arguments: argparse.Namespace) -> Summary:
     if warning:
         print(f"warning: {warning}", file=sys.stderr)
     overview = settled(prepared.model, evaluation, totals) if simai else prepared.model.overview(totals)
-    if overview.computation < NO_COMPUTATION * overview.total:
-        prepared = prepared._replace(notes=(*prepared.notes, f"{arguments.workload}: {UNTIMED}"))
-        print(f"warning: {prepared.notes[-1]}", file=sys.stderr)
+    untimed = warn_if_untimed(arguments.workload, overview.computation, overview.total)
+    prepared = prepared._replace(notes=(*prepared.notes, *untimed))
     if prepared.model.meaningless:
         print("warning: the original knows no bandwidth of a collective, and its result is no time", file=sys.stderr)
     return _write(arguments, prepared, evaluation, overview, simai)

@@ -16,6 +16,8 @@ MIB = 1 << 20
 PAT_BYTES = (MIB // 2, MIB)  # SimCCL 2.30 uses PAT between these sizes, as measured with NCCL 2.30.7 on H20
 _TREE_START_US, _TREE_NVLINK_US, _TREE_NIC_US = (6.8, 14.0, 8.4), (0.6, 1.25, 4.0), (5.0, 8.5, 14.0)
 _TREE_EFFICIENCY = (1 / 3.8, 120 / 128, 0.92)
+ONE_HOP_US = _TREE_START_US[SIMPLE] + _TREE_NIC_US[SIMPLE]
+"""The start of a large message and one hop through NICs."""
 _PAT_START_US, _PAT_RANK_US, _PAT_HOP_DIVISOR, _PAT_EFFICIENCY = 8.0, 2.8, 3.5, 0.75
 _NVLS_US, _NVLS_TREE_NIC_US, _NVLS_NIC_US, _NVLS_EFFICIENCY = 25.0, 20.9, 18.0, 0.85
 

@@ -1,4 +1,4 @@
-"""Keeps the events of a simulation in a binary heap, by time and then by order of planning; compiled by numba."""
+"""Keeps far and rare events in a binary heap, by time and then by order of planning; compiled by numba."""
 
 import hashlib
 import sys
@@ -14,7 +14,8 @@ from simulation.network.packet_state import Record, Simulation
 
 # The modules that have compiled code, or whose constants and records it holds.
 SOURCES = (
-    "event_heap", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps", "rates",
+    "event_heap", "event_wheel", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps",
+    "rates",
 )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """Holds what the ranks of one or several jobs compute and send in an iteration."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from simulation.common.untimed import warn_if_untimed
 from simulation.flows.train import FlowSchedule
 
 WAITS, QUEUES, SENDS = range(3)  # modes of a phase
@@ -62,3 +64,12 @@ class Job(NamedTuple):
     def phases(self, rank: int) -> list[JobPhase]:
         """The phases of a rank, in order."""
         return self.programs[self.program_of[rank]]
+
+
+def warn_of_untimed(job: Job, finished: Sequence[int]) -> list[str]:
+    """Warn of each part whose first rank computes for almost nothing of its iteration; `finished` are ns by rank."""
+    found = []
+    for part in job.parts:
+        computation = sum(phase.compute_ns for phase in job.phases(part.first))
+        found += warn_if_untimed(part.name, computation, finished[part.first])
+    return found

@@ -18,10 +18,11 @@ from simulation.network.event_heap import (
     SEND_AGAIN,
     STARTED,
     TRANSMITTED,
-    drop_first,
+    inlined,
     jit,
     plan,
 )
+from simulation.network.event_wheel import take_next
 from simulation.network.link_changes import DPORT, FIRST_SPORT, PARKED, PATIENCE, go_back, join
 from simulation.network.packet_state import (
     ACK,
@@ -44,41 +45,38 @@ FINISHED, NO_ROOM, PAST_LIMIT, STALLED, LINKS_CHANGE = range(5)  # how a slice o
 NACK_INTERVAL = 500_000  # ns between NACKs for the same byte
 
 
-@jit
-def arrive(sim: Simulation, place: int) -> None:
-    """A packet is at the other end of its port."""
+@inlined
+def arrive(sim: Simulation, place: int) -> int:
+    """A packet is at the other end of its port; returns the port that may send now, NONE if there is none."""
     packet = sim.packets[place]
     port, kind = packet.port, packet.kind
     if sim.ports[port].down:
-        lose(sim, place)
-        return
+        return lose(sim, place)
     if kind in (PAUSE, RESUME):
         sim.ports[port ^ 1].paused = kind == PAUSE
         free_packet(sim, place)
-        if kind == RESUME:
-            send(sim, port ^ 1)
-        return
+        return port ^ 1 if kind == RESUME else NONE
     error_rate = sim.ports[port].error_rate
     if error_rate > 0 and np.random.random() < error_rate:
-        lose(sim, place)
-        return
+        return lose(sim, place)
     packet.hop += 1
     onwards = sim.path[packet.flow, packet.hop] if kind == DATA else sim.back[packet.flow, packet.hop]
     if sim.totals[0].outages:
         onwards = after_changes(sim, packet, onwards)
     if onwards == NONE:
-        receive(sim, place)
-    elif onwards == LOST:
-        lose(sim, place)
-    else:
-        forward(sim, place, onwards)
+        return receive(sim, place)
+    if onwards == LOST:
+        return lose(sim, place)
+    forward(sim, place, onwards)
+    return onwards
 
 
-@jit
-def lose(sim: Simulation, place: int) -> None:
-    """A packet is gone."""
+@inlined
+def lose(sim: Simulation, place: int) -> int:
+    """A packet is gone; no port may send for it."""
     sim.totals[0].lost += 1
     free_packet(sim, place)
+    return NONE
 
 
 @jit
@@ -90,7 +88,7 @@ def after_changes(sim: Simulation, packet: Record, cached: int) -> int:
     return port_from(sim, node, cached, (flow.target, flow.source, DPORT, flow.sport))
 
 
-@jit
+@inlined
 def forward(sim: Simulation, place: int, number: int) -> None:
     """A packet is at a switch, which queues it at the port to its next hop."""
     packet, port = sim.packets[place], sim.ports[number]
@@ -98,48 +96,52 @@ def forward(sim: Simulation, place: int, number: int) -> None:
     port.queued += packet.size
     port.deepest = max(port.deepest, port.queued)
     enqueue(sim, port, place)
-    send(sim, number)
 
 
-@jit
-def receive(sim: Simulation, place: int) -> None:
-    """A packet is at its GPU."""
+@inlined
+def receive(sim: Simulation, place: int) -> int:
+    """A packet is at its GPU; returns the port that may send now, NONE if there is none."""
     packet = sim.packets[place]
+    port = NONE
     if packet.kind == DATA:
-        answer(sim, packet)
+        port = answer(sim, packet)
     elif sim.flows[packet.flow].end == NONE:
-        acknowledge(sim, packet)
+        port = acknowledge(sim, packet)
     free_packet(sim, place)
+    return port
 
 
-@jit
-def answer(sim: Simulation, packet: Record) -> None:
-    """Send the ACK of a packet, or a NACK for the bytes that are missing before it."""
+@inlined
+def answer(sim: Simulation, packet: Record) -> int:
+    """Queue the ACK of a packet, or a NACK for the bytes that are missing before it; returns the port, NONE if none."""
     flow, now = sim.flows[packet.flow], sim.totals[0].now
     kind = ACK
     if packet.number == flow.expected:
         flow.expected += packet.size - HEADER_BYTES
     elif packet.number > flow.expected:
         if now < flow.nack_time and flow.nack_byte == flow.expected:
-            return
+            return NONE
         flow.nack_time, flow.nack_byte = now + NACK_INTERVAL, flow.expected
         sim.totals[0].nacks += 1
         kind = NACK
     elif flow.expected < flow.size and not sim.totals[0].outages:
-        return  # a second copy; once all are there, or after an outage, an ACK may be what is missing
+        return NONE  # a second copy; once all are there, or after an outage, an ACK may be what is missing
     port = sim.back[packet.flow, 0]
     if port == NONE:
-        return
+        return NONE
     reply = new_packet(sim, packet.flow, kind, flow.expected, ACK_BYTES)
     # The mark travels back as a flag of the ACK (2), which may be marked itself (1).
     sim.packets[reply].marked = 2 * (packet.marked & 1)
     enqueue(sim, sim.ports[port], reply)
-    send(sim, port)
+    return port
 
 
-@jit
-def acknowledge(sim: Simulation, packet: Record) -> None:
-    """A sender has an ACK: the flow is complete, or its window moves, and its rate falls if the packet was marked."""
+@inlined
+def acknowledge(sim: Simulation, packet: Record) -> int:
+    """A sender has an ACK: the flow is complete, or its window moves, and its rate falls if the packet was marked.
+
+    Returns the port that it sends by, which is not the one by which the ACK came where a GPU has several.
+    """
     flow = sim.flows[packet.flow]
     flow.acked = max(flow.acked, packet.number)
     if flow.acked >= flow.size:
@@ -149,9 +151,7 @@ def acknowledge(sim: Simulation, packet: Record) -> None:
             go_back(sim, flow)
         if packet.marked & 2:
             slow_down(sim, packet.flow)
-    # Not the port by which the ACK came: a GPU with several may send by another.
-    if sim.path[packet.flow, 0] != NONE:
-        send(sim, sim.path[packet.flow, 0])
+    return sim.path[packet.flow, 0]
 
 
 @jit
@@ -181,38 +181,42 @@ def release(sim: Simulation, number: int) -> None:
 
 
 @jit
-def start(sim: Simulation, number: int) -> None:
-    """A flow begins: it gets a port number of its own, with it a path, and joins those of its GPU's port."""
+def start(sim: Simulation, number: int) -> int:
+    """A flow begins: it gets a port number of its own, with it a path, and joins those of a port, the result."""
     flow, now = sim.flows[number], sim.totals[0].now
     flow.sport, flow.start = FIRST_SPORT + sim.pair_count[flow.pair], now
     sim.pair_count[flow.pair] += 1
     join(sim, number)
     if flow.seen == PARKED:
-        return
+        return NONE
     if sim.totals[0].errors:
         flow.seen = NONE
         plan(sim, now + PATIENCE, LOOKED, number)
-    send(sim, sim.path[number, 0])
+    return sim.path[number, 0]
 
 
 @jit
-def look(sim: Simulation, number: int) -> None:
-    """With errors a flow is looked at now and then: where nothing moved, it is sent again from the first lost byte."""
+def look(sim: Simulation, number: int) -> int:
+    """With errors a flow is looked at now and then: where nothing moved, it is sent again from the first lost byte.
+
+    Returns the port that may send now, NONE if there is none.
+    """
     flow = sim.flows[number]
     if flow.seen == PARKED:
-        return
-    if flow.seen == flow.acked and flow.next_byte > flow.acked:
+        return NONE
+    stuck = flow.seen == flow.acked and flow.next_byte > flow.acked
+    if stuck:
         go_back(sim, flow)
-        send(sim, sim.path[number, 0])
     flow.seen = flow.acked
     plan(sim, sim.totals[0].now + PATIENCE, LOOKED, number)
+    return sim.path[number, 0] if stuck else NONE
 
 
 @jit
-def handle_timer(sim: Simulation, what: int, number: int) -> None:
-    """An event that a flow planned for itself; a finished flow needs none."""
+def handle_timer(sim: Simulation, what: int, number: int) -> int:
+    """An event that a flow planned for itself; a finished flow needs none. Returns the port that may send now."""
     if sim.flows[number].end != NONE:
-        return
+        return NONE
     if what == ALPHA:
         update_alpha(sim, number)
     elif what == DECREASE:
@@ -220,29 +224,26 @@ def handle_timer(sim: Simulation, what: int, number: int) -> None:
     elif what == RECOVER:
         recover(sim, number)
     else:
-        look(sim, number)
+        return look(sim, number)
+    return NONE
 
 
 @jit
-def handle(sim: Simulation, what: int, about: int) -> None:
-    """One event."""
-    if what == TRANSMITTED:
-        sim.ports[about].busy = 0
-        send(sim, about)
-    elif what == ARRIVED:
-        arrive(sim, about)
-    elif what == STARTED:
-        start(sim, about)
-    elif what == SEND_AGAIN:
-        send(sim, about)
-    elif what == RELEASED:
+def handle_rare(sim: Simulation, what: int, about: int) -> int:
+    """An event of a flow or a rank; returns the port that may send now, NONE if there is none."""
+    if what == STARTED:
+        return start(sim, about)
+    if what == SEND_AGAIN:
+        return about
+    if what == RELEASED:
         release(sim, about)
     elif what == ADVANCED:
         advance(sim, about)
     elif what == LINKS:
         sim.totals[0].outage = about + 1
     else:
-        handle_timer(sim, what, about)
+        return handle_timer(sim, what, about)
+    return NONE
 
 
 @jit
@@ -263,16 +264,21 @@ def run(sim: Simulation, most: int) -> int:
     for _turn in range(most):
         if totals.ended == len(sim.ranks) and totals.done == len(sim.flows):
             return FINISHED
-        if totals.heap == totals.timers:
+        if totals.heap + totals.near == totals.timers:
             return STALLED
         if totals.heap + len(sim.flows) + 64 > len(sim.events) or totals.left < 64:
             return NO_ROOM
-        first = sim.events[0]
-        what, about = first.what, first.about
-        totals.now = first.time
+        what, about = take_next(sim)
         totals.handled += 1
-        drop_first(sim)
-        handle(sim, what, about)
+        if what == ARRIVED:
+            port = arrive(sim, about)
+        elif what == TRANSMITTED:
+            sim.ports[about].busy = 0
+            port = about
+        else:
+            port = handle_rare(sim, what, about)
+        if port != NONE:
+            send(sim, port)
         if what == LINKS:
             return LINKS_CHANGE
     return PAST_LIMIT

@@ -17,6 +17,8 @@ NONE = -1
 HEADER_BYTES, ACK_BYTES, PAUSE_BYTES = 52, 60, 43
 RESERVED_BYTES = 4096  # of a switch's buffer, for each port
 MOST_HOPS = 10
+SLOTS = 8192  # ns that the wheel of events reaches ahead, a power of two
+WORD = 64  # slots in a word of `filled`, which has a bit for each
 BINS = 128  # of the time, in which the bytes of a port are counted
 DATA, ACK, NACK, PAUSE, RESUME = range(5)  # kinds of packets
 
@@ -26,10 +28,11 @@ def _record(whole: str, real: str = "") -> np.dtype[np.void]:
     return np.dtype([*((name, np.int64) for name in whole.split()), *((name, np.float64) for name in real.split())])
 
 
-# What a port is (see Ports), what its switch allows it (bytes), and what changes: its queue (at a GPU that of its
-# ACKs), its PFC, and the turn of a GPU's flows. in_headroom and in_shared are bytes that entered a switch by this port.
+# What a port is (see Ports; data_time and ack_time: ns for a whole packet, an ACK), what its switch allows it (bytes),
+# and what changes: its queue (at a GPU that of its ACKs), its PFC, and the turn of a GPU's flows. in_headroom and
+# in_shared are bytes that entered a switch by this port.
 PORT = _record(
-    "owner peer bps delay kmin kmax headroom pause_shift shared"
+    "owner peer bps delay data_time ack_time kmin kmax headroom pause_shift shared"
     " busy paused head tail urgent queued deepest sent asked_pause in_headroom in_shared"
     " next_send last member_begin member_count down",
     "error_rate pmax",
@@ -39,13 +42,16 @@ NODE = _record("address used released_at")
 # receiver, which handles receipts in that order; `gap` is the time from the last parent to the start, `release_gap`
 # that between receipts that were held back (ns). What changes: bytes sent, acknowledged and expected, its rate, times.
 FLOW = _record(
-    "source target size child_begin child_end before after gap release_gap pair collective waiting"
-    " sport next_byte acked expected available start end released slowed alpha_mark decrease_mark stage recovery"
-    " nack_time nack_byte seen",
+    "size next_byte acked available expected slowed end source target child_begin child_end before after gap"
+    " release_gap pair collective waiting sport start released alpha_mark decrease_mark stage recovery nack_time"
+    " nack_byte seen",
     "rate target_rate alpha",
 )
 PACKET = _record("flow kind number size hop port marked following")
 EVENT = _record("time order what about")
+# See event_wheel: an event on the wheel, and the first and the last one of a slot.
+LINK = _record("order following")
+SLOT = _record("first last")
 # A step of a program (see rank_steps); the place of a rank in its own, the collective that it waits for, when it came
 # to the end of its steps and when all was done (NONE: not yet), and how many times as long as others it computes. A
 # part is what a rank has of a collective: how many of its flows are not complete yet, when the rank came to it, when it
@@ -54,7 +60,7 @@ STEP = _record("kind value")
 RANK = _record("place waits_for walked ended", "slowness")
 PART = _record("issue_begin issue_end pending begin end end_gap")
 TOTALS = _record(
-    "heap timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
+    "heap near timers free left planned now marks decreases pauses nacks lost done handled resent shuffled errors ended"
     " bin_shift outages outage"
 )
 
@@ -92,6 +98,9 @@ class Simulation(NamedTuple):
     flows: Records
     packets: Records
     events: Records
+    wheel: Records
+    filled: NDArray[np.uint64]
+    links: Records
     totals: Records
     ranks: Records
     steps: Records
@@ -129,6 +138,8 @@ def port_records(ports: Ports, roles: Sequence[int], conf: NetworkConf) -> Recor
     records = np.zeros(len(ports.owner), PORT)
     records["owner"], records["peer"], records["bps"] = ports.owner, ports.peer, ports.bps
     records["delay"], records["error_rate"] = ports.delay_ns, ports.error_rate
+    records["data_time"] = (conf.payload_bytes + HEADER_BYTES) * 8_000_000_000 // ports.bps
+    records["ack_time"] = ACK_BYTES * 8_000_000_000 // ports.bps
     for name in ("head", "tail", "urgent", "next_send"):
         records[name] = NONE
     role = np.asarray(roles)[ports.owner]
@@ -207,9 +218,12 @@ def begin(
     totals["errors"] = outages or bool((ports["error_rate"] > 0).any())
     totals["outages"], totals["bin_shift"] = outages, 8
     collectives, rank_count = work.parts.shape
+    wheel = np.zeros(SLOTS, SLOT)
+    wheel["first"] = NONE
     return Simulation(
-        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), totals, work.ranks, work.steps, work.parts,
-        work.issued, np.zeros((rank_count, collectives + 1), np.int64), work.children,
+        ports, nodes, flows, packets, np.zeros(2 * room, EVENT), wheel, np.zeros(SLOTS // WORD, np.uint64),
+        np.zeros(len(ports) + room, LINK), totals, work.ranks, work.steps, work.parts, work.issued,
+        np.zeros((rank_count, collectives + 1), np.int64), work.children,
         np.zeros(int(starting.sum()), np.int64), np.full((count, MOST_HOPS), NONE, np.int32),
         np.full((count, MOST_HOPS), NONE, np.int32), np.zeros(int(flows["pair"].max(initial=-1)) + 1, np.int64),
         np.zeros((len(ports), BINS), np.int64), routes.begin, routes.counts, routes.hops, rules,
@@ -233,4 +247,5 @@ def grown(sim: Simulation) -> Simulation:
     # The list of free packets ended at `room`, which is the first new one.
     packets["following"][room:] = np.arange(room + 1, 2 * room + 1)
     sim.totals["left"] += room
-    return sim._replace(packets=packets, events=np.concatenate([sim.events, np.zeros(len(sim.events), EVENT)]))
+    events = np.concatenate([sim.events, np.zeros(len(sim.events), EVENT)])
+    return sim._replace(packets=packets, events=events, links=np.concatenate([sim.links, np.zeros(room, LINK)]))

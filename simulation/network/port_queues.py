@@ -6,8 +6,10 @@ take turns, packet by packet, within their window and at their rate.
 
 import numpy as np
 
-from simulation.network.event_heap import ARRIVED, SEND_AGAIN, TRANSMITTED, jit, plan
+from simulation.network.event_heap import ARRIVED, SEND_AGAIN, TRANSMITTED, inlined, jit, plan
+from simulation.network.event_wheel import plan_soon
 from simulation.network.packet_state import (
+    ACK_BYTES,
     BINS,
     DATA,
     HEADER_BYTES,
@@ -23,7 +25,7 @@ from simulation.network.packet_state import (
 RESUME_OFFSET = 3072  # bytes below the pause threshold at which a sender may go on
 
 
-@jit
+@inlined
 def new_packet(sim: Simulation, flow: int, kind: int, number: int, size: int) -> int:
     """A packet of `size` bytes from the list of free ones."""
     totals = sim.totals[0]
@@ -36,7 +38,7 @@ def new_packet(sim: Simulation, flow: int, kind: int, number: int, size: int) ->
     return place
 
 
-@jit
+@inlined
 def free_packet(sim: Simulation, packet: int) -> None:
     """Give a packet back to the list of free ones."""
     totals = sim.totals[0]
@@ -45,23 +47,28 @@ def free_packet(sim: Simulation, packet: int) -> None:
     totals.left += 1
 
 
-@jit
+@inlined
 def transmit(sim: Simulation, number: int, packet: int) -> None:
     """Begin to send a packet over a port."""
     port, now = sim.ports[number], sim.totals[0].now
     size = sim.packets[packet].size
-    took = size * 8_000_000_000 // port.bps
+    if size == ACK_BYTES:
+        took = port.ack_time
+    elif size == sim.rules.payload + HEADER_BYTES:
+        took = port.data_time
+    else:
+        took = size * 8_000_000_000 // port.bps
     port.busy = 1
     port.sent += size
     count_usage(sim, number, size)
     sim.packets[packet].port = number
-    plan(sim, now + took, TRANSMITTED, number)
-    plan(sim, now + took + port.delay, ARRIVED, packet)
+    plan_soon(sim, now + took, TRANSMITTED, number)
+    plan_soon(sim, now + took + port.delay, ARRIVED, packet)
 
 
 @jit
-def count_usage(sim: Simulation, number: int, size: int) -> None:
-    """Count the bytes of a port in the bin of this moment; bins become twice as long when they do not reach so far."""
+def widen_bins(sim: Simulation) -> None:
+    """Make bins twice as long until they reach to this moment."""
     totals = sim.totals[0]
     while totals.now >> totals.bin_shift >= BINS:
         totals.bin_shift += 1
@@ -69,10 +76,18 @@ def count_usage(sim: Simulation, number: int, size: int) -> None:
             for place in range(BINS // 2):
                 sim.usage[port, place] = sim.usage[port, 2 * place] + sim.usage[port, 2 * place + 1]
             sim.usage[port, BINS // 2 :] = 0
+
+
+@inlined
+def count_usage(sim: Simulation, number: int, size: int) -> None:
+    """Count the bytes of a port in the bin of this moment."""
+    totals = sim.totals[0]
+    if totals.now >> totals.bin_shift >= BINS:
+        widen_bins(sim)
     sim.usage[number, totals.now >> totals.bin_shift] += size
 
 
-@jit
+@inlined
 def enqueue(sim: Simulation, port: Record, packet: int) -> None:
     """Put a packet at the end of a port's queue."""
     sim.packets[packet].following = NONE
@@ -83,7 +98,7 @@ def enqueue(sim: Simulation, port: Record, packet: int) -> None:
     port.tail = packet
 
 
-@jit
+@inlined
 def dequeue(sim: Simulation, port: Record) -> int:
     """Take the first packet off a port's queue."""
     packet = port.head
@@ -93,7 +108,7 @@ def dequeue(sim: Simulation, port: Record) -> int:
     return packet
 
 
-@jit
+@inlined
 def window_open(sim: Simulation, flow: Record, port: Record) -> bool:
     """Whether a flow has bytes left to send and room for them in its window."""
     if flow.next_byte >= flow.size:
@@ -104,13 +119,15 @@ def window_open(sim: Simulation, flow: Record, port: Record) -> bool:
     return flow.next_byte - flow.acked < window
 
 
-@jit
+@inlined
 def whose_turn(sim: Simulation, port: Record) -> int:
     """The place of the flow whose turn it is, NONE if none may send now; finished ones leave the turn."""
     now, count = sim.totals[0].now, port.member_count
-    chosen, finished = NONE, False
-    for turn in range(1, count + 1):
-        place = (turn + port.last) % count
+    chosen, finished, place = NONE, False, port.last
+    for _turn in range(count):
+        place += 1
+        if place >= count:
+            place %= count
         flow = sim.flows[sim.members[port.member_begin + place]]
         if window_open(sim, flow, port):
             if flow.available <= now:
@@ -136,16 +153,16 @@ def remove_finished(sim: Simulation, port: Record, chosen: int) -> int:
     return result
 
 
-@jit
-def take_turn(sim: Simulation, number: int) -> None:
-    """Send a packet of the flow whose turn it is, or look again when one may send."""
+@inlined
+def take_turn(sim: Simulation, number: int) -> int:
+    """The next packet of the flow whose turn it is; NONE if none may send, and the port looks again when one may."""
     port = sim.ports[number]
     chosen = whose_turn(sim, port)
     if chosen == NONE:
         wake_later(sim, number)
-    else:
-        port.last = chosen
-        send_packet(sim, number, sim.members[port.member_begin + chosen])
+        return NONE
+    port.last = chosen
+    return next_packet(sim, sim.members[port.member_begin + chosen])
 
 
 @jit
@@ -163,24 +180,24 @@ def wake_later(sim: Simulation, number: int) -> None:
         plan(sim, earliest, SEND_AGAIN, number)
 
 
-@jit
-def send_packet(sim: Simulation, port: int, number: int) -> None:
-    """Send the next packet of a flow; the flow may go on after the time that its rate takes for it."""
+@inlined
+def next_packet(sim: Simulation, number: int) -> int:
+    """The next packet of a flow, which may go on after the time that its rate takes for it."""
     flow = sim.flows[number]
     payload = min(sim.rules.payload, flow.size - flow.next_byte)
     packet = new_packet(sim, number, DATA, flow.next_byte, payload + HEADER_BYTES)
     flow.next_byte += payload
-    transmit(sim, port, packet)
     flow.available = sim.totals[0].now + np.int64((payload + HEADER_BYTES) * 8e9 / flow.rate)
+    return packet
 
 
-@jit
+@inlined
 def pause_limit(sim: Simulation, port: Record) -> int:
     """Shared bytes above which a switch pauses the sender at a port."""
     return (port.shared - sim.nodes[port.owner].used) >> port.pause_shift
 
 
-@jit
+@inlined
 def over_reserve(port: Record) -> int:
     """Shared bytes that entered by a port and are still in the switch."""
     return max(port.in_shared - RESERVED_BYTES, 0)
@@ -201,19 +218,18 @@ def send_pause(sim: Simulation, number: int, kind: int) -> None:
     sim.totals[0].pauses += kind == PAUSE
     port.asked_pause = kind == PAUSE
     if not (port.busy or port.down):
-        send_urgent(sim, number)
+        transmit(sim, number, take_urgent(sim, port))
 
 
-@jit
-def send_urgent(sim: Simulation, number: int) -> None:
-    """Send the first of the pauses and resumes that wait at a port."""
-    port = sim.ports[number]
+@inlined
+def take_urgent(sim: Simulation, port: Record) -> int:
+    """Take the first of the pauses and resumes that wait at a port."""
     packet = port.urgent
     port.urgent = sim.packets[packet].following
-    transmit(sim, number, packet)
+    return packet
 
 
-@jit
+@inlined
 def enter_buffer(sim: Simulation, number: int, size: int) -> None:
     """Count a packet of `size` bytes that enters a switch by a port; pause its sender where too much of it is there."""
     port = sim.ports[number]
@@ -229,7 +245,7 @@ def enter_buffer(sim: Simulation, number: int, size: int) -> None:
         send_pause(sim, number, PAUSE)
 
 
-@jit
+@inlined
 def leave_buffer(sim: Simulation, number: int, size: int) -> None:
     """Count a packet of `size` bytes that leaves a switch, which it entered by a port; its sender may go on then."""
     port = sim.ports[number]
@@ -243,24 +259,7 @@ def leave_buffer(sim: Simulation, number: int, size: int) -> None:
         send_pause(sim, number, RESUME)
 
 
-@jit
-def send_queued(sim: Simulation, number: int) -> None:
-    """Send the first packet of a port's queue."""
-    port = sim.ports[number]
-    place = dequeue(sim, port)
-    packet = sim.packets[place]
-    entered, size = packet.port ^ 1, packet.size
-    if packet.hop == 0:  # an ACK that begins here
-        transmit(sim, number, place)
-        return
-    port.queued -= size
-    mark(sim, port, packet)
-    # A resume for the sender may want this port, too: the port is taken first.
-    transmit(sim, number, place)
-    leave_buffer(sim, entered, size)
-
-
-@jit
+@inlined
 def mark(sim: Simulation, port: Record, packet: Record) -> None:
     """Mark a packet, or an ACK, by ECN as the depth of the queue behind it says."""
     depth = port.queued
@@ -272,17 +271,31 @@ def mark(sim: Simulation, port: Record, packet: Record) -> None:
         packet.marked |= 1
 
 
-@jit
+@inlined
 def send(sim: Simulation, number: int) -> None:
     """Let a port send if it is free: a pause, a queued packet (at a GPU an ACK), a packet of its own flows."""
     port = sim.ports[number]
     if port.busy or port.down:
         return
+    entered = NONE
     if port.urgent != NONE:
-        send_urgent(sim, number)
+        place = take_urgent(sim, port)
     elif port.paused:
         return
     elif port.head != NONE:
-        send_queued(sim, number)
+        place = dequeue(sim, port)
+        packet = sim.packets[place]
+        if packet.hop > 0:  # else an ACK that begins here
+            entered = packet.port ^ 1
+            port.queued -= packet.size
+            mark(sim, port, packet)
     elif port.member_count:
-        take_turn(sim, number)
+        place = take_turn(sim, number)
+        if place == NONE:
+            return
+    else:
+        return
+    # A resume for the sender may want this port, too: the port is taken first.
+    transmit(sim, number, place)
+    if entered != NONE:
+        leave_buffer(sim, entered, sim.packets[place].size)

@@ -13,6 +13,7 @@ from simulation.network.engine import EngineCall, EngineRun, environment_of, run
 from simulation.network.fast_forward import FastForward
 from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.port_routes import ECMP
+from simulation.network.job import warn_of_untimed
 from simulation.network.measured import measured_faults
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
@@ -46,6 +47,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
         network = _network(request)
     theirs = run_engine(call) if call else None
     found, files = _written(request, network, arguments.trace)
+    request.notes.extend(warn_of_untimed(request.job, found.finished.tolist()) if arguments.workload else ())
     others = _others(request, network) if found.complete else []
     page = Path(f"{request.prefix}network.html")
     sure = Sureness(found, others, request.seeds)

@@ -106,12 +106,18 @@ def _medians(parts: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {part: median(values) for part, values in parts.items()}
 
 
-def deviating(found: Prediction, its: Measured) -> tuple[str, float] | None:
-    """The part that deviates most, and by how many ms it took longer than predicted; None: no part was measured."""
+def _predicted_parts(found: Prediction) -> dict[str, float]:
+    """Milliseconds of the parts that a run may measure."""
     predicted: dict[str, float] = {}
     for key, ms in found.classes.items():
         part = _PREDICTED.get(key, COMPUTE)
         predicted[part] = predicted.get(part, 0.0) + ms
+    return predicted
+
+
+def deviating(found: Prediction, its: Measured) -> tuple[str, float] | None:
+    """The part that deviates most, and by how many ms it took longer than predicted; None: no part was measured."""
+    predicted = _predicted_parts(found)
     longer = {part: ms - predicted.get(part, 0.0) for part, ms in its.parts.items()}
     return max(longer.items(), key=lambda each: abs(each[1]), default=None)
 
@@ -134,7 +140,12 @@ def sentence(found: Prediction, its: Measured) -> str:
 
 def data(found: Prediction, its: Measured) -> dict[str, Plain]:
     """The same for a program."""
+    predicted, worst = _predicted_parts(found), deviating(found, its)
+    parts: list[dict[str, Plain]] = [
+        {"part": part, "predicted_ms": predicted.get(part, 0.0), "measured_ms": ms} for part, ms in its.parts.items()
+    ]
     return {
         "case": its.case, "measured_ms": its.ms, "rounds_ms": list(its.rounds), "spread": its.spread,
-        "deviation": found.ms / its.ms - 1, "parts_ms": dict(its.parts), "sentence": sentence(found, its),
+        "deviation": found.ms / its.ms - 1, "parts": parts, "deviates": worst and worst[0],
+        "sentence": sentence(found, its),
     }  # fmt: skip

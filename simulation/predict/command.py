@@ -3,6 +3,7 @@
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--rows", type=Path, metavar="FILE.csv", help="many jobs; --output gets them with predictions")
     add_layout(parser)
     parser.add_argument(
+        "--phase",
+        choices=PHASES,
+        help="without gradients: whole prompts, or a token of each sequence; --mbs and --seq may be lists, as 1,8,64",
+    )
+    parser.add_argument(
         "--calibrate",
         type=Path,
         metavar="FILE.csv|RUN_FOLDER",
@@ -65,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 LEVELS = ("analytical", "flow")
-_OF_ONE_JOB = ("network", "level", "measured", "against", "report")
+PHASES = ("prefill", "decode")
+_OF_ONE_JOB = ("phase", "network", "level", "measured", "against", "report")
 
 
 def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
@@ -82,7 +89,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     from simulation.predict.job_table import carried, jobs_of, read_rows
 
     if arguments.rows is None:
-        return _one(arguments)
+        return _one(arguments) if arguments.phase is None else _inference(arguments)
     machines = calibrated_machines(arguments.calibrate)
     _refuse_layout(arguments)
     rows = read_rows(arguments.rows)
@@ -124,6 +131,30 @@ def _one(arguments: argparse.Namespace) -> Summary:
         write_whole(arguments.report, [page.html(found, text, held).encode()], keep_other=not arguments.force)
         data["report"] = str(arguments.report)
     return Summary(text, data)
+
+
+def _inference(arguments: argparse.Namespace) -> Summary:
+    """Passes without gradients of every batch and length."""
+    from simulation.predict import inference
+    from simulation.predict.machine import machines
+
+    mistakes = MistakeList()
+    beside = {"output": arguments.output, "calibrate": arguments.calibrate}
+    beside |= {key: getattr(arguments, key) for key in _OF_ONE_JOB if key != "phase"}
+    for key, value in beside.items():
+        if value is not None:
+            mistakes.add(f"--{key}", value, "has no effect with --phase: it is for training")
+    for key in inference.OF_TRAINING:
+        if (value := getattr(arguments, f"row_{key}")) is not None:
+            mistakes.add(ROW_OPTIONS[key][0], value, "has no effect with --phase: it is for training")
+    mistakes.check()
+    lists = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
+    found = []
+    for batch, length in product(*lists):
+        given = {"row_mbs": batch or None, "row_seq": length or None}
+        job = described_job(argparse.Namespace(**{**vars(arguments), **given}))
+        found.append(inference.one_pass(job, machines()[job.gpu], arguments.phase))
+    return Summary(inference.text(found), inference.data(found))
 
 
 def _machine(calibrate: Path | None, job: "TrainingJob") -> "Machine":

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from simulation.analytical.nccl_tuning import ONE_HOP_US
 from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
 from simulation.predict import kernels
 from simulation.predict.job import TrainingJob
@@ -21,17 +22,18 @@ from simulation.predict.operations import (
     TP,
     Attention,
     Collective,
+    Decoding,
     Operation,
     Part,
     Product,
     Traffic,
 )
 
-SHORTEST_US = 4.0
-"""Of a kernel on the device: aiconfigurator-core's tables have no shorter product at these widths."""
-LAUNCH_US = 6.0
-"""Between two kernels that the host starts one by one; a part is never shorter than its kernels' launches."""
-NIC_LATENCY_US = 20.0
+LAUNCH_US = 20.6
+"""Between two kernels that a host starts one by one from Python; a part is never shorter than its kernels' launches.
+The median of sums of at most 1 KiB over two H100, H200 or B200 by vLLM without a graph: aiconfigurator-core 0.12.0,
+systems/data/*/comm/vllm/*/custom_allreduce_perf, vllm_eager.
+"""
 CAST_BYTES = 3
 """For each element of a product's input in FP8 or FP4: two bytes read, one written."""
 DYNAMIC_CAST_BYTES = 5
@@ -43,8 +45,10 @@ backward: the middles of 1.5 to 2.0 and of 1.5 to 1.75 (arXiv:2407.08608, sectio
 HOPPER = ("H100", "H200")
 STREAMS = 4
 """Products of experts that run beside one another (num_streams of TransformerEngine's multi_streams.h)."""
-EXPOSED = {TP: 0.3, CP: 0.3, EP: 0.3}
-"""Share of a group's communication that stays visible where the framework overlaps it with compute."""
+EXPOSED = 0.3
+"""Share of a group's communication that stays visible where the framework overlaps it with compute: of 0.15, 0.3, 0.45
+and 0.6 the best for either half of Megatron-Bridge's layouts, dense or with experts (test_measured.py).
+"""
 MEASURED_GPUS = 8
 _SAME_AS = {"B300": "B200", "GB300": "GB200"}  # whose NVLink times were not measured
 
@@ -73,7 +77,7 @@ class Stopwatch:
 
     def __init__(self, job: TrainingJob, machine: Machine, network: Links | None = None) -> None:
         self.job, self.machine, self._network = job, machine, network
-        self.precision = job.precision
+        self.precision, self.shortest_us = job.precision, kernels.shortest_us(machine.gpu)
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
     def part(self, part: Part) -> Times:
@@ -84,6 +88,7 @@ class Stopwatch:
             backward.add(forward)
         elif self.job.recompute.startswith("selective"):
             again = _AGAIN_FSDP if self.job.fsdp else _AGAIN
+            again = _AGAIN_ELEMENTWISE if self.job.recompute == ELEMENTWISE else again
             backward.add({key: us * again.get(key, 0.0) for key, us in forward.items()})
         forward.add(backward)
         return forward
@@ -108,13 +113,15 @@ class Stopwatch:
             if self.job.fsdp and self.machine.gpu in HOPPER:
                 us *= FLASH_2[at.backward]
             return ATTENTION, us * (2.5 if at.backward else 1.0)
+        if isinstance(operation, Decoding):
+            return ATTENTION, kernels.decode_us(self.machine.gpu, *operation)
         if isinstance(operation, Traffic):
-            us = max(operation.bytes / self._bytes_us, SHORTEST_US * operation.kernels)
+            us = max(operation.bytes / self._bytes_us, self.shortest_us * operation.kernels)
             return operation.part, us * (factors.dispatch if operation.part == PERMUTATION else 1.0)
         us = self._collective(operation)
         if operation.group == EP:
             us *= factors.dispatch
-        return operation.group, us * (EXPOSED[operation.group] if self.job.overlap else 1.0)
+        return operation.group, us * (EXPOSED if self.job.overlap else 1.0)
 
     def _product(self, each: Product) -> float:
         router = each.part == PRODUCTS and each.n == self.job.experts
@@ -123,7 +130,7 @@ class Stopwatch:
         beside = min(STREAMS, each.times)
         us = kernels.product_us(self.machine.gpu, dtype, each.m * beside, each.n, each.k) / beside
         us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
-        us = max(us, SHORTEST_US) * each.times
+        us = max(us, self.shortest_us) * each.times
         return us + (self._cast_bytes(each) / self._bytes_us if low else 0.0)
 
     def _cast_bytes(self, each: Product) -> int:
@@ -153,17 +160,17 @@ class Stopwatch:
         inside = max(1, domain // stride)
         rate = self.machine.nic_GBps * 1e3 * NIC_SHARE
         if op == ALL_TO_ALL:
-            return size * (ranks - inside) / ranks / rate + NIC_LATENCY_US
+            return size * (ranks - inside) / ranks / rate + ONE_HOP_US
         turns = 2 if op == ALL_REDUCE else 1
         between = turns * size * (1 - 1 / ranks) / inside / rate
-        return max(between, self._inside(op, inside, size) if inside > 1 else 0.0) + NIC_LATENCY_US
+        return max(between, self._inside(op, inside, size) if inside > 1 else 0.0) + ONE_HOP_US
 
     def _inside(self, op: str, ranks: int, size: float) -> float:
         gpu = _SAME_AS.get(self.machine.gpu, self.machine.gpu)
         measured = min(ranks, MEASURED_GPUS)
         if gpu not in MEASURED_AS:
             turns = 2 if op == ALL_REDUCE else 1
-            return turns * size * (1 - 1 / ranks) / self.machine.nvlink_GBps / 1e3 + NIC_LATENCY_US
+            return turns * size * (1 - 1 / ranks) / self.machine.nvlink_GBps / 1e3 + ONE_HOP_US
         us = nvlink_us(gpu, op, measured, int(size), self.machine.nvlink_GBps)
         assert us is not None
         return us * (1 - 1 / ranks) / (1 - 1 / measured)
@@ -172,15 +179,17 @@ class Stopwatch:
         """A message of `size` bytes between two ranks `stride` apart."""
         inside = stride < self.machine.nvlink_domain
         rate = self.machine.nvlink_GBps * 0.8 if inside else self.machine.nic_GBps * NIC_SHARE
-        return size / rate / 1e3 + NIC_LATENCY_US / 2
+        return size / rate / 1e3 + ONE_HOP_US / 2
 
     def moved_us(self, size: float) -> float:
         """`size` bytes through the memory."""
         return size / self._bytes_us
 
 
+ELEMENTWISE = "selective elementwise"
+_AGAIN_ELEMENTWISE = {MEMORY: 1.0}
 _AGAIN = {ATTENTION: 1.0}
 _AGAIN_FSDP = {PRODUCTS: 0.5, MEMORY: 1.0}
 """What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
-operations between products.
+operations between products. Elementwise: these alone, as our trainer's.
 """

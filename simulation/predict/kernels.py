@@ -1,7 +1,10 @@
 """The measured times of matrix products and attention, interpolated over their shapes.
 
 data/gpu_kernels.csv.xz holds medians over the frameworks in the tables of aiconfigurator-core 0.12.0 (Apache-2.0,
-NVIDIA; systems/data/*/gemm and attention), at shapes dense enough to interpolate: us of bursts, not of hours.
+NVIDIA; systems/data/*/gemm and attention), at shapes dense enough to interpolate: us of bursts, not of hours. Decoding
+attention (one token of a sequence with all before it) by the tokens before, the sequences times heads of keys and
+values, and the queries that share such a head, all 128 wide. Sums over GPUs of a server by the engines' own kernels, of
+the newest version of each, by GPUs and bytes.
 """
 
 import lzma
@@ -14,7 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 DATA = Path(__file__).with_name("data") / "gpu_kernels.csv.xz"
-PRODUCT, ATTENTION = "product", "attention"
+PRODUCT, ATTENTION, DECODE, REDUCE = "product", "attention", "decode", "all_reduce"
+DECODE_WIDTHS = 2 * 128
 
 
 class Grid(NamedTuple):
@@ -61,8 +65,11 @@ def grids() -> dict[tuple[str, str, str], Grid]:
     for line in text.splitlines()[1:]:
         kernel, gpu, dtype, *sizes, us = line.split(",")
         m, n, k = map(int, sizes)
-        work = _product_work(m, n, k) if kernel == PRODUCT else _attention_work(m, n, 2 * k)
-        place = (m, n, k) if kernel == PRODUCT else (m, n)
+        work = {
+            PRODUCT: _product_work(m, n, k), ATTENTION: _attention_work(m, n, 2 * k),
+            DECODE: _decode_work(m, n, DECODE_WIDTHS), REDUCE: n,
+        }[kernel]  # fmt: skip
+        place = (m, n) if kernel in (ATTENTION, REDUCE) else (m, n, k)
         rows.setdefault((kernel, gpu, dtype), {})[place] = log(float(us) / work)
     return {key: Grid(_axes(values), values) for key, values in rows.items()}
 
@@ -77,6 +84,10 @@ def _product_work(m: float, n: float, k: float) -> float:
 
 def _attention_work(seq: float, heads: float, widths: float) -> float:
     return seq * seq * heads * widths
+
+
+def _decode_work(context: float, units: float, widths: float) -> float:
+    return context * units * widths
 
 
 @lru_cache(maxsize=1 << 14)
@@ -97,3 +108,28 @@ def attention_us(gpu: str, seq: float, heads: float, qk: int, v: int) -> float:
         KeyError: nothing was measured of this GPU.
     """
     return exp(grids()[ATTENTION, gpu, "bf16"].at((seq, heads))) * _attention_work(seq, heads, qk + v)
+
+
+def decode_us(gpu: str, context: float, units: float, shared: float, widths: int) -> float:
+    """Microseconds of one token's attention in 16 bits to `context` tokens of `units` heads of keys and values (times
+    sequences), each of which `shared` queries read; widths: of a key and a value together.
+
+    Raises:
+        KeyError: nothing was measured of this GPU.
+    """
+    return exp(grids()[DECODE, gpu, "bf16"].at((context, units, shared))) * _decode_work(context, units, widths)
+
+
+def all_reduce_us(gpu: str, ranks: int, size: float) -> float:
+    """Microseconds of an engine's sum of `size` bytes over `ranks` GPUs of a server.
+
+    Raises:
+        KeyError: nothing was measured of this GPU.
+    """
+    return exp(grids()[REDUCE, gpu, "bf16"].at((ranks, size))) * size
+
+
+@cache
+def shortest_us(gpu: str) -> float:
+    """Microseconds of the shortest product of this GPU in 16 bits: what any kernel of a graph takes at least."""
+    return min(exp(value) * _product_work(*place) for place, value in grids()[PRODUCT, gpu, "bf16"].values.items())

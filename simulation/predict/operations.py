@@ -4,7 +4,7 @@ What runs, in which order and with which shapes is stated by workloads.dialects.
 balanced experts in grouped products, or of the decoder that FSDP2 shards.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import lcm
@@ -15,6 +15,7 @@ from workloads.compute.operators import read_kernel
 from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.decoder import layer
 from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleKernels
+from workloads.dialects.framework.inference import one_pass
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
@@ -66,6 +67,17 @@ class Attention(NamedTuple):
         return (2.5 if self.backward else 1.0) * self.heads * self.seq**2 * (self.qk + self.v)
 
 
+class Decoding(NamedTuple):
+    """Attention of one token to `context` tokens of `units` heads of keys and values (times sequences); widths: of a
+    key and a value together; `shared` queries read each.
+    """
+
+    context: int
+    units: int
+    shared: int
+    widths: int
+
+
 class Traffic(NamedTuple):
     """Bytes read and written by operations that the memory's rate bounds, and the kernels that do it."""
 
@@ -82,7 +94,7 @@ class Collective(NamedTuple):
     bytes: float
 
 
-Operation = Product | Attention | Traffic | Collective
+Operation = Product | Attention | Decoding | Traffic | Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,7 @@ class _Cost(NamedTuple):
 
 
 _USUAL = _Cost()
+_NONE: Mapping[str, _Cost] = {}
 _COSTS = {
     # Copies are made or summed with indices that are computed; probabilities pass a chain of small operators.
     "permute": _Cost(2), "routing": _Cost(12, 16), "routing_backward": _Cost(12, 16),
@@ -128,6 +141,8 @@ _EAGER = {
 """What moves where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
 positions in 32-bit complex numbers, a gate.
 """
+_FUSED = {"residual": _Cost(0), "rope": _Cost(0)}
+"""What inference engines compute in the kernels beside it: the sum in the norm, positions where keys are stored."""
 _OPS = {
     CommType.all_gather_into_tensor: ALL_GATHER, CommType.all_gather: ALL_GATHER, CommType.all_reduce: ALL_REDUCE,
     CommType.reduce_scatter_tensor: REDUCE_SCATTER, CommType.reduce_scatter: REDUCE_SCATTER,
@@ -151,7 +166,20 @@ def _parts(job: TrainingJob) -> Parts:
     if job.fsdp and not job.experts and job.latent is None and job.cp == 1 and job.heads * job.head_dim == job.hidden:
         return _decoder_parts(job, replace(args, frame="FSDP2"))
     chunk = Chunk(of_one_rank(args), RankPlacement(args, 0), Span(0, args.num_layers, first=True, last=True))
-    found = [Part(_priced(job, forward), _priced(job, backward)) for forward, backward, _ in chunk.parts()]
+    return _pieces(job, [Part(_priced(job, forward), _priced(job, backward)) for forward, backward, _ in chunk.parts()])
+
+
+def inference_parts(job: TrainingJob, phase: str) -> Parts:
+    """The pieces of a pass without gradients, as Megatron-core's static batching runs it: of whole prompts of job.seq
+    tokens, or in phase decode of one token of each sequence after as many.
+    """
+    args = replace(_one_of_each(job), phase=phase, enable_sequence_parallel=False)
+    span = Span(0, args.num_layers, first=True, last=True)
+    chunk = Chunk(one_pass(args), RankPlacement(args, 0), span, job.seq)
+    return _pieces(job, [Part(_priced(job, forward, _FUSED), ()) for forward, _, _ in chunk.parts()])
+
+
+def _pieces(job: TrainingJob, found: list[Part]) -> Parts:
     layers = iter(found[1:-1])
     dense = next(layers) if job.leading_dense else None
     return Parts(found[0], dense, next(layers, None), found[-1])
@@ -201,8 +229,8 @@ def _one_of_each(job: TrainingJob) -> WorkloadArgs:
     return args
 
 
-def _priced(job: TrainingJob, events: Iterable[Event]) -> tuple[Operation, ...]:
-    costs = {**_COSTS, **({} if job.fused_loss else _UNFUSED_LOSS), **(_EAGER if job.eager else {})}
+def _priced(job: TrainingJob, events: Iterable[Event], fused: Mapping[str, _Cost] = _NONE) -> tuple[Operation, ...]:
+    costs = {**_COSTS, **({} if job.fused_loss else _UNFUSED_LOSS), **(_EAGER if job.eager else {}), **fused}
     calls = (event for event in events if isinstance(event, Call))
     # What a rank receives of a ring is timed with what it sends.
     return tuple(_operation(call, costs) for call in calls if call.comm_type is not CommType.irecv)
@@ -219,6 +247,9 @@ def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
         part = HEAD if call.module in HEAD_MODULES else EXPERTS if op.startswith("experts") else PRODUCTS
         master = moved - HALF * times * (m * k + k * n + m * n)
         return Product(part, m, n, k, times, master, op.endswith("wgrad"))
+    if op == "attention_decode":
+        batch, context, heads, groups, qk, v = sizes
+        return Decoding(context, batch * groups, heads // groups, qk + v)
     if op.startswith("attention_part"):
         # Without a mask: as much as a causal one of a longer sequence.
         batch, queries, keys, heads, _, qk, v = sizes

@@ -37,38 +37,43 @@ def diameter_of_template(shape: FabricShape) -> int | None:
     return 2 if one_leaf or shape.servers == 1 else 4
 
 
-def diameter(fabric: Fabric) -> int | None:
-    """The most links on a shortest path between two GPUs that reach each other; None above MOST_GPUS.
+def farthest(fabric: Fabric) -> tuple[int, int] | None:
+    """The most links on a shortest path between two GPUs, and how many pairs of GPUs do not reach each other.
 
-    Each round spreads, over every link, the set of GPUs that reach a node, as the bits of one integer.
+    GPUs do not forward. None above MOST_GPUS GPUs. Each round spreads, over every link, the set of GPUs that reach a
+    node, as the bits of one integer.
     """
     gpus = [node for node, role in enumerate(fabric.roles) if role == GPU]
     if len(gpus) > MOST_GPUS:
         return None
     pairs = [(a, b) for a, b, _ in fabric.links()]
-    farthest = 0
+    most = apart = 0
     with StepProgress("GPUs' distances", len(gpus)) as progress:
         for start in range(0, len(gpus), AT_ONCE):
             sources = gpus[start : start + AT_ONCE]
-            farthest = max(farthest, _farthest(pairs, gpus, sources, len(fabric.roles)))
+            links, unreached = _farthest(pairs, gpus, sources, len(fabric.roles))
+            most, apart = max(most, links), apart + unreached
             progress.advance(len(sources))
-    return farthest
+    return most, apart // 2
 
 
-def _farthest(pairs: list[tuple[int, int]], gpus: list[int], sources: list[int], nodes: int) -> int:
-    """The most links from one of `sources` to a GPU."""
+def _farthest(pairs: list[tuple[int, int]], gpus: list[int], sources: list[int], nodes: int) -> tuple[int, int]:
+    """The most links from one of `sources` to a GPU, and how many GPUs they do not reach, all together."""
     reached = [0] * nodes
     for bit, node in enumerate(sources):
         reached[node] = 1 << bit
+    own = {gpu: reached[gpu] for gpu in gpus}
     rounds = last = 0
     while True:
         rounds += 1
-        spread = reached.copy()
+        spread, sent = reached.copy(), reached.copy()
+        for gpu, its in own.items():
+            sent[gpu] = its
         for a, b in pairs:
-            spread[a] |= reached[b]
-            spread[b] |= reached[a]
+            spread[a] |= sent[b]
+            spread[b] |= sent[a]
         if spread == reached:
-            return last
+            return last, sum(len(sources) - reached[gpu].bit_count() for gpu in gpus)
         if any(spread[gpu] != reached[gpu] for gpu in gpus):
             last = rounds
         reached = spread

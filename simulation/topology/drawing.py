@@ -15,10 +15,11 @@ GPU_WIDTH, GAP, MARGIN, TOP = 22, 14, 24, 64
 LEAST_TIER, MOST_TIER, SWITCH_WIDTH, SWITCH_HEIGHT, GPU_HEIGHT = 150, 340, 92, 30, 24
 SERVER_HEIGHT, LEGEND_LINE = 118, 18
 LEAST_WIDTH = 760
+LEAST_ARC, MOST_ARC = 10, 40
 GREY, RED = "#7a828c", "#d0312d"
 STYLE = (
     "text{font:11px sans-serif;fill:#1b1f24;text-anchor:middle}.left{text-anchor:start}.title{font-size:16px;"
-    "font-weight:bold;text-anchor:start}.small{font-size:9px}line{stroke-opacity:.55}.box{fill:#f3f5f7;stroke:#9aa3ad}"
+    "font-weight:bold;text-anchor:start}.small{font-size:9px}line,path{stroke-opacity:.55;fill:none}.box{fill:#f3f5f7;stroke:#9aa3ad}"
     f".slow{{stroke:{RED};stroke-width:2.5;stroke-dasharray:5 3;stroke-opacity:1}}"
 )
 
@@ -40,7 +41,7 @@ class Drawing:
         self._fabric, self._title, self._slow = fabric, title, slow_gpus
         self._tier = tiers(fabric)
         self._names = names(fabric, self._tier)
-        self._servers = structure.servers(fabric)
+        self._servers = _with_cut_gpus(structure.servers(fabric), fabric.gpus_per_server)
         gpus = fabric.gpus
         self.width = max(2 * MARGIN + gpus * GPU_WIDTH + len(self._servers) * (GAP + 10) - GAP, LEAST_WIDTH)
         self._tier_height = round(min(max(self.width / 9, LEAST_TIER), MOST_TIER))  # wide pictures need steep lines
@@ -140,9 +141,16 @@ class Drawing:
             self._slow_links += slow
             leaf = next((node for node in (a, b) if tier[node] == 1 and fabric.roles[a + b - node] == GPU), None)
             colour = GREY if leaf is None else f"hsl({self._hue[leaf]} 65% 42%)"
-            (x1, y1), (x2, y2) = self._ends(a, b)
-            look = {"class": "slow"} if slow else {"stroke": colour}
-            yield element("line", x1=x1, y1=y1, x2=x2, y2=y2, **look)
+            yield self._line(a, b, {"class": "slow"} if slow else {"stroke": colour})
+
+    def _line(self, a: int, b: int, look: dict[str, str]) -> str:
+        """A straight line, or between nodes of one row an arc over what stands between them."""
+        (x1, y1), (x2, y2) = self._ends(a, b)
+        if y1 != y2:
+            return element("line", x1=x1, y1=y1, x2=x2, y2=y2, **look)
+        top = y1 - (GPU_HEIGHT if self._fabric.roles[a] == GPU else SWITCH_HEIGHT) / 2
+        bend = top - 2 * min(LEAST_ARC + abs(x2 - x1) / 20, MOST_ARC)
+        return element("path", d=f"M{x1:.1f} {top:.1f}Q{(x1 + x2) / 2:.1f} {bend:.1f} {x2:.1f} {top:.1f}", **look)
 
     def _ends(self, a: int, b: int) -> tuple[tuple[float, float], tuple[float, float]]:
         """Where a line leaves its boxes: at the top of the lower one and at the bottom of the upper one."""
@@ -214,6 +222,19 @@ class Drawing:
             )
         for number, text in enumerate(texts):
             yield element("text", escape(text), class_="left", x=MARGIN, y=y + number * LEGEND_LINE)
+
+
+def _with_cut_gpus(servers: list[list[int]], per_server: int) -> list[list[int]]:
+    """The servers, GPUs that are cut off their NVSwitches among the others of theirs."""
+    alone = {each[0] for each in servers if len(each) == 1}
+    found = []
+    for server in servers:
+        first = server[0] // max(per_server, 1) * per_server
+        its = [gpu for gpu in range(first, first + per_server) if gpu in alone or gpu in server]
+        if len(server) > 1 and len(its) == per_server:
+            server, alone = its, alone - {*its}
+        found.append(server)
+    return [each for each in found if len(each) > 1 or each[0] in alone]
 
 
 def draw(fabric: Fabric, title: str, slow_gpus: Mapping[int, float], file: str) -> str:

@@ -15,7 +15,7 @@ from simulation.topology.structure import Oversubscription, SpeedClass
 
 
 class TopologyReport(NamedTuple):
-    """All that is said about a file. `diameter` is in links between two GPUs."""
+    """All that is said about a file. `diameter` is in links between two GPUs; `apart` pairs do not reach each other."""
 
     fabric: Fabric
     template: bool
@@ -26,6 +26,7 @@ class TopologyReport(NamedTuple):
     tiers: list[Oversubscription]
     bisection: Bisection
     diameter: int | None
+    apart: int | None
     parts: list[int]
     oddities: list[str]
 
@@ -58,7 +59,8 @@ def examine(read_file: ReadTopology, path: Path) -> TopologyReport:
         rails, segments = structure.rails_and_segments(fabric, of_servers)
     by_tier = structure.oversubscription(fabric, tier)
     exact = bisection.of_template(shape) if shape is not None and shape.gpus > 1 else None
-    hops = distance.diameter_of_template(shape) if shape is not None else None
+    of_template = distance.diameter_of_template(shape) if shape is not None else None
+    far = distance.farthest(fabric) if of_template is None else (of_template, 0)
     odd = plausibility.find(fabric, tier, names(fabric, tier), of_servers, by_tier, template=shape is not None)
     return TopologyReport(
         fabric=fabric,
@@ -69,7 +71,8 @@ def examine(read_file: ReadTopology, path: Path) -> TopologyReport:
         speeds=structure.links_by_speed(fabric, tier),
         tiers=by_tier,
         bisection=bisection.of_any(fabric, of_servers) if exact is None else exact,
-        diameter=distance.diameter(fabric) if hops is None else hops,
+        diameter=far and far[0],
+        apart=far and far[1],
         parts=distance.parts(fabric),
         oddities=[*read_file.oddities, *odd],
     )
@@ -91,6 +94,7 @@ def as_data(path: Path, found: TopologyReport) -> dict[str, JsonValue]:
         "bisection_bps": found.bisection.bits_per_second,
         "bisection_method": found.bisection.method,
         "diameter": found.diameter,
+        "gpu_pairs_apart": found.apart,
         "parts": found.parts[:100],
         "disconnected_parts": len(found.parts) - 1,
         "oddities": found.oddities,
@@ -123,6 +127,9 @@ def as_text(path: Path, found: TopologyReport) -> str:
     lines.append(f"diameter      {hops}")
     apart = f"{len(found.parts)} parts, of {', '.join(map(str, found.parts[:5]))} nodes" if found.parts[1:] else "yes"
     lines.append(f"connected     {apart}")
+    if found.apart:
+        pairs = counted(found.apart, "pair")
+        lines.append(f"out of reach  {pairs} of GPUs: GPUs do not forward; with PXN their blocks go over NVLink first")
     lines += [f"odd           {each}" for each in found.oddities]
     return "\n".join(lines)
 

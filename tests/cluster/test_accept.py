@@ -2,75 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cluster.acceptances import FAULTS, accepted, accepted_hosts
 from tests.cluster.bed import TestBed
-from tests.cluster.controller import PROCESS, Answer, Controller
-from tests.cluster.disturbances import hog, loss, rate
+from tests.cluster.disturbances import rate
+from tests.cluster.faulty_project import project
 from tests.cluster.host import ClusterHost
-from tests.cluster.pairs import SLOW, four_healthy_hosts
-from tests.cluster.slow_disk import hold_disk
+from tests.cluster.images import REPOSITORY
+from tests.cluster.pairs import SLOW
 from tests.tiers import samples
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.nightly, pytest.mark.timeout(7200)]
-HEALTHY_DISK, SLOW_DISK = 40 << 20, 8 << 20
-"""Bytes a second, below what the machine's disk has for all hosts at once."""
-LOST = 0.03
-Fault = Callable[[TestBed, ClusterHost], AbstractContextManager[None]]
+PRINTED = REPOSITORY / "tests/data/tools"
+PERFTEST = REPOSITORY / "tests/training/benchmarks/tools/stand_in_perftest.py"
+INSPECTOR = "/tmp/inspector"
+PROGRAMS = ("dcgmi", "nvbandwidth", "TransferBench", "ascend-dmi", "hl_qual", "ib_write_bw")
 
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
-    with four_healthy_hosts(tmp_path_factory.mktemp("bed")) as bed:
-        for host in bed.hosts:
-            hold_disk(host, HEALTHY_DISK)
-        own_processors(bed)
+    with accepted_hosts(tmp_path_factory.mktemp("bed")) as bed:
         yield bed
-
-
-def own_processors(bed: TestBed) -> None:
-    """Give each host one processor: threads of a rank that wait for each other would else share all with all hosts."""
-    cpus = sorted(os.sched_getaffinity(0))
-    for number, host in enumerate(bed.hosts):
-        for pid in host.pids("sshd"):
-            os.sched_setaffinity(pid, {cpus[number % len(cpus)]})
-
-
-@contextmanager
-def stolen_cpu(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
-    """Another tenant's loops have most of the host's processor."""
-    with hog(bed, victim):
-        yield
-    own_processors(bed)
-
-
-@contextmanager
-def slow_disk(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
-    """The host's disk has a fifth of the rate of the others."""
-    hold_disk(victim, SLOW_DISK)
-    try:
-        yield
-    finally:
-        hold_disk(victim, HEALTHY_DISK)
-
-
-def accepted(folder: Path, bed: TestBed, *words: str) -> tuple[Answer, dict[str, Any], Path]:
-    """One acceptance: what run.py said, and its record."""
-    folder.mkdir()
-    controller = Controller(folder, bed)
-    controller.configure_test({"MINE": {"nnodes": 4, "nproc": 1}}, **PROCESS)
-    answer = controller.finish(controller.start("accept", "--nproc", "1", *words), within=1200)
-    files = [*controller.logs.glob("accept*/accept.json")]
-    assert len(files) == 1, answer.output
-    (file,) = files
-    return answer, json.loads(file.read_text()), file
 
 
 def test_the_host_with_the_slow_wire_is_taken_out_and_the_others_train(bed: TestBed, tmp_path: Path) -> None:
@@ -95,26 +53,18 @@ def test_the_host_with_the_slow_wire_is_taken_out_and_the_others_train(bed: Test
     assert record["commands"][0].startswith(f"scontrol update nodename={bad} state=drain ")
 
 
-@pytest.mark.parametrize(
-    ("fault", "rung", "evidence"),
-    [
-        (slow_disk, "single", "disk_"),
-        (stolen_cpu, "single", "below its peers' median"),
-        (lambda bed, victim: rate(bed, victim, SLOW), "network", ""),
-        (lambda bed, victim: loss(bed, victim, LOST), "network", ""),
-    ],
-    ids=["slow disk", "stolen CPU", "limited link", "lossy link"],
-)
-def test_a_bad_host_is_found_each_time(fault: Fault, rung: str, evidence: str, bed: TestBed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_host_is_found_each_time(name: str, bed: TestBed, tmp_path: Path) -> None:
+    fault = FAULTS[name]
     found: list[list[str]] = []
     truth: list[list[str]] = []
     for number in samples(1, 10):
         victim = bed.hosts[number % 4]
-        with fault(bed, victim):
-            _, record, _ = accepted(tmp_path / f"run{number}", bed, "--rungs", rung, "--budget", "15m")
+        with fault.begin(bed, victim):
+            _, record, _ = accepted(tmp_path / f"run{number}", bed, "--rungs", fault.rung, "--budget", "15m")
         truth.append([victim.address])
         found.append(list(record["drain"]))
-        assert any(evidence in said for said in record["drain"].get(victim.address, [""])), record["drain"]
+        assert any(fault.evidence in said for said in record["drain"].get(victim.address, [""])), record["drain"]
     assert found == truth
 
 
@@ -124,3 +74,76 @@ def test_healthy_hosts_are_never_taken_out(bed: TestBed, tmp_path: Path) -> None
         _, record, _ = accepted(tmp_path / f"run{number}", bed, "--rungs", "single,network", "--budget", "15m")
         drained.append(record["drain"])
     assert drained == [{}] * len(drained)
+
+
+def with_tools(folder: Path) -> Path:
+    """A project whose hosts without accelerators have the tools of others of all vendors."""
+    root = project(folder)
+    configs = root / "vendors/cpu/tools-pytorch/config"
+    names = ["dcgmi", "nvbandwidth", "rvs", "TransferBench", "ascend-dmi", "hl_qual"]
+    (configs / "config_host.py").write_text(f"tools = {names}\n")
+    (configs / "config_pairs.py").write_text('tools = ["ib_write_bw"]\ndevices = ["mlx5_0"]\n')
+    variables = root / "vendors/cpu/network-pytorch/config/environment_variables.env"
+    variables.write_text(f"NCCL_INSPECTOR_DUMP_DIR={INSPECTOR}\n")
+    return root
+
+
+@contextmanager
+def installed(bed: TestBed, victim: ClusterHost, other: ClusterHost) -> Iterator[None]:
+    """Tools on every host that print what is recorded of them: dcgmi of the victim a broken memory, nvbandwidth and
+    perftest of the other little, ascend-dmi of all nonsense; rvs is on none. The victim comes late to collectives.
+    """
+    line = (PRINTED / "inspector.jsonl").read_text().splitlines()[1]
+    for host in bed.hosts:
+        texts = {
+            "dcgmi": (PRINTED / "dcgmi4.json").read_text(),
+            "nvbandwidth": (PRINTED / "nvbandwidth.txt").read_text(),
+            "TransferBench": (PRINTED / "transferbench.txt").read_text(),
+            "ascend-dmi": "Segmentation fault\n",
+            "hl_qual": (PRINTED / "hl_qual.txt").read_text().replace("FAILED", "PASSED"),
+        }
+        if host is not victim:
+            texts["dcgmi"] = texts["dcgmi"].replace('"Fail"', '"Pass"')
+        if host is not other:
+            texts["nvbandwidth"] = texts["nvbandwidth"].replace("31.07", "55.60")
+        for name, text in texts.items():
+            write(host, f"/usr/local/bin/{name}", f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+        write(host, "/usr/local/bin/ib_write_bw", f'#!/bin/sh\nexec {sys.executable} {PERFTEST} "$@"\n')
+        if host is other:
+            write(host, "/tmp/slow_hca", "")
+        took = 900.0 if host is victim else 5663.0
+        own = line.replace("nanogpt-nccl-test-worker-0", host.name).replace("5663.0", str(took))
+        write(host, f"{INSPECTOR}/rank.log", f"{own}\n")
+    yield
+    for host in bed.hosts:
+        host.exec(["sh", "-c", f"cd /usr/local/bin && rm -rf {INSPECTOR} /tmp/slow_hca {' '.join(PROGRAMS)}"])
+
+
+def write(host: ClusterHost, path: str, text: str) -> None:
+    host.exec(["sh", "-c", f'mkdir -p "$(dirname {path})"; cat > {path}; chmod +x {path}'], text_input=text)
+
+
+def test_the_verdicts_of_installed_tools_join_the_rungs_and_what_is_missing_or_unreadable_passes_nothing(
+    bed: TestBed, tmp_path: Path
+) -> None:
+    victim, other = bed.hosts[1], bed.hosts[2]
+    root = with_tools(tmp_path / "project")
+    with installed(bed, victim, other):
+        _, record, _ = accepted(tmp_path / "single", bed, "--rungs", "single", "--budget", "15m", root=root)
+        answer, network, _ = accepted(tmp_path / "network", bed, "--rungs", "network", "--budget", "15m", root=root)
+    (single,) = record["rungs"]
+    assert set(record["drain"]) == {victim.address, other.address}
+    for host, said in ((victim, "dcgmi: GPU 5: "), (other, "nvbandwidth host_to_device_memcpy_ce GPU 6 31.07 GB/s")):
+        _, again = (each for each in record["drain"][host.address] if said in each)
+        assert again.startswith("again: "), "on another occasion, too"
+    assert single["verdict"] == "fail" and single["reason"] == "ascend-dmi gave no result on 4 of 4 hosts"
+    assert "rvs is not installed on any host" in single["not_run"]
+    assert any(said.startswith("ascend-dmi: printed no result: Segmentation fault") for said in single["not_run"])
+    assert any(test.startswith("TransferBench ") for test in record["usual"]), "expected of the accepted ones"
+    assert answer.exit_code == 1
+    assert set(network["drain"]) == {victim.address, other.address}
+    (late,) = (
+        said for said in network["drain"][victim.address] if "inspector AllReduce" in said and said[:5] != "again"
+    )
+    assert "the others wait for it in this collective" in late
+    assert any("ib_write_bw mlx5_0" in said for said in network["drain"][other.address])

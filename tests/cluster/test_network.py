@@ -51,6 +51,7 @@ def _is_drained(answer: Answer, hosts: list[str]) -> None:
             "stalls",
             "% of the operations on all its pairs stall (190 ms and more)",
             id="loss",
+            marks=pytest.mark.nightly,
         ),
     ],
 )

@@ -87,7 +87,7 @@ def follow(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=250,
+            timeout=500,
             check=False,
         )
         code = next((code for part, code in expected.items() if part in step.command), 0)

@@ -22,6 +22,7 @@ from simulation.network.flow_level.trust import (
     judged,
     window_of,
 )
+from simulation.network.job import warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import RowFiles
 from simulation.topology.fabric import Fabric, names, tiers
@@ -35,7 +36,9 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    return _summary(request, *_run(request, arguments.routing))
+    run, ways = _run(request, arguments.routing)
+    request.notes.extend(warn_of_untimed(request.job, run.finished) if arguments.workload else ())
+    return _summary(request, run, ways)
 
 
 def _run(request: NetworkRequest, routing: str | None) -> tuple[FlowRun, PortRoutes]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from run_benchmarks.acceptance.rungs import NETWORK, SINGLE, stages_of
+from run_benchmarks.acceptance.rungs import NETWORK, SINGLE, Others, stages_of
+from run_benchmarks.acceptance.suspects import without_result
 from run_benchmarks.acceptance.tools import installed, tools_of
+from run_benchmarks.errors import HostError
+from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
+from run_benchmarks.results.loading import LoadedRun
+from tests.run_benchmarks.results.network_rounds import a_round
+from tests.run_benchmarks.results.recorded_runs import a_run
 from training.benchmarks.tools.table import TOOLS
 
 
@@ -21,21 +29,67 @@ def test_a_vendors_configs_name_the_tools_of_its_rungs() -> None:
     assert {tool for tool in TOOLS if TOOLS[tool].scope != "pairs"} - named == {"hl_qual"}, "no vendor of its devices"
 
 
+class Reached(LocalHost):
+    """A host that answers once it is connected to, as over ssh, and that cannot be reached if it is `dark`."""
+
+    is_open = False
+
+    def connect(self) -> None:
+        if self.name == "dark":
+            raise HostError(self.name, "no route")
+        self.is_open = True
+
+    def run(self, *args: Any, **more: Any) -> Completed:
+        if not self.is_open:
+            raise HostError(self.name, "not connected")
+        return super().run(*args, **more)
+
+
 def test_only_tools_that_a_host_has_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ib_write_bw").write_text("#!/bin/sh\n")
     (tmp_path / "ib_write_bw").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    hosts = {"n0": LocalHost("n0"), "n1": LocalHost("n1")}
-    there, missing = installed(hosts, ["dcgmi", "ib_write_bw_loopback", "ib_write_lat_loopback"])
-    assert there == ["ib_write_bw_loopback"]
-    assert missing == ["dcgmi is not installed on any host", "ib_write_lat is not installed on any host"]
+    hosts = {name: Reached(name) for name in ("n0", "n1")}
+    found = installed(hosts, ["dcgmi", "ib_write_bw_loopback", "ib_write_lat_loopback"])
+    assert found.names == ["ib_write_bw_loopback"]
+    assert found.missing == ["dcgmi is not installed on any host", "ib_write_lat is not installed on any host"]
+    dark = {"dark": Reached("dark")}
+    assert installed({**hosts, **dark}, ["ib_write_bw_loopback"]).missing == ["tools of others: dark: no route"]
+    nobody = installed(dark, ["dcgmi"])
+    assert (nobody.names, nobody.missing) == ([], ["tools of others: dark: no route"]), "what it has is not known"
 
 
 @pytest.mark.parametrize(("rung", "config"), [(SINGLE, "config_host"), (NETWORK, "config_pairs")])
 def test_tools_are_a_rungs_last_stage_with_one_process_a_host(rung: str, config: str) -> None:
     without = stages_of(rung, "nvidia", ["n0", "n1"], 8)
-    *same, last = stages_of(rung, "nvidia", ["n0", "n1"], 8, tools=["dcgmi"])
+    *same, last = stages_of(rung, "nvidia", ["n0", "n1"], 8, tools=Others(names=["dcgmi"]))
     assert same == without
     case = last["ACCEPT_TOOLS"]
     assert (case["model"], case["config"], case["nproc"], case["nnodes"]) == ("tools", config, 1, 2)
     assert case["overrides"] == {"tools": ["dcgmi"], "max_percent_behind": 7.0}
+
+
+def test_the_files_of_inspector_are_read_after_the_collectives_of_all_hosts() -> None:
+    *_, last = stages_of(NETWORK, "nvidia", ["n0", "n1"], 8, tools=Others(inspector="/tmp/inspector"))
+    overrides = last["ACCEPT_TOOLS"]["overrides"]
+    assert overrides == {"tools": [], "max_percent_behind": 7.0, "inspector_folder": "/tmp/inspector"}
+
+
+def of_a_tool(not_run: object) -> LoadedRun:
+    """A run of dcgmi on three hosts."""
+    node = a_round([]).nodes[0]
+    nodes = [node.model_copy(update={"host": f"n{rank}", "node_rank": rank, "ranks": [rank]}) for rank in range(3)]
+    record = a_round([{"tool": "dcgmi", "not_run": not_run}]).model_copy(update={"nodes": nodes})
+    return replace(a_run("run1", [1.0]), rounds={"ACCEPT_TOOLS": [record]})
+
+
+def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is_missing_does_not() -> None:
+    garbage = {"why": "printed no result: ???", "is_missing": False}
+    missing = {"why": "dcgmi is not installed", "is_missing": True}
+    everywhere = dict.fromkeys("012", garbage)
+    assert without_result(of_a_tool(everywhere)) == ["dcgmi gave no result on 3 of 3 hosts"]
+    assert without_result(of_a_tool({"0": garbage, "1": missing})) == ["dcgmi gave no result on 1 of 3 hosts"]
+    assert without_result(of_a_tool(dict.fromkeys("012", missing))) == []
+    assert without_result(of_a_tool({"1": garbage})) == [], "that host is taken out"
+    for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
+        assert without_result(of_a_tool(junk)) == []

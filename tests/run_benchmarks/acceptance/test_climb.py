@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from protocol.finding import FindingKind
 from run_benchmarks.acceptance.climb import Climb, EndedError
-from run_benchmarks.acceptance.rungs import RUNGS, Cases, conf_text, soak_of, soak_times, stages_of
+from run_benchmarks.acceptance.estimate import Estimate
+from run_benchmarks.acceptance.rungs import (
+    NETWORK,
+    RUNGS,
+    SINGLE,
+    WHOLE,
+    Cases,
+    Others,
+    conf_text,
+    left_out,
+    shortened,
+    soak_of,
+    soak_times,
+    stages_of,
+)
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RunRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import case
 
+NONE: Mapping[str, float] = MappingProxyType({})
 HOSTS = [f"n{number}" for number in range(6)]
 
 
@@ -55,7 +71,9 @@ class Cluster:
     def _case(self, verdict: Verdict) -> CaseRecord:
         return case().model_copy(update={"verdict": verdict, "reason": "rank 0 failed" if verdict.is_failure else ""})
 
-    def climb(self, hosts: list[str] | None = None, budget: float = 3600.0) -> Climb:
+    def climb(
+        self, hosts: list[str] | None = None, budget: float = 3600.0, expected: Mapping[str, float] = NONE
+    ) -> Climb:
         made = Climb(
             vendor="cpu",
             nproc=1,
@@ -64,6 +82,7 @@ class Cluster:
             run=self.run,
             examine=lambda names: (self.sick, ["clock of n0: no tool"] if self.sick else []),
             gate=self.gate,
+            expected={rung: Estimate(seconds=seconds, source="estimate") for rung, seconds in expected.items()},
         )
         for rung in RUNGS:
             made.step(rung)
@@ -113,7 +132,9 @@ def test_a_host_that_falls_ill_during_a_run_is_taken_out_by_the_gate_after_it() 
 
 
 def test_what_could_not_be_looked_at_is_in_the_record() -> None:
-    assert Cluster({}, sick={"n0": ["disk: full"]}).climb().rungs[0].not_run == ["clock of n0: no tool"]
+    found = Cluster({}, sick={"n0": ["disk: full"]}).climb()
+    assert found.rungs[0].not_run == ["clock of n0: no tool"]
+    assert found.rungs[1].not_run == ["data_read, data_write: no case of test_conf.py has a data_dir_host"]
 
 
 def test_a_suspect_that_is_good_on_the_second_occasion_comes_and_goes() -> None:
@@ -174,6 +195,44 @@ def test_too_few_hosts_and_a_spent_budget_are_told() -> None:
     assert one.states() == {"n0": "not tested"} and not one.ready
     spent = Cluster({}).climb(budget=0.5)
     assert {rung.reason for rung in spent.rungs} == {"the budget of 0.5 s is spent"}
+
+
+def test_rungs_that_do_not_fit_into_a_small_budget_are_shrunk_and_say_what_they_did_not_look_at() -> None:
+    cluster = Cluster({})
+    found = cluster.climb(budget=100.0, expected={"health": 0.0, "single": 60.0, "network": 70.0, "whole": 20.0})
+    assert [rung.shrunk for rung in found.rungs] == [
+        [],
+        ["ACCEPT_DEVICES: without disk_write, disk_read"],
+        [],
+        [],
+    ], "no time passed: what is left of the estimates, 90 s, has room"
+    small = Cluster({})
+    found = small.climb(budget=10.0, expected={"health": 0.0, "single": 60.0, "network": 70.0, "whole": 20.0})
+    assert [rung.shrunk for rung in found.rungs[2:]] == [
+        ["ACCEPT_PAIRS: repeats 3 of 5", "ACCEPT_ALL_TO_ALL: not run"],
+        ["ACCEPT_TRAINING: max_steps 20 of 60"],
+    ]
+    assert [cases for _, cases, _ in small.asked] == [
+        ["ACCEPT_DEVICES"], ["ACCEPT_PAIRS"], ["ACCEPT_ALL_REDUCE"], ["ACCEPT_TRAINING"],
+    ], "and no soak"  # fmt: skip
+    assert found.ready, "what was looked at is good"
+    assert all(rung.shrunk == [] for rung in Cluster({}).climb(expected={"single": 60.0, "whole": 20.0}).rungs)
+
+
+@pytest.mark.parametrize("rung", [SINGLE, NETWORK, WHOLE])
+@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
+@pytest.mark.parametrize("hosts", [4, 40])
+def test_whatever_a_shrunk_rung_leaves_out_is_said(rung: str, vendor: str, hosts: int) -> None:
+    names, data = [f"n{number}" for number in range(hosts)], [("/data", "/data")]
+    full = stages_of(rung, vendor, names, 8, data, Others(names=["dcgmi"]))
+    short = shortened(rung, full)
+    said = left_out(full, short)
+    cases = {name: each for stage in short for name, each in stage.items()}
+    for name, each in ((name, each) for stage in full for name, each in stage.items()):
+        words = [word for word in said if word.startswith(f"{name}: ")]
+        assert (name in cases and cases[name] == each) == (not words), name
+        assert name in cases or words == [f"{name}: not run"]
+    assert said and left_out(full, full) == []
 
 
 def test_an_interrupted_run_ends_the_acceptance() -> None:

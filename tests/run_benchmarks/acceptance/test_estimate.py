@@ -25,6 +25,7 @@ def test_the_newest_acceptance_in_which_a_rung_passed_tells_its_time(tmp_path: P
         "accept20261101000000": [taken("single", 100), taken("whole", 900, soak_seconds=600.0)],
         "accept20261102000000": [taken("single", 200), taken("network", 300), taken("whole", 50, verdict="fail")],
         "accept20261103000000": [taken("single", 999, unsteady=unsteady)],
+        "accept20261103000001": [taken("single", 40, shrunk=["ACCEPT_DEVICES: without disk_write"])],
     }
     for name, rungs in runs.items():
         (tmp_path / name).mkdir()
@@ -53,7 +54,7 @@ def test_the_budget_is_compared_before_anything_runs() -> None:
     found = {"single": Estimate(seconds=100, source="estimate"), "whole": Estimate(seconds=500, source="accept1")}
     said = in_words(found, 64, 1800)
     assert said == "About 10 min on 64 hosts: single 100 s (estimate), whole 8 min (accept1)"
-    assert in_words(found, 64, 300).endswith("; the budget of 5 min may not suffice")
+    assert in_words(found, 64, 300).endswith("; the budget of 5 min may not suffice: rungs are shrunk")
     assert about(119.6) == "120 s" and about(120) == "2 min"
 
 
@@ -61,4 +62,4 @@ def test_the_page_sets_the_time_taken_beside_the_estimate(tmp_path: Path) -> Non
     rung = taken("whole", 1020, estimated_seconds=300.0, estimated_from="accept1", soak_seconds=700.0)
     write_page(tmp_path / "accept.html", sample(rungs=[rung]))
     text = (tmp_path / "accept.html").read_text()
-    assert "<td>17 min, 12 min of it a soak</td><td>5 min (accept1)</td>" in text
+    assert "<td>17 min, 12 min of it a soak</td><td>5 min (accept1): it took 1.1 times as long</td>" in text

@@ -68,6 +68,7 @@ EXPECTED_OF_THE_CASE = {
     "time_limit": "default",
     "stall_limit": "test_conf.py: STALL_LIMIT",
     "retries": "default",
+    "predict": "default",
     "data_dir_host": "test_conf.py: ONE.data_dir_host",
     "repeat": "--repeat",
     "expect": "test_conf.py: ONE.expect",

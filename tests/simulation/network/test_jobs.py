@@ -82,6 +82,19 @@ def test_a_pipeline_takes_as_long_as_its_schedule_says(
     )
 
 
+@pytest.mark.parametrize("level", ["packet", "flow"])
+@pytest.mark.parametrize(("ns", "warned"), [(1, True), (10_000, False)])
+def test_a_workload_without_compute_times_is_named_with_the_command_that_makes_them(
+    level: str, ns: int, warned: bool, fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"layer {ns} NONE 0 {ns} NONE 0 {ns} ALLREDUCE 1000000"]
+    path = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    assert main(["network", "-n", str(fabric), "-w", str(path), "-r", f"{tmp_path}/", "--level", level]) == 0
+    answer = capsys.readouterr()
+    said = "COMPUTATION IS 0 %" in answer.err and "workloads aiob" in answer.err
+    assert said == warned == ("COMPUTATION IS 0 %" in answer.out)
+
+
 def test_stages_that_do_not_fit_are_named(fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = pipeline(tmp_path)
     text = path.read_text(encoding="utf-8")

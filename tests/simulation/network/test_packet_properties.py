@@ -53,12 +53,14 @@ networks = st.builds(
 )
 
 
-def run(network: Small, operation: str, kilobytes: int, conf: NetworkConf = CONF, seed: int = 0) -> NetworkRun:
-    """A collective over all GPUs."""
+def run(network: Small, size: int, conf: NetworkConf = CONF, seed: int = 0, *, slow: bool = False) -> NetworkRun:
+    """An AllToAll of `size` bytes over all GPUs; `slow` is a hundred times as slow."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network"
-        path.write_text("\n".join(network.lines()) + "\n", encoding="utf-8")
-        words = ["-n", str(path), "--op", operation, "--size", f"{kilobytes}K", "--send-lat", "0", "-r", f"{folder}/"]
+        text = "\n".join(network.lines()) + "\n"
+        text = text.replace("0Gbps", "00Mbps").replace("0.0005ms", "0.05ms") if slow else text
+        path.write_text(text, encoding="utf-8")
+        words = ["-n", str(path), "--op", "AllToAll", "--size", str(size), "--send-lat", "0", "-r", f"{folder}/"]
         asked = request(words, "framework")
     return simulated(asked._replace(wishes=asked.wishes._replace(conf=conf)), seed)
 
@@ -73,7 +75,7 @@ def carried(found: NetworkRun, overhead: int) -> int:
 @given(networks, st.integers(1, 2000), st.integers(50, 400), st.booleans())
 def test_under_pfc_no_byte_is_lost_or_sent_twice(network: Small, size: int, buffer: int, ecn: bool) -> None:
     conf = replace(CONF, buffer_bytes=buffer * 1000, ecn=ecn)
-    found = run(network, "AllToAll", size, conf)
+    found = run(network, size << 10, conf)
     assert found.complete and found.lost == found.resent == 0
     pauses_and_resumes = 2 * PAUSE_BYTES * found.pauses
     assert found.usage.sum() == carried(found, HEADER_BYTES + ACK_BYTES) + pauses_and_resumes
@@ -82,11 +84,34 @@ def test_under_pfc_no_byte_is_lost_or_sent_twice(network: Small, size: int, buff
 @examples
 @given(networks, st.integers(1, 500), st.sampled_from([1e-3, 1e-2, 5e-2]), st.integers(0, 99))
 def test_under_errors_all_bytes_arrive(network: Small, size: int, rate: float, seed: int) -> None:
-    found = run(network, "AllToAll", size, replace(CONF, error_rate=rate), seed)
+    found = run(network, size << 10, replace(CONF, error_rate=rate), seed)
     assert found.complete and (found.lost > 0 or found.resent == 0)
     assert found.usage.sum() >= carried(found, HEADER_BYTES)  # of lost ACKs later ones tell
 
 
+exact_speeds = st.sampled_from([40, 80, 160])  # of which a packet of 1060 bytes and an ACK take whole ns
+
+
+@examples
+@given(
+    st.builds(
+        Small,
+        st.lists(st.lists(exact_speeds, min_size=1, max_size=4), min_size=2, max_size=3),
+        st.integers(1, 3),
+        exact_speeds,
+    ),
+    st.integers(5, 40),
+)
+def test_a_hundred_times_slower_everything_takes_a_hundred_times_as_long(network: Small, packets: int) -> None:
+    """The slow network's packets end further ahead than the wheel of events reaches, its ACKs do not."""
+    conf = replace(CONF, payload_bytes=1008, ecn=False)
+    gpus = sum(map(len, network.leaves))
+    size = packets * conf.payload_bytes
+    fast, slow = (run(network, size * gpus, conf, slow=slow) for slow in (False, True))
+    assert (fast.size == size).all()
+    assert (slow.end - slow.start == 100 * (fast.end - fast.start)).all()
+
+
 def test_a_small_buffer_makes_pauses() -> None:
     network = Small([[100, 100, 100, 100], [100, 400]], 2, 100)
-    assert run(network, "AllToAll", 2000, replace(CONF, buffer_bytes=100_000, ecn=False)).pauses > 100
+    assert run(network, 2000 << 10, replace(CONF, buffer_bytes=100_000, ecn=False)).pauses > 100

@@ -12,14 +12,21 @@ from pathlib import Path
 
 from simulation.predict.calibration import calibrated
 from simulation.predict.certainty import flat_efficiency_ms, flat_mfu_ms
+from simulation.predict.inference import one_pass
 from simulation.predict.iteration import Prediction, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_rows
-from simulation.predict.machine import machines
+from simulation.predict.kernels import attention_us, product_us
+from simulation.predict.machine import MEMORY_SHARE, machines
 from simulation.predict.report import families, measured_ms
+from workloads.compute import database
+from workloads.compute.operators import OPERATORS
+from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data" / "measured"
 TABLE = ROOT / "docs" / "data" / "simulation" / "predicted.csv"
+OWN = "this project's H200"
+LARGE_NS = 40_000  # of a kernel that the memory's rate bounds
 HEADER = "measured by,predicted by,family,rows,median,90th percentile,worst,in the interval"
 Row = dict[str, str]
 Held = list[tuple[Row, Prediction]]
@@ -49,6 +56,25 @@ def torchtitan() -> Held:
     return found
 
 
+def own_kernels() -> dict[str, list[float]]:
+    """Predicted over measured times of the kernels that this project measured on an H200, by what they are."""
+    gpu, found = machines()["H200"], defaultdict(list)
+    for row in database.shipped():
+        at = row.axes
+        if row.device != "H200 SXM":
+            continue
+        if row.op.startswith("gemm"):
+            found["products"].append(product_us("H200", "bf16", at["m"], at["n"], at["k"]) / row.ns * 1e3)
+        elif row.op.startswith("attention"):
+            us = attention_us("H200", at["seq"], at["heads"] * at["batch"], at["qk"], at["v"])
+            found["attention"].append(us * (2.5 if row.op.endswith("backward") else 1.0) / row.ns * 1e3)
+        elif row.op in ("residual", "activation", "activation_backward", "adam") and row.ns >= LARGE_NS:
+            moved = OPERATORS[row.op].elements(at) * SIZES[{"bf16": BFLOAT16, "fp32": FLOAT32}[row.dtype]]
+            found["memory-bound"].append(moved / gpu.memory_GBps / MEMORY_SHARE / row.ns)
+            found[row.op].append(moved / gpu.memory_GBps / row.ns)
+    return found
+
+
 @cache
 def other_half() -> tuple[tuple[Row, Prediction], ...]:
     """SimuMax's rows, each predicted by factors that were fitted to half of the layouts, without its own."""
@@ -64,18 +90,37 @@ def other_half() -> tuple[tuple[Row, Prediction], ...]:
     return tuple(left)
 
 
+@cache
+def estimated(phase: str) -> tuple[tuple[float, tuple[float, float, float]], ...]:
+    """Passes of inference in ms: ours, and AIConfigurator's, the median of three engines, the lowest and highest."""
+    found = []
+    for row in csv.DictReader((DATA / "inference_estimates.csv").read_text(encoding="utf-8").splitlines()):
+        of_pass = {"gpu": row["gpu"], "gpus": row["tp"], "tp": row["tp"], "mbs": row["batch"], "seq": row["length"]}
+        job = job_of({**preset(row["model"]), **of_pass, "precision": row["precision"]}, row["model"])
+        ours = one_pass(job, machines()[job.gpu], phase).ms
+        theirs = (float(row[f"{phase}_ms"]), float(row[f"{phase}_low"]), float(row[f"{phase}_high"]))
+        found.append((ours, theirs))
+    return tuple(found)
+
+
 def text() -> str:
     """The table: medians, 90th percentiles and worst errors by family, misses and baselines, too."""
     simumax, bridge, fsdp = held("simumax.csv"), held("bridge.csv"), torchtitan()
     lines = [HEADER]
-    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
+    own = (OWN, list(_held("own_h200.csv")))
+    for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp), own):
         lines += _lines(source, "shipped factors", rows)
     lines += [each for each in _lines("SimuMax", "factors of other layouts", list(other_half())) if ": time" in each]
     for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
         for baseline, of in (("one MFU", flat_mfu_ms), ("one efficiency of products", flat_efficiency_ms)):
             lines.append(_baseline(source, baseline, [of(found) / measured_ms(row, found.job) for row, found in rows]))
-    own = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
-    return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", own), ""])
+    for phase in ("prefill", "decode"):
+        ratios = [ours / its for ours, (its, _, _) in estimated(phase)]
+        lines.append(_baseline("AIConfigurator (estimates)", "tables", ratios, f"inference: {phase}"))
+    for kernel in ("products", "attention", "memory-bound"):
+        lines.append(_baseline(OWN, "tables", own_kernels()[kernel], f"kernels: {kernel}"))
+    theirs = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
+    return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", theirs), ""])
 
 
 def _lines(source: str, by: str, rows: Held) -> list[str]:
@@ -88,9 +133,9 @@ def _lines(source: str, by: str, rows: Held) -> list[str]:
     ]
 
 
-def _baseline(source: str, by: str, ratios: list[float]) -> str:
-    """A row of all families; ratios: predicted over measured."""
+def _baseline(source: str, by: str, ratios: list[float], family: str = "all: time") -> str:
+    """A row of a family; ratios: predicted over measured."""
     errors = sorted((100 * (ratio - 1) for ratio in ratios), key=abs)
     places = (errors[len(errors) // 2], errors[min(len(errors) - 1, int(0.9 * len(errors)))])
     shown = [*(f"{abs(error):.1f} %" for error in places), f"{errors[-1]:.1f} %"]
-    return f"{source},{by},all: time,{len(errors)},{','.join(shown)},"
+    return f"{source},{by},{family},{len(errors)},{','.join(shown)},"

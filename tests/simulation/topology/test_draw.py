@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -80,6 +81,32 @@ def test_three_tiers_and_switches_without_gpus(capsys: pytest.CaptureFixture[str
     assert call("draw", "pods") == 2
     assert "pods has 160 GPUs: at most 128 can be drawn" in capsys.readouterr().err
     assert not Path("pods.svg").exists()
+
+
+def test_links_between_leaves_or_gpus_pass_over_what_stands_between_them() -> None:
+    """A straight line from leaf 0 to leaf 2 would seem to be two, to leaf 1 and from it."""
+    ends = (*((gpu, 3 + gpu) for gpu in range(3)), (3, 5), (0, 1), (0, 2))
+    Path("flat").write_text(
+        "6 1 0 3 6 H100\n3 4 5\n" + "".join(f"{a} {b} 100Gbps 1us 0\n" for a, b in ends), encoding="utf-8"
+    )
+    picture = drawn("flat")
+    assert len([*picture.iter(f"{SVG}line")]) == 3, "from each GPU to its leaf"
+    tops = [float(each.get("y", 0)) for each in picture.iter(f"{SVG}rect") if each.get("width") in ("19", "92.0")]
+    arcs = [[float(each) for each in re.findall(r"[\d.]+", arc.get("d", ""))] for arc in picture.iter(f"{SVG}path")]
+    assert len(arcs) == 3
+    for x1, y1, middle, bend, x2, y2 in arcs:
+        assert y1 == y2 and x1 != x2 and middle == pytest.approx((x1 + x2) / 2, abs=0.1)
+        assert tops.count(y1) == 3, "arcs begin at the tops of the boxes"
+        assert 0 < (bend + y1) / 2 < y1, "the arc is above the row, and inside the frame"
+
+
+def test_a_gpu_without_links_stands_in_its_server() -> None:
+    assert call("-topo", "Spectrum-X", "-g", "16", "-psn", "2", "--output", "base") == 0
+    assert call("edit", "base", "--cut", "gpu3-*") == 0
+    whole, cut = drawn("base"), drawn("base-whatif")
+    labels = ([each for each in texts(picture)[1:] if "links " not in each] for picture in (whole, cut))
+    assert next(labels) == next(labels)
+    assert len([*whole.iter(f"{SVG}line")]) - len([*cut.iter(f"{SVG}line")]) == 2
 
 
 def test_a_name_cannot_break_the_picture() -> None:

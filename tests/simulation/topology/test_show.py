@@ -85,9 +85,22 @@ def test_bisection_and_diameter_of_a_template_are_those_of_a_search(tmp_path: Pa
         assert bisection.of_template(half_empty) == exact, "free ports of the leaves change nothing"
     lengths = dict(networkx.all_pairs_shortest_path_length(graph_of(found)))
     hops = max(lengths[a][b] for a in range(shape.gpus) for b in range(shape.gpus))
-    assert distance.diameter_of_template(shape) in (hops, None) and distance.diameter(found.fabric) == hops
+    assert distance.diameter_of_template(shape) in (hops, None) and distance.farthest(found.fabric) == (hops, 0)
     of_any = bisection.of_any(found.fabric, structure.servers(found.fabric))
     assert of_any.bits_per_second is not None and of_any.bits_per_second >= exact.bits_per_second * 0.999999
+
+
+def test_without_spines_gpus_of_other_rails_are_out_of_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two servers of four on four leaves: 16 pairs are in other servers, four of which share a rail."""
+    path = tmp_path / "rails"
+    links = [f"{gpu} {8 + gpu // 4} 900Gbps 1us 0" for gpu in range(8)]
+    links += [f"{gpu} {10 + gpu % 4} 400Gbps 1us 0" for gpu in range(8)]
+    path.write_text("\n".join(["14 4 2 4 16 H100", "8 9 10 11 12 13", *links]) + "\n", encoding="utf-8")
+    assert cli.main(["topology", "show", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "diameter      2 links" in said and "out of reach  12 pairs of GPUs" in said
 
 
 @pytest.mark.parametrize("leaves", [(0, 0, 1, 1), (0, 1, 0, 1)])
@@ -208,7 +221,7 @@ def test_names_and_tiers_of_three_levels(tmp_path: Path) -> None:
     ), encoding="utf-8")  # fmt: skip
     fabric = read(path).fabric
     assert names(fabric, tiers(fabric)) == ["gpu0", "gpu1", "leaf0", "leaf1", "spine0", "spine1", "core0"]
-    assert distance.diameter(fabric) == 6
+    assert distance.farthest(fabric) == (6, 0)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +288,10 @@ def test_a_line_and_the_kinds_of_links_are_bounded(
 
 def test_large_networks_that_are_no_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, found = made(tmp_path, "-topo Spectrum-X -g 64 -npa 4")
-    whole = distance.diameter(found.fabric)
+    whole = distance.farthest(found.fabric)
     monkeypatch.setattr(distance, "AT_ONCE", 7)
-    assert distance.diameter(found.fabric) == whole == 4
+    assert distance.farthest(found.fabric) == whole == (4, 0)
     monkeypatch.setattr(distance, "MOST_GPUS", 63)
-    assert distance.diameter(found.fabric) is None
+    assert distance.farthest(found.fabric) is None
     monkeypatch.setattr(bisection, "MOST_GPUS", 63)
     assert bisection.of_any(found.fabric, structure.servers(found.fabric)).bits_per_second is None

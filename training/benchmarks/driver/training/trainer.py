@@ -218,6 +218,7 @@ class Trainer:
         values = step_end(progress, self._logged, self.config, mean, epoch, found, self.work.per_sample()[0])
         self._logged = progress
         extra: dict[str, Any] = {"end_training": self._is_over()} | self._update.numerics()
+        extra |= self.model.module.figures()
         extra |= self.proof.step_values(losses, is_due)
         extra |= {name: found[metric] for name, metric in self._step_names.items() if metric in found}
         self._logger.log(Event.STEP_END, values | extra)

@@ -37,7 +37,8 @@ class Update:
         self._profiling = profiling
         self._work = work
         bound = config.max_grad_norm
-        self._clipper = None if bound is None else optimizers.GradientClipper(model.module, bound)
+        pipeline = None if model.pipeline is None else model.pipeline.group
+        self._clipper = None if bound is None else optimizers.GradientClipper(model.module, bound, pipeline)
         self._grad_norm: torch.Tensor | None = None
         self.first_batch: Batch = {}
 
@@ -56,7 +57,13 @@ class Update:
         meter.begin_compute()
         # Not after the update: the C library would return the memory, and the forward pass would map it again.
         self._optimizer.zero_grad(set_to_none=True)
-        loss = self._backward(first) if config.gradient_accumulation_steps == 1 else self._accumulate(first, batches)
+        if self._model.pipeline is not None:
+            others = [self._next(batches) for _ in range(config.gradient_accumulation_steps - 1)]
+            loss = self._model.pipeline.train_on([first, *others], precision.autocast)
+        elif config.gradient_accumulation_steps == 1:
+            loss = self._backward(first)
+        else:
+            loss = self._accumulate(first, batches)
         if share_loss is not None:
             share_loss(loss)
         with self._profiling.phase("optimizer"):

@@ -1,17 +1,19 @@
 """Settings of LLaMA pretraining. Needs no torch: the controller validates case configs with it."""
 
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig, transformer_flops
+from training.benchmarks.driver.training.settings.pipeline_settings import PipelineSettings
+from training.benchmarks.driver.training.settings.settings import Target, transformer_flops
 
 ENTRY_MODULE = "training.benchmarks.llama.pytorch.run_pretraining"
 FP8_MULTIPLE = 16
 """Of each size of a product, and of the tokens of a sample: the units take FP8 in vectors of 16 bytes."""
 
 
-class Config(TrainingConfig):
+class Config(PipelineSettings):
     """LLaMA (Touvron et al. 2023); the defaults are LLaMA-2 7B's sizes."""
 
     num_layers: int = Field(32, ge=1, description="transformer layers")
@@ -124,6 +126,14 @@ class Config(TrainingConfig):
         size, kv_size = self.hidden_size, self.hidden_size // self.num_attention_heads * self.num_key_value_heads
         layer = 2 * size * (size + kv_size) + 3 * size * self.ffn_hidden_size + 2 * size
         return 2 * self.vocab_size * size + self.num_layers * layer + size
+
+    def described_model(self) -> Mapping[str, int]:
+        """See TrainingConfig."""
+        return {
+            "hidden": self.hidden_size, "ffn": self.ffn_hidden_size, "layers": self.num_layers,
+            "heads": self.num_attention_heads, "kv_heads": self.num_key_value_heads, "vocab": self.vocab_size,
+            "seq": self.seq_length, "swiglu": 1, "tied_embeddings": 0,
+        }  # fmt: skip
 
     def tensor_parallelism(self) -> tuple[int, bool]:
         """See TrainingConfig."""

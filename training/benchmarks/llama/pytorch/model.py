@@ -1,6 +1,6 @@
 """LLaMA in plain torch: RMSNorm, rotary positions, SwiGLU, grouped-query attention. Names are Hugging Face's."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 from training.benchmarks.driver.training.model.attention import attend
-from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
+from training.benchmarks.driver.training.model.staged import StagedModel
 from training.benchmarks.llama.pytorch.config import Config
 
 
@@ -85,11 +86,11 @@ class LlamaDecoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(LlamaBlock(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleDict({str(number): LlamaBlock(config) for number in range(config.num_layers)})
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
 
 
-class Llama(BenchmarkModel):
+class Llama(StagedModel):
     """The language model; its metric is eval_loss, the mean cross entropy of the next token in nats."""
 
     cos: Tensor  # (seq_length, head_size)
@@ -118,21 +119,48 @@ class Llama(BenchmarkModel):
         angles = torch.outer(positions, self.config.rope_theta**-exponents)
         self.cos, self.sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
 
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """`batch`: tokens (batch, seq) int64; each token but the first is a label."""
-        tokens = batch["tokens"]
-        hidden = self.model.embed_tokens(tokens)
+    def before_blocks(self, batch: Batch) -> Tensor:
+        """See StagedModel. `batch`: tokens (batch, seq) int64."""
+        hidden: Tensor = self.model.embed_tokens(batch["tokens"])
         if self.is_compiled and self.config.tensor_parallel_size > 1:
             # The result of a collective that has not finished: torch.compile computes wrong gradients after it.
             hidden = hidden.clone()
-        for block in self.blocks():
+        return hidden
+
+    def through(self, blocks: Iterable[nn.Module], hidden: Tensor) -> Tensor:
+        """See StagedModel."""
+        for block in blocks:
             hidden = self.run_block(block, hidden, self.cos, self.sin)
+        return hidden
+
+    def after_blocks(self, hidden: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """See StagedModel. Each token of a sample but the first is a label."""
+        tokens = batch["tokens"]
         logits = self.lm_head(self.model.norm(hidden))
         loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
         if self.training:
             return {LOSS: loss}
         count = tokens[:, 1:].numel()
         return {LOSS: loss, "eval_loss": metric(loss * count, count)}
+
+    def ends(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
+        """See StagedModel."""
+        return [self.model.embed_tokens], [self.model.norm, self.lm_head]
+
+    def keep_part(self, blocks: Collection[int], *, is_first: bool, is_last: bool) -> None:
+        """See StagedModel."""
+        self.model.layers = nn.ModuleDict(
+            {name: layer for name, layer in self.model.layers.named_children() if int(name) in blocks}
+        )
+        if not is_first:
+            self.model.register_module("embed_tokens", None)
+        if not is_last:
+            self.model.register_module("norm", None)
+            self.register_module("lm_head", None)
+
+    def hidden_shape(self, samples: int, sequence_ranks: int) -> tuple[int, ...]:
+        """See StagedModel."""
+        return samples, self.config.seq_length // sequence_ranks, self.config.hidden_size
 
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
         """Megatron's division: the first matrices of attention and feed-forward by columns, the last ones by rows.

@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor
@@ -22,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from tests.training.benchmarks.driver.training.ranks import start
 from tests.training.benchmarks.driver.training.tiny import STEPS, config_of, trainer_of
 from training.benchmarks.driver.training.data import hugging_face
+from training.benchmarks.driver.training.model import parallel
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
 from training.benchmarks.driver.training.proof.gradient_probe import unsynchronized
 from training.benchmarks.driver.training.trainer import Trainer
@@ -30,8 +32,8 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup, init
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
-def steps(trainer: Trainer, count: int) -> list[float]:
-    """Losses of the next `count` steps, the mean of all ranks."""
+def steps(trainer: Trainer, count: int, norms: list[float] | None = None) -> list[float]:
+    """Losses of the next `count` steps, the mean of all ranks; the norms of their gradients are appended to `norms`."""
     losses: list[float] = []
     end = trainer.step + count
     while trainer.step < end:
@@ -41,6 +43,8 @@ def steps(trainer: Trainer, count: int) -> list[float]:
             trainer.train_step(batches, is_logged=True)
             of_ranks = trainer.proof.losses()
             losses.append(sum(of_ranks) / len(of_ranks))
+            if norms is not None:
+                norms.append(trainer._update.numerics()["grad_norm"])
     return losses
 
 
@@ -51,8 +55,13 @@ def whole(parameter: Tensor) -> Tensor:
 
 
 def weights(trainer: Trainer) -> dict[str, Tensor]:
-    """Every parameter, whole."""
-    return {name: whole(parameter) for name, parameter in trainer.model.module.named_parameters()}
+    """Every parameter, whole, those of all stages of a pipeline."""
+    own = {name: whole(parameter) for name, parameter in trainer.model.module.named_parameters()}
+    if trainer.model.pipeline is None:
+        return own
+    parts = [own] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(parts, own)
+    return {name: parameter for part in parts for name, parameter in part.items()}
 
 
 def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, Any]:
@@ -69,22 +78,27 @@ def _train(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup)
         torch.save(start, folder / f"{name}.start.pt")
     before = trainer.evaluate()
     trainer.check_gradients()
-    losses = steps(trainer, layout.get("steps", STEPS))
+    norms: list[float] = []
+    losses = steps(trainer, layout.get("steps", STEPS), norms)
+    figures = trainer.model.module.figures()
     end = weights(trainer)
     if group.placement.rank == 0:
         torch.save(end, folder / f"{name}.end.pt")
-    hugging_face.write(folder / f"{name}.hf", trainer.model.module, {}, shard_bytes=20_000)
+    if trainer.model.pipeline is None:
+        hugging_face.write(folder / f"{name}.hf", trainer.model.module, {}, shard_bytes=20_000)
     after = trainer.evaluate()
     scales: list[float | None] = [None] * group.placement.world_size
     torch.distributed.all_gather_object(scales, trainer.precision.loss_scale)
-    return {"losses": losses, "before": before, "after": after, "loss_scales": scales}
+    return {"losses": losses, "before": before, "after": after, "loss_scales": scales} | {
+        "grad_norms": norms,
+        "figures": figures,
+    }
 
 
 def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup) -> dict[str, str | None]:
     """What the checks say of replicas of shards in which something is broken."""
     trainer = trainer_of(layout["model"], config_of(layout["model"], **layout["settings"]), group, folder / name)
     module = trainer.model.module
-    assert isinstance(module, FSDPModule)
     found: dict[str, str | None] = {}
 
     def probe(kind: str) -> None:
@@ -93,20 +107,32 @@ def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGr
         found[kind] = None if lonely is None else lonely.sentence
 
     probe("none")
+
+    def alone(_: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
     # set_requires_all_reduce(False) leaves no gradients at all, which would be found without a change of any.
-    with mock.patch.object(torch.distributed, "all_reduce", lambda *_, **__: None):
+    apart = (
+        mock.patch.object(torch.distributed, "all_reduce", lambda *_, **__: None)
+        if isinstance(module, FSDPModule)
+        else mock.patch.object(parallel, "allreduce_hook", alone)
+    )
+    with apart:
         probe("replicas apart")
 
     def own_part(_: Any, output_tensor: Tensor, input_tensor: Tensor, group: Any, **__: Any) -> None:
         output_tensor.copy_(input_tensor.chunk(group.size())[group.rank()])
 
-    with mock.patch.object(DefaultReduceScatter, "__call__", own_part):
-        probe("shards apart")
+    if isinstance(module, FSDPModule):
+        with mock.patch.object(DefaultReduceScatter, "__call__", own_part):
+            probe("shards apart")
     trainer.compare()
     if group.placement.rank == 3:
         weight = module.get_parameter("model.layers.1.mlp.up_proj.weight")
-        assert isinstance(weight, DTensor)
-        weight.to_local().data.view(torch.int32)[3, 5] ^= 1
+        part = weight.to_local() if isinstance(weight, DTensor) else weight
+        part.data.view(torch.int32)[3, 5] ^= 1
     trainer.compare()
     found["bit"] = None if trainer.proof.departure is None else trainer.proof.departure.sentence
     return found

@@ -23,18 +23,28 @@ def model_with(model: str, config: TrainingConfig, weights: dict[str, Tensor]) -
 
 
 def train(
-    model: str, config: TrainingConfig, weights: dict[str, Tensor], steps: int
+    model: str, config: TrainingConfig, weights: dict[str, Tensor], steps: int, norms: list[float] | None = None
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Losses of `steps` steps of GLOBAL_BATCH samples by AdamW, and the weights after them."""
+    """Losses of `steps` steps of GLOBAL_BATCH samples by AdamW, and the weights after them; `norms` gets those of the
+    gradients.
+    """
     net = model_with(model, config, weights).train()
-    losses = train_net(net, lambda batch: net(batch)["loss"], model, config, steps)
+    losses = train_net(net, lambda batch: net(batch)["loss"], model, config, steps, norms)
     return losses, {name: parameter.detach() for name, parameter in net.named_parameters()}
 
 
 def train_net(
-    net: nn.Module, loss_of: Callable[[dict[str, Tensor]], Tensor], model: str, config: TrainingConfig, steps: int
+    net: nn.Module,
+    loss_of: Callable[[dict[str, Tensor]], Tensor],
+    model: str,
+    config: TrainingConfig,
+    steps: int,
+    norms: list[float] | None = None,
 ) -> list[float]:
-    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`."""
+    """Losses of `steps` steps of any module whose loss of a batch is `loss_of(batch)`, on the data of `model`.
+
+    The norms of its gradients are appended to `norms`.
+    """
     samples = benchmark_of(model).synthetic_data(config).train
     matrices = [p for p in net.parameters() if p.ndim > 1]
     others = [p for p in net.parameters() if p.ndim <= 1]
@@ -55,7 +65,9 @@ def train_net(
         loss = loss_of(batch)
         torch.autograd.backward(loss)
         if config.max_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(net.parameters(), config.max_grad_norm)
+            norm = torch.nn.utils.clip_grad_norm_(net.parameters(), config.max_grad_norm)
+            if norms is not None:
+                norms.append(float(norm))
         optimizer.step()
         losses.append(float(loss.detach()))
     return losses

@@ -67,7 +67,7 @@ def trained(scaler: dict[str, Any]) -> tuple[Any, torch.optim.Optimizer, Any]:
     module(torch.ones(2, 4, dtype=torch.bfloat16)).sum().backward()
     optimizer.step()
     state = SimpleNamespace(state_dict=lambda: scaler, load_state_dict=scaler.update)
-    return SimpleNamespace(module=module), optimizer, SimpleNamespace(scaler=state)
+    return SimpleNamespace(module=module, pipeline=None), optimizer, SimpleNamespace(scaler=state)
 
 
 @pytest.mark.usefixtures("group")

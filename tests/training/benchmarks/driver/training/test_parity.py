@@ -23,9 +23,12 @@ WORKLOAD = "tests.training.benchmarks.driver.training.parity_workload"
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
     *("resume_fsdp", "resume_tp", "fsdp_tp", "hsdp", "fp8_ddp", "fp8_compiled"),
+    "resume_pp_interleaved",
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
+PP: dict[str, Any] = {"pipeline_parallel_size": 2, "train_batch_size": 4, "gradient_accumulation_steps": 4}
+DEEP = {"num_layers": 8}
 TP: dict[str, Any] = {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
 FSDP: dict[str, Any] = {"strategy": "fsdp"}
 
@@ -58,6 +61,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
             | {"train_batch_size": GLOBAL_BATCH // 2},
             EXACT,
         ),
+        "pp": ("llama", PP, EXACT),
         "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
         "compiled_tp": ("llama", TP | FSDP | {"compile_backend": "aot_eager"}, EXACT),
         "compiled_selective": (
@@ -96,6 +100,8 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = tonight(
         "resume_fsdp": ("cpm", DROPOUT | FSDP),
         "resume_lamb": ("bert", DROPOUT | FSDP | {"optimizer": "lamb"}),
         "resume_tp": ("llama", TP),
+        "resume_pp": ("llama", PP),
+        "resume_pp_interleaved": ("llama", DEEP | PP | FSDP | {"pipeline_stages_per_rank": 2}),
         "resume_tp_sequence": ("llama", TP | {"sequence_parallel": True}),
     }
 )
@@ -111,6 +117,23 @@ TWO_DIMENSIONS: dict[str, dict[str, Any]] = tonight(
         "hsdp_accumulation": HSDP | {"train_batch_size": GLOBAL_BATCH // 8, "gradient_accumulation_steps": 2},
         "hsdp_tp": FOUR_RANKS | {"strategy": "hsdp", "shard_size": 1},
     }
+)
+IN_TWO = {"train_batch_size": 2, "gradient_accumulation_steps": 4}
+# Layout: ranks, settings.
+PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
+    "pp_ddp": (4, PP | IN_TWO),
+    "pp_fsdp_recomputed": (4, PP | IN_TWO | FSDP | {"activation_checkpointing": True}),
+    "pp_tp_sequence": (4, PP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
+    "pp4": (4, PP | {"pipeline_parallel_size": 4, "train_batch_size": 2, "gradient_accumulation_steps": 8}),
+    "pp_interleaved_fsdp": (4, PP | IN_TWO | FSDP | {"pipeline_stages_per_rank": 2}),
+} | (
+    {
+        "pp4_interleaved_fsdp": (8, PP | IN_TWO | FSDP | {"pipeline_parallel_size": 4, "pipeline_stages_per_rank": 2}),
+        "pp4_interleaved_ddp": (8, PP | IN_TWO | {"pipeline_parallel_size": 4, "pipeline_stages_per_rank": 2}),
+        "pp_fsdp_tp": (8, PP | IN_TWO | FSDP | {"tensor_parallel_size": 2, "compile_backend": "aot_eager"}),
+    }
+    if NIGHTLY
+    else {}
 )
 FROM_SHARDS: dict[str, tuple[str, dict[str, Any]]] = {
     "from_shards_of_tp": ("tp", {}),
@@ -149,6 +172,10 @@ def _layouts(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
     layouts["hsdp_uneven"] = {"ranks": 4, "model": "llama", "settings": HSDP | {"shard_size": 3}}
     layouts["hsdp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": HSDP, "sabotage": True}
+    for name, (ranks, settings) in PIPELINES.items():
+        layouts[name] = {"ranks": ranks, "model": "llama", "settings": DEEP | settings, "steps": FEW_STEPS}
+    layouts["pp_uneven"] = {"ranks": 4, "model": "llama", "settings": DEEP | PP | {"pipeline_parallel_size": 3}}
+    layouts["pp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": PP | IN_TWO, "sabotage": True}
     layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
     return {name: {"ranks": 2} | layout for name, layout in layouts.items()}
 
@@ -289,7 +316,7 @@ def test_every_layout_starts_from_the_same_weights(name: str, found: dict[str, A
         assert torch.equal(torch.load(folder / f"{name}.start.pt")[key], weight)
 
 
-@pytest.mark.parametrize("name", ["ddp", "tp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
+@pytest.mark.parametrize("name", ["ddp", "tp", "pp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
 def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any], folder: Path) -> None:
     model, settings, _ = LAYOUTS[name]
     config = config_of(model, **settings)
@@ -303,7 +330,7 @@ def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any]
         assert found[name]["after"][key] == pytest.approx(value, abs=1e-4), key
 
 
-@pytest.mark.parametrize("name", [*LAYOUTS, *LAMB, *TWO_DIMENSIONS, *OVERFLOWING])
+@pytest.mark.parametrize("name", [*LAYOUTS, *LAMB, *TWO_DIMENSIONS, *PIPELINES, *OVERFLOWING])
 def test_no_layout_seems_to_be_several_trainings(name: str, found: dict[str, Any]) -> None:
     before, after = (found[name][when]["one_training"] for when in ("before", "after"))
     assert before["departed"] is None is after["departed"]
@@ -409,6 +436,40 @@ def test_replicas_of_shards_that_lose_each_other_are_found(found: dict[str, Any]
 
 def test_replicas_of_a_size_that_does_not_fit_are_refused(found: dict[str, Any]) -> None:
     assert found["hsdp_uneven"]["refused"] == "shard_size = 3 does not divide the 4 data-parallel ranks"
+
+
+@pytest.fixture(scope="module")
+def deep(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Losses and norms of the gradients of the plain loop of the model that pipelines have."""
+    norms: list[float] = []
+    start = torch.load(folder / "pp_ddp.start.pt")
+    assert len(start) == 3 + 8 * 9, "the parameters of all stages"
+    losses, _ = reference.train("llama", config_of("llama", **DEEP), start, STEPS, norms)
+    assert losses[-1] < losses[0]
+    return losses[:FEW_STEPS], norms[:FEW_STEPS]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_pipeline_trains_like_the_plain_loop(
+    name: str, found: dict[str, Any], folder: Path, deep: tuple[list[float], list[float]]
+) -> None:
+    losses, norms = deep
+    assert found[name]["losses"] == pytest.approx(losses, abs=EXACT, rel=0)
+    assert found[name]["grad_norms"] == pytest.approx(norms, rel=EXACT)
+    start = torch.load(folder / f"{name}.start.pt")
+    assert all(torch.equal(start[key], weight) for key, weight in torch.load(folder / "pp_ddp.start.pt").items())
+
+
+def test_replicas_of_a_stage_that_differ_are_found(found: dict[str, Any]) -> None:
+    assert found["pp_sabotaged"] == {
+        "none": None,
+        "replicas apart": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
+        "bit": "after step 0 rank 3 has other parameters than rank 2, first model.layers.1.mlp.up_proj.weight",
+    }
+
+
+def test_a_pipeline_of_ranks_that_do_not_divide_is_refused(found: dict[str, Any]) -> None:
+    assert found["pp_uneven"]["refused"] == "pipeline_parallel_size = 3 does not divide the 4 ranks"
 
 
 def test_tensor_parallel_replicas_are_refused(found: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from protocol.perflog import Event, PerfLogRecord, check_sequence, parse_line
+from tests.training.benchmarks.claimed import contradictions
 from tests.training.benchmarks.driver.launch.launching import ALONE, exit_record, plain_processes, run
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
@@ -273,6 +274,20 @@ def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
     events = [record.event for record in result.records(0)]
     assert events == [Event.SUBMIT_INFO, Event.LAUNCH_TRAINING], "no process group, no device"
     assert f"{data}/train.npy: no such file" in result.message
+
+
+@pytest.mark.nightly
+def test_a_pipeline_counts_its_samples_once_whatever_its_ranks(tmp_path: Path) -> None:
+    settings = {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 4, "train_batch_size": 4, "max_steps": 10}
+    result = _run(tmp_path, "llama", settings | {"peak_tflops": 1e-3, "warmup_steps": 2, "log_freq": 1})
+    assert result.code == 0, result.message
+    finished = result.values(Event.FINISHED)[0]
+    config = config_of("llama")
+    assert (finished["num_trained_samples"], finished["parameters"]) == (10 * 16, config.parameters())
+    rate = finished["throughput(ips)_steady"] * config.flops_per_sample()
+    assert finished["mfu"] == pytest.approx(rate / 2e9), "both ranks work on each sample"
+    assert [check_sequence(result.records(rank)) for rank in range(2)] == [[], []]
+    assert contradictions(tmp_path, "llama", 2) == []
 
 
 def test_padding_counts_neither_for_tokens_nor_for_mfu(single: Single) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 import vendors
 from common.errors import InputProblems
@@ -14,9 +15,11 @@ from protocol.config_file import config_files
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.tiny import COMMON, MODELS, config_of
 from training.benchmarks.catalog import available, benchmark
+from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
 from training.benchmarks.driver.training.settings.settings import Target, TrainingConfig
 
 FOLDERS = sorted(path for model in ("base", *MODELS) for path in (ROOT / "vendors").glob(f"*/{model}-pytorch/config"))
+PP = {"pipeline_parallel_size": 2}
 FP8 = {"precision": "bf16", "fp8": "rowwise"}
 CASES = sorted(path for folder in FOLDERS for path in folder.glob("config_*.py"))
 
@@ -87,6 +90,12 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: st
         ("llama", FP8 | {"ffn_hidden_size": 72}, "ffn_hidden_size = 72 is no multiple of 16"),
         ("llama", FP8 | {"num_key_value_heads": 1}, "num_key_value_heads = 8 is no multiple of 16"),
         ("llama", FP8 | {"seq_length": 8}, "seq_length = 8 is no multiple of 16"),
+        ("llama", {"pipeline_stages_per_rank": 2}, "pipeline_stages_per_rank = 2 needs pipeline_parallel_size > 1"),
+        (
+            "llama",
+            PP | {"pipeline_stages_per_rank": 2, "num_layers": 4, "gradient_accumulation_steps": 3},
+            "gradient_accumulation_steps = 3; allowed: multiples of 2, the micro-batches of pipeline_parallel_size = 2",
+        ),
         ("bert", {"num_attention_heads": 5}, "no multiple of num_attention_heads = 5"),
         ("bert", {"max_seq_length": 17}, "max_seq_length = 17"),
         ("bert", {"max_predictions_per_seq": 14}, "max_predictions_per_seq = 14"),
@@ -101,6 +110,42 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: st
 def test_sizes_of_a_model_that_cannot_be_are_named(model: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config_of(model, **settings)
+
+
+def test_all_that_a_pipeline_cannot_have_is_said_at_once() -> None:
+    settings = {
+        "pipeline_parallel_size": 3,
+        "strategy": "hsdp",
+        "precision": "fp16",
+        "layout": "auto",
+        "profile": "phases",
+        "save_weights": "/x",
+    }
+    with pytest.raises(ValidationError) as refused:
+        config_of("llama", **settings)
+    (error,) = refused.value.errors()
+    assert error["msg"].removeprefix("Value error, ").split("; ") == [
+        "strategy = 'hsdp'", "allowed: 'ddp', 'fsdp', which pipeline_parallel_size = 3 needs",
+        "precision = 'fp16'", "allowed: 'fp32', 'bf16', which pipeline_parallel_size = 3 needs",
+        "layout = 'auto'", "allowed: 'fixed', which pipeline_parallel_size = 3 needs",
+        "profile = 'phases'", "allowed: None, 'trace', which pipeline_parallel_size = 3 needs",
+        "save_weights = '/x'", "allowed: None, which pipeline_parallel_size = 3 needs",
+        "num_layers = 2", "allowed: 3 or more, a layer in each stage",
+        "gradient_accumulation_steps = 1", "allowed: 3 or more, the micro-batches of pipeline_parallel_size = 3",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="fp8 = 'rowwise'; allowed: None, which pipeline_parallel_size = 2 needs"):
+        config_of("llama", **PP, **FP8, gradient_accumulation_steps=2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "counts"), [(80, 4, [20] * 4), (6, 4, [1, 2, 2, 1]), (7, 4, [2, 2, 2, 1]), (4, 4, [1] * 4)]
+)
+def test_stages_in_the_middle_of_a_pipeline_have_the_layers_left_over(
+    layers: int, stages: int, counts: list[int]
+) -> None:
+    found = layers_of_stages(layers, stages)
+    assert [len(stage) for stage in found] == counts
+    assert [layer for stage in found for layer in stage] == [*range(layers)]
 
 
 def test_a_target_is_met_from_its_side_and_never_by_nan() -> None:
@@ -119,6 +164,7 @@ def test_a_target_is_met_from_its_side_and_never_by_nan() -> None:
         ({"strategy": "ddp", "tensor_parallel_size": 2}, (2, 2), 1),
         ({"strategy": "fsdp"}, (16, 8), 16),
         ({"strategy": "fsdp", "tensor_parallel_size": 2}, (16, 8), 8),
+        (PP | {"strategy": "fsdp", "tensor_parallel_size": 2, "gradient_accumulation_steps": 2}, (16, 8), 4),
         ({"strategy": "hsdp"}, (16, 8), 8),
         ({"strategy": "hsdp"}, (1, 1), 1),
         ({"strategy": "hsdp", "tensor_parallel_size": 2}, (16, 8), 4),
@@ -139,6 +185,12 @@ def test_ranks_hold_a_copy_of_the_parameters_between_them(
     ("settings", "ranks", "message"),
     [
         ({"tensor_parallel_size": 2}, (1, 3), "tensor_parallel_size = 2 does not divide the 3 ranks"),
+        (
+            PP | {"tensor_parallel_size": 2, "gradient_accumulation_steps": 2},
+            (1, 6),
+            "pipeline_parallel_size = 2 with tensor_parallel_size = 2 does not divide the 6 ranks",
+        ),
+        (PP | {"gradient_accumulation_steps": 2}, (1, 3), "pipeline_parallel_size = 2 does not divide the 3 ranks"),
         ({"tensor_parallel_size": 2}, (2, 2), "need strategy = 'fsdp' or 'hsdp'"),
         ({"strategy": "hsdp", "shard_size": 3}, (2, 4), "shard_size = 3 does not divide the 8 data-parallel ranks"),
         ({"strategy": "hsdp", "tensor_parallel_size": 2}, (4, 1), "a node's 1 ranks are no multiple of"),

@@ -20,6 +20,8 @@ from training.benchmarks.glm.pytorch.config import Config as GlmConfig
 from training.benchmarks.glm.pytorch.run_pretraining import GlmBenchmark
 from training.benchmarks.llama.pytorch.config import Config as LlamaConfig
 from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
+from training.benchmarks.mixtral.pytorch.config import Config as MixtralConfig
+from training.benchmarks.mixtral.pytorch.run_pretraining import MixtralBenchmark
 
 STEPS = 20
 GLOBAL_BATCH = 16
@@ -52,17 +54,25 @@ MODELS: dict[str, tuple[type[TrainingBenchmark[Any]], type[TrainingConfig], dict
     ),
     "glm": (GlmBenchmark, GlmConfig, {"max_seq_length": 16, "num_choices": 3, "answer_length": 2, **NO_DROPOUT}),
 }
+# Trained by tests of their own, which share these tiny cases.
+OTHERS: dict[str, tuple[type[TrainingBenchmark[Any]], type[TrainingConfig], dict[str, Any]]] = {
+    "mixtral": (
+        MixtralBenchmark,
+        MixtralConfig,
+        {"num_key_value_heads": 2, "ffn_hidden_size": 48, "seq_length": 16},
+    ),
+}
 
 
 def config_of(model: str, **settings: Any) -> TrainingConfig:
     """The tiny case of a model, with some settings changed."""
-    _, config_class, sizes = MODELS[model]
+    _, config_class, sizes = (MODELS | OTHERS)[model]
     return config_class.model_validate(COMMON | sizes | settings)
 
 
 def benchmark_of(model: str) -> TrainingBenchmark[Any]:
     """The benchmark of that name."""
-    return MODELS[model][0]()
+    return (MODELS | OTHERS)[model][0]()
 
 
 def trainer_of(model: str, config: TrainingConfig, group: ProcessGroup, log: Path) -> Trainer:

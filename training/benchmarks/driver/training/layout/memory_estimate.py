@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-from training.benchmarks.driver.training.layout.rank_share import cut_to_one_rank
+from training.benchmarks.driver.training.layout.rank_share import cut_experts_to_one_rank, cut_to_one_rank
+from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
@@ -57,7 +58,9 @@ def _states(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_siz
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     outside = parameters - len(model.blocks()) * layer
     width = HALF if config.precision == "bf16" else SINGLE
-    return fully_sharded(parameters, shards, layer, outside, moments, width)
+    experts = sum(parameter_count(layer.experts) for layer in mixtures(model.blocks()[0]))
+    gathered = layer - experts * (1 - 1 / config.expert_parallelism())
+    return fully_sharded(parameters, shards, gathered, outside, moments, width)
 
 
 @functools.lru_cache(maxsize=8)
@@ -117,8 +120,11 @@ def activation_bytes(
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
         model = benchmark.build_model(small).train()
         cut_to_one_rank(model, *config.tensor_parallelism())
+        cut_experts_to_one_rank(model, config.expert_parallelism())
         model.make_constants(torch.device("cpu"))
         model.recompute = recompute
+        if config.strategy != "ddp":
+            model.recompute_within()
         fake = {name: mode.from_tensor(tensor) for name, tensor in batch.items()}
         own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
         own |= {tensor.untyped_storage()._cdata for tensor in fake.values()}

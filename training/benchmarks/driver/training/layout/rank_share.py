@@ -1,9 +1,11 @@
-"""Cuts a model down to what one tensor-parallel rank computes, by the model's own plan, without a process group.
+"""Cuts a model down to what one tensor-parallel or expert-parallel rank computes, without a process group.
 
 Collectives are replaced by operations whose results take as much memory: a gather by a concatenation of copies, a sum
-over ranks by a copy, a sum that is divided over the sequence by a copy of a part. Values are meaningless: sizes count.
+over ranks by a copy, a sum that is divided over the sequence by a copy of a part, tokens that are sent to experts by a
+copy. Values are meaningless: sizes count.
 """
 
+import functools
 from collections.abc import Mapping
 
 import torch
@@ -11,9 +13,39 @@ from torch import Tensor, nn
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel
 
+from training.benchmarks.driver.training.model.experts import Counts, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 
 SEQUENCE = 1
+
+
+class EvenExchange:
+    """Every expert of one of `ranks` expert-parallel ranks gets as many rows as the others."""
+
+    def __init__(self, counts: Tensor, ranks: int) -> None:
+        self._own, self._ranks = len(counts) // ranks, ranks
+
+    def there(self, rows: Tensor) -> tuple[Tensor, Counts]:
+        """See Exchange."""
+        each, rest = divmod(len(rows), self._own)
+        return self._sent(rows), [each + (number < rest) for number in range(self._own)]
+
+    def back(self, rows: Tensor) -> Tensor:
+        """See Exchange."""
+        return self._sent(rows)
+
+    def _sent(self, rows: Tensor) -> Tensor:
+        """Sent, and sorted."""
+        return rows if self._ranks == 1 else rows.clone().index_select(0, torch.arange(len(rows)))
+
+
+def cut_experts_to_one_rank(model: BenchmarkModel, ranks: int) -> None:
+    """Leave in `model` the share of one of `ranks` expert-parallel ranks, in place; tokens are spread evenly."""
+    for layer in mixtures(model):
+        layer.exchange = functools.partial(EvenExchange, ranks=ranks)
+        for name, weight in list(layer.experts.named_parameters()):
+            own = nn.Parameter(weight.chunk(ranks)[0].clone(), weight.requires_grad)
+            layer.experts.register_parameter(name, own)
 
 
 def cut_to_one_rank(model: BenchmarkModel, ranks: int, sequence_parallel: bool) -> None:

@@ -32,7 +32,7 @@ class TrainingClaims:
         self._config, self._log, self._unit = config, log, unit
         self._finished: Mapping[str, Any] = log.value(Event.FINISHED)
         self._evaluation = log.value(Event.EVALUATE)
-        dp_size = log.world_size // config.tensor_parallelism()[0]
+        dp_size = log.world_size // (config.tensor_parallelism()[0] * config.pipeline_parallelism()[0])
         self._batch = config.train_batch_size * config.gradient_accumulation_steps * dp_size
         self._last = log.steps[-1].number if log.steps else 0
         self._resumed = _count(log.value(Event.TRAIN_START).get("resumed_after_step"))
@@ -236,7 +236,7 @@ class TrainingClaims:
         shards = log.world_size
         if config.layout != "auto":
             copy = config.ranks_of_a_copy(world_size=log.world_size, per_node=log.nproc)
-            shards = copy * config.tensor_parallelism()[0]
+            shards = copy * config.tensor_parallelism()[0] * config.pipeline_parallelism()[0]
         sheet = None if device is None else datasheet(device)
         most = _INFINITY if sheet is None else sheet.memory_bytes
         how = f"its {count} parameters on {shards} ranks" + ("" if sheet is None else f" and the memory of {device}")

@@ -51,10 +51,10 @@ def model_flops_utilization(
 def flops_without_attention(config: TrainingConfig, parameters: int, tokens: float) -> float:
     """Floating-point operations for one sample by the convention "6 N": six per parameter and token, no attention.
 
-    `parameters` is their number in the model; the setting nominal_parameters takes its place. A sample has `tokens`
-    tokens.
+    `parameters` is their number in the model; the setting nominal_parameters takes its place, and experts that a token
+    is not sent to do not count. A sample has `tokens` tokens.
 
     Source: Kaplan et al., "Scaling Laws for Neural Language Models" (2020), section 2.1; FlagPerf's LLaMA counts so,
     with 7e9 parameters.
     """
-    return 6 * (config.nominal_parameters or parameters) * tokens
+    return 6 * config.active_parameters(parameters) * tokens

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.optim import Optimizer
@@ -112,7 +112,13 @@ class Checkpoints:
             load(state, storage_reader=SafeReader(path), planner=SafePlanner())
         except (CheckpointException, OSError, RuntimeError, ValueError, pickle.UnpicklingError) as error:
             raise UnusableSettingsError(f"resume: {path}: broken checkpoint: {_why(error)}") from error
-        set_state_dict(model.module, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        set_state_dict(
+            model.module,
+            optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=_options(model),
+        )
         precision.scaler.load_state_dict(state["scaler"])
         _set_random_state(state[_random_key()], model)
         return step
@@ -141,13 +147,18 @@ def _why(error: BaseException) -> str:
 
 
 def _state(model: ParallelModel, optimizer: Optimizer, precision: Precision) -> dict[str, Any]:
-    weights, moments = get_state_dict(model.module, optimizer)
+    weights, moments = get_state_dict(model.module, optimizer, options=_options(model))
     return {
         "model": weights,
         "optimizer": moments,
         "scaler": precision.scaler.state_dict(),
         _random_key(): _random_state(model),
     }
+
+
+def _options(model: ParallelModel) -> StateDictOptions:
+    """The stages of a pipeline have different parameters in a group of the optimizer: each is kept under its name."""
+    return StateDictOptions(flatten_optimizer_state_dict=model.pipeline is not None)
 
 
 def _random_key() -> str:

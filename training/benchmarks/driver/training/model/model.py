@@ -1,8 +1,10 @@
 """Defines the interface of a model: an nn.Module that computes its own loss and metrics, block by block."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
@@ -14,6 +16,7 @@ Batch = dict[str, Tensor]
 """Named tensors with the samples along the first dimension."""
 
 LOSS = "loss"
+Result = TypeVar("Result")
 
 
 class BenchmarkModel(nn.Module):
@@ -29,6 +32,8 @@ class BenchmarkModel(nn.Module):
         super().__init__()
         self.recompute: Recompute = "none"
         self.is_compiled = False
+        # All data-parallel ranks, for what a loss needs of their micro-batches together; None: there is one.
+        self.data_group: dist.ProcessGroup | None = None
 
     def blocks(self) -> Sequence[nn.Module]:
         """The repeated layers: the units of sharding, recomputation and compilation."""
@@ -50,11 +55,21 @@ class BenchmarkModel(nn.Module):
         attributes: DDP would broadcast buffers.
         """
 
+    def recompute_within(self) -> None:
+        """Recompute inside of the blocks from now on, as `recompute` says, not around them."""
+        for block in self.blocks():
+            block.forward = recomputed(self.recompute, block.forward)
+        self.recompute = "none"
+
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
         """Styles by module name for torch's parallelize_module, for models whose layers can be divided."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
 
-    def run_block(self, block: Callable[..., Tensor], *inputs: Tensor | Packing | None) -> Tensor:
+    def figures(self) -> dict[str, float]:
+        """Figures of the last training step for its log line, by name, all dimensionless. Waits for the device."""
+        return {}
+
+    def run_block(self, block: Callable[..., Result], *inputs: Tensor | Packing | None) -> Result:
         """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
         the block's own.
         """

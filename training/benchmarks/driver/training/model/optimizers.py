@@ -82,11 +82,13 @@ def updates_of_each(optimizer: Optimizer) -> int:
 class GradientClipper:
     """Scales all gradients of a model so that their common 2-norm is at most `max_norm`.
 
-    torch.nn.utils.clip_grad_norm_ for parameters that are sharded in different ways or not at all.
+    torch.nn.utils.clip_grad_norm_ for parameters that are sharded in different ways or not at all. The ranks of the
+    group `pipeline` have parts of the model.
     """
 
-    def __init__(self, model: nn.Module, max_norm: float) -> None:
+    def __init__(self, model: nn.Module, max_norm: float, pipeline: dist.ProcessGroup | None = None) -> None:
         self._max_norm = max_norm
+        self._pipeline = pipeline
         meshes: dict[object, list[nn.Parameter]] = {}
         for parameter in model.parameters():
             meshes.setdefault(_mesh_of(parameter), []).append(parameter)
@@ -94,10 +96,14 @@ class GradientClipper:
 
     def clip(self) -> Tensor:
         """Scale the gradients; returns the norm before it, 0-d."""
-        if len(self._groups) == 1:
+        if len(self._groups) == 1 and self._pipeline is None:
             return _whole(nn.utils.clip_grad_norm_(self._groups[0], self._max_norm))
         norms = [nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]) for group in self._groups]
         total: Tensor = torch.linalg.vector_norm(torch.stack([_whole(norm) for norm in norms]))
+        if self._pipeline is not None:
+            total = total.square()
+            dist.all_reduce(total, group=self._pipeline)
+            total = total.sqrt()
         for group in self._groups:
             nn.utils.clip_grads_with_norm_(group, self._max_norm, total)
         return total

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 import torch.distributed as dist
@@ -12,12 +13,14 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from training.benchmarks.driver.training.model.experts import divide_experts, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
-from training.benchmarks.driver.training.model.recomputation import recomputed
+from training.benchmarks.driver.training.model.pipeline import Pipeline, cut_to_rank
+from training.benchmarks.driver.training.model.staged import Stage, StagedModel
 from training.benchmarks.driver.training.settings.division import Coordinates
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.process_group import ProcessGroup
@@ -26,18 +29,23 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks; adjacent ranks share a tp group.
+    """This rank's place among data-parallel (dp) and tensor-parallel (tp) ranks, and in its pipeline (pp); adjacent
+    ranks share a tp group, the ranks of a pipeline are farthest from each other.
 
     Of the data-parallel ranks each `shard_size` in a row hold one copy of the parameters between them. The mesh has the
-    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp.
+    dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp, with pipelines pp before them. Where experts are
+    divided, `expert_mesh` has the data-parallel ranks in the dimensions edp and ep: adjacent ranks have different
+    experts, those of one edp the same.
     """
 
     dp_rank: int
     dp_size: int
     shard_size: int
     tp_size: int
+    pp_size: int = 1
     sequence_parallel: bool
     mesh: DeviceMesh
+    expert_mesh: DeviceMesh | None = None
 
     @classmethod
     def of(
@@ -53,29 +61,41 @@ class Layout:
             shard_size = config.ranks_of_a_copy(world_size=world_size, per_node=group.placement.local_world_size)
         except ValueError as error:
             raise UnusableSettingsError(str(error)) from error
-        dp_size = world_size // tp_size
+        pp_size, _ = config.pipeline_parallelism()
+        dp_size = world_size // (tp_size * pp_size)
         shape: tuple[int, ...] = (dp_size, tp_size)
         names: tuple[str, ...] = ("dp", "tp")
         if config.strategy == "hsdp":
             shape, names = (dp_size // shard_size, shard_size, tp_size), ("dp_replicate", "dp_shard", "tp")
+        if pp_size > 1:
+            shape, names = (pp_size, *shape), ("pp", *names)
         mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
+        ep_size, expert_mesh = config.expert_parallelism(), None
+        if ep_size > 1:
+            expert_mesh = mesh["dp"]._unflatten(0, (dp_size // ep_size, ep_size), ("edp", "ep"))
         return cls(
-            dp_rank=group.placement.rank // tp_size,
+            dp_rank=group.placement.rank // tp_size % dp_size,
             dp_size=dp_size,
             shard_size=shard_size,
             tp_size=tp_size,
+            pp_size=pp_size,
             sequence_parallel=sequence_parallel,
             mesh=mesh,
+            expert_mesh=expert_mesh,
         )
 
     def data_parallel_mesh(self) -> DeviceMesh:
-        """The mesh without the dimension of tensor parallelism."""
-        return self.mesh[tuple(name for name in self.mesh.mesh_dim_names or () if name != "tp")]
+        """The mesh without the dimensions of tensor parallelism and of the pipeline."""
+        return self.mesh[tuple(name for name in self.mesh.mesh_dim_names or () if name not in ("tp", "pp"))]
 
     def place_of(self, rank: int) -> Coordinates:
         """The place of a rank in each dimension of the mesh, and among the data-parallel ranks."""
-        found = (self.mesh.mesh == rank).nonzero()[0].tolist()
-        return {"dp": rank // self.tp_size} | dict(zip(self.mesh.mesh_dim_names or (), found, strict=True))
+        place = {"dp": rank // self.tp_size % self.dp_size}
+        for mesh in (self.mesh, self.expert_mesh):
+            if mesh is not None:
+                found = (mesh.mesh == rank).nonzero()[0].tolist()
+                place |= dict(zip(mesh.mesh_dim_names or (), found, strict=True))
+        return place
 
 
 class ParallelModel:
@@ -83,27 +103,41 @@ class ParallelModel:
     `device`.
     """
 
-    def __init__(self, module: BenchmarkModel, layout: Layout, config: TrainingConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        module: BenchmarkModel,
+        layout: Layout,
+        config: TrainingConfig,
+        device: torch.device,
+        stages: Mapping[int, nn.Module] = MappingProxyType({}),
+    ) -> None:
+        """`stages`: those of this rank by number, where the model is divided into a pipeline."""
         self.module, self.device = module, device
-        self._wrapper: nn.Module = module
-        if layout.dp_size > 1 and config.strategy == "ddp":
-            self._wrapper = DistributedDataParallel(
-                module,
-                device_ids=None if device.type == "cpu" else [device.index],
-                gradient_as_bucket_view=True,
-            )
+        self._replicas = layout.mesh["dp"].get_group() if layout.pp_size > 1 else None  # None: all ranks
+        wraps = layout.dp_size > 1 and config.strategy == "ddp"
+        self._parts: dict[int, nn.Module] = {
+            number: _replica(part, self._replicas, device) if wraps else part
+            for number, part in (stages or {0: module}).items()
+        }
+        self.pipeline: Pipeline | None = None
+        if stages:
+            assert isinstance(module, StagedModel)
+            self.pipeline = Pipeline(module, self._parts, config, layout.mesh["pp"], device)
 
     def __call__(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The result of the model's forward."""
-        result: dict[str, Tensor] = self._wrapper(batch)
+        """The result of the model's forward; of a pipeline on all of its ranks, without gradients."""
+        if self.pipeline is not None:
+            return self.pipeline.evaluated(batch)
+        result: dict[str, Tensor] = self._parts[0](batch)
         return result
 
     def accumulating(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
         """Context of each micro-batch: gradients accumulate, and are averaged over the ranks in the last one only."""
-        if isinstance(self.module, FSDPModule):
-            self.module.set_requires_gradient_sync(is_last)
-        elif isinstance(self._wrapper, DistributedDataParallel) and not is_last:
-            return self._wrapper.no_sync()
+        whole = self._parts[0]
+        if isinstance(whole, FSDPModule):
+            whole.set_requires_gradient_sync(is_last)
+        elif isinstance(whole, DistributedDataParallel) and not is_last:
+            return whole.no_sync()
         return contextlib.nullcontext()
 
     def watch_gradients(self, note: Callable[[Tensor], None]) -> None:
@@ -115,12 +149,21 @@ class ParallelModel:
             note(bucket.buffer())
             return allreduce_hook(group, bucket)  # type: ignore[arg-type]  # None is the default group
 
-        if isinstance(self.module, FSDPModule):
-            for module in self.module.modules():
+        for part in self._parts.values():
+            if isinstance(part, DistributedDataParallel):
+                part.register_comm_hook(self._replicas, summed)
+            for module in part.modules():
                 if isinstance(module, FSDPModule):
                     module.set_custom_reduce_scatter(_WatchedReduceScatter(note))
-        elif isinstance(self._wrapper, DistributedDataParallel):
-            self._wrapper.register_comm_hook(None, summed)
+
+
+def _replica(part: nn.Module, ranks: dist.ProcessGroup | None, device: torch.device) -> nn.Module:
+    return DistributedDataParallel(
+        part,
+        device_ids=None if device.type == "cpu" else [device.index],
+        process_group=ranks,
+        gradient_as_bucket_view=True,
+    )
 
 
 class _WatchedReduceScatter(DefaultReduceScatter):
@@ -154,21 +197,36 @@ def spread(
     The weights are `weights` (all of them by name, in the shapes of the whole model, on the CPU), or follow from
     config.seed; either way they do not depend on the layout. Blocks are compiled by `compile_backend`, if any.
     """
+    shapes = {name: (parameter.shape, parameter.dtype) for name, parameter in model.named_parameters()}
+    stages: dict[int, Stage] = {}
+    if layout.pp_size > 1:
+        if not isinstance(model, StagedModel):
+            raise NotImplementedError(f"{type(model).__name__} has no pipeline parallelism")
+        stages = cut_to_rank(model, config, layout.mesh.get_local_rank("pp"))
     if layout.tp_size > 1:
-        parallelize_module(model, layout.mesh["tp"], model.tensor_parallel_plan(layout.sequence_parallel))
+        there = dict(model.named_modules())
+        plan = model.tensor_parallel_plan(layout.sequence_parallel)
+        parallelize_module(model, layout.mesh["tp"], {name: style for name, style in plan.items() if name in there})
+    if layout.expert_mesh is not None:
+        divide_experts(model, layout.expert_mesh["ep"])
+    if layout.dp_size > 1 and mixtures(model):
+        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
     if config.strategy != "ddp":
-        _shard(model, layout, config)
+        for part in stages.values() or [model]:
+            _shard(part, layout, config)
     model.to_empty(device=device)
-    _fill(model, config.seed, device, weights)
+    _fill(model, config.seed, device, shapes, weights)
     model.recompute = config.recompute
     if config.strategy != "ddp":
-        _recompute_within(model)
+        # Torch 2.11 casts a block's inputs in the forward pass alone: from outside a float32 input, such as a table of
+        # angles, would be saved in bfloat16 and recomputed in float32.
+        model.recompute_within()
     if compile_backend is not None:
         compile_blocks(model, compile_backend)
-    return ParallelModel(model, layout, config, device)
+    return ParallelModel(model, layout, config, device, stages)
 
 
-def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> None:
+def _shard(model: BenchmarkModel | Stage, layout: Layout, config: TrainingConfig) -> None:
     # fp16 is left to autocast: the scaler needs gradients in float32.
     is_bf16 = config.precision == "bf16"
     policy = (
@@ -177,20 +235,17 @@ def _shard(model: BenchmarkModel, layout: Layout, config: TrainingConfig) -> Non
         else MixedPrecisionPolicy()
     )
     mesh = layout.data_parallel_mesh()
+    # A stage needs its parameters for many micro-batches in turn: it keeps them whole from the first to the last one.
+    reshards = False if isinstance(model, Stage) else None
+    if layout.expert_mesh is not None:
+        for layer in mixtures(model):
+            # By rows of each matrix: there may be fewer experts than ranks.
+            fully_shard(
+                layer.experts, mesh=layout.expert_mesh["edp"], mp_policy=policy, shard_placement_fn=lambda _: Shard(1)
+            )
     for block in model.blocks():
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def _recompute_within(model: BenchmarkModel) -> None:
-    """Recompute inside of a block: of what is compiled as one operator, and of what FSDP2 does before a block.
-
-    Torch 2.11 casts a block's inputs in the forward pass alone, so that from outside a float32 input, such as a table
-    of angles, is saved in bfloat16 and recomputed in float32.
-    """
-    for block in model.blocks():
-        block.forward = recomputed(model.recompute, block.forward)
-    model.recompute = "none"
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=reshards)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshards)
 
 
 def compile_blocks(model: BenchmarkModel, backend: str) -> None:
@@ -199,20 +254,31 @@ def compile_blocks(model: BenchmarkModel, backend: str) -> None:
     """
     model.is_compiled = True
     if model.recompute == "selective":
-        _recompute_within(model)
+        model.recompute_within()
     for block in model.blocks():
         block.compile(backend=backend)
 
 
 @torch.no_grad()
-def _fill(model: BenchmarkModel, seed: int, device: torch.device, weights: Mapping[str, Tensor] | None) -> None:
+def _fill(
+    model: BenchmarkModel,
+    seed: int,
+    device: torch.device,
+    shapes: Mapping[str, tuple[torch.Size, torch.dtype]],
+    weights: Mapping[str, Tensor] | None,
+) -> None:
+    """`shapes`: those of the whole model, of which this rank may have a part."""
     generator = torch.Generator(device).manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+    own = dict(model.named_parameters())
+    for name, (shape, dtype) in shapes.items():
+        whole = torch.empty(shape, dtype=dtype, device=device)
         if weights is None:
             model.initialize(name, whole, generator)
         else:
             whole.copy_(weights[name])
+        parameter = own.get(name)
+        if parameter is None:
+            continue
         if isinstance(parameter, DTensor):
             # Every rank has all weights and keeps its part: nothing is sent.
             part = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)

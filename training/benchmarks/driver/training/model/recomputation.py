@@ -2,17 +2,17 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from torch import Tensor
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from training.benchmarks.driver.training.settings.settings import Recompute
 
 # Products with weights. Products of two activations (bmm) are not among them: the scores of plain attention grow with
 # the square of the sequence.
-_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::linear", "aten::_scaled_mm"})
+_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::linear", "aten::_scaled_mm", "aten::_grouped_mm"})
 _ATTENTION = ("aten::_scaled_dot_product_", "aten::_flash_attention_forward", "aten::_efficient_attention_forward")
+Result = TypeVar("Result")
 _FLASH_ATTENTION = ("flash_attn::", "flash_attn_3::")
 
 
@@ -21,7 +21,7 @@ def keeps(operator: str) -> bool:
     return operator in _PRODUCTS or operator.startswith((*_ATTENTION, *_FLASH_ATTENTION))
 
 
-def recomputed(kind: Recompute, block: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def recomputed(kind: Recompute, block: Callable[..., Result]) -> Callable[..., Result]:
     """`block` with the same results and gradients, whose activations are computed again in the backward pass as `kind`
     says. Shapes are the block's own.
 
@@ -36,8 +36,8 @@ def recomputed(kind: Recompute, block: Callable[..., Tensor]) -> Callable[..., T
     return functools.partial(_checkpointed, block, keywords)
 
 
-def _checkpointed(block: Callable[..., Tensor], keywords: dict[str, Any], *inputs: Any) -> Tensor:
-    result: Tensor = checkpoint(block, *inputs, use_reentrant=False, **keywords)
+def _checkpointed(block: Callable[..., Result], keywords: dict[str, Any], *inputs: Any) -> Result:
+    result: Result = checkpoint(block, *inputs, use_reentrant=False, **keywords)
     return result
 
 

@@ -75,10 +75,13 @@ def _gradients(model: ParallelModel, precision: Precision, sample: Batch, factor
     """This rank's parts of the averaged gradients of `factor` times the loss."""
     torch.manual_seed(seed)
     model.module.zero_grad(set_to_none=True)
-    with precision.autocast():
-        loss = model(sample)[LOSS]
-    scaled: Tensor = loss * factor
-    scaled.backward()  # type: ignore[no-untyped-call]
+    if model.pipeline is not None:
+        model.pipeline.train_on_one(sample, precision.autocast, factor)
+    else:
+        with precision.autocast():
+            loss = model(sample)[LOSS]
+        scaled: Tensor = loss * factor
+        scaled.backward()  # type: ignore[no-untyped-call]
     return [
         parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
         for parameter in model.module.parameters()

@@ -61,9 +61,12 @@ class OneTraining(RankComparison):
         self._shared_batch: Batch | None = None
         self._evaluation_digests: tuple[int, int | None] | None = None
         self._losses: tuple[Tensor, dist.Work | None] | None = None
-        self._groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
+        groups: dict[frozenset[str], list[tuple[str, Tensor]]] = {}
+        of_all = frozenset({"pp"} if layout.pp_size > 1 else ())
         for name, parameter in model.module.named_parameters():
-            self._groups.setdefault(_divided(parameter), []).append((name, _local(parameter)))
+            groups.setdefault(_divided(parameter) | of_all, []).append((name, _local(parameter)))
+        # In one order on all ranks, whose parts of the model begin with different parameters.
+        self._groups = dict(sorted(groups.items(), key=lambda group: sorted(group[0])))
         super().__init__([layout.place_of(rank) for rank in range(dist.get_world_size())], config, total_steps)
         self._last_scale: float | None = None
         self._last_updates = 0
@@ -199,12 +202,14 @@ class OneTraining(RankComparison):
         sentence = f"after step {step} {departure.sentence}"
         if departure.group is not None:
             members = [*self._groups.values()][departure.group]
-            every = self._gathered([int(checksum(part)) for _, part in members])
+            own = {name: int(checksum(part)) for name, part in members}
+            every = [own] * dist.get_world_size()
+            dist.all_gather_object(every, own)
             divided = [*self._groups][departure.group]
             place = self._places[departure.rank]
             same = [r for r, p in enumerate(self._places) if all(p[name] == place[name] for name in divided)]
-            for number, (name, _) in enumerate(members):
-                if len({every[rank][number] for rank in same}) > 1:
+            for name in every[departure.rank]:
+                if len({every[rank][name] for rank in same}) > 1:
                     sentence += f", first {name}"
                     break
         return Departure(rank=departure.rank, sentence=sentence)

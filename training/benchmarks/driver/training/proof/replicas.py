@@ -154,7 +154,7 @@ def _updates(states: Sequence[ReplicaState], expected: Expectation) -> Departure
             )
     return _odd(
         [state.updates for state in states],
-        lambda _: 0,
+        lambda rank: expected.places[rank].get("pp"),  # over the parameters, of which a stage has its own
         lambda rank, usual: f"has counted {states[rank].updates} updates, rank {usual} {states[usual].updates}",
     )
 
@@ -247,8 +247,8 @@ def _losses(states: Sequence[ReplicaState], expected: Expectation) -> Departure 
 
 
 def _data_parallel(place: Coordinates) -> Hashable:
-    """The place that ranks share that have the same samples: their place in all dimensions but those within a layer."""
-    return tuple(number for name, number in place.items() if name != "tp")
+    """The place that ranks share that have the same samples: their place in all dimensions but those within a model."""
+    return tuple(number for name, number in place.items() if name not in ("tp", "pp"))
 
 
 def _odd(values: Sequence[int], group: Callable[[int], Hashable], words: Callable[[int, int], str]) -> Departure | None:

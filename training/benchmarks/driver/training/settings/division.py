@@ -4,9 +4,11 @@ Coordinates = dict[str, int]
 """A rank's place in each dimension of the layout's mesh, by the dimension's name."""
 
 
-def ranks_of_a_copy(*, strategy: str, shard_size: int | None, tp_size: int, world_size: int, per_node: int) -> int:
+def ranks_of_a_copy(
+    *, strategy: str, shard_size: int | None, tp_size: int, world_size: int, per_node: int, pp_size: int = 1
+) -> int:
     """The data-parallel ranks, 1 or more, that divide the parameters between them, on `world_size` ranks, `per_node` on
-    each node, of which `tp_size` share each layer.
+    each node, of which `tp_size` share each layer and `pp_size` times as many are a pipeline.
 
     DDP: one; FSDP: all of them; HSDP: `shard_size`, or those of a node, so that parameters are put together within a
     node and only sums of gradients go between nodes.
@@ -18,7 +20,10 @@ def ranks_of_a_copy(*, strategy: str, shard_size: int | None, tp_size: int, worl
     """
     if world_size % tp_size:
         raise ValueError(f"tensor_parallel_size = {tp_size} does not divide the {world_size} ranks")
-    dp_size = world_size // tp_size
+    if world_size % (tp_size * pp_size):
+        shared = f" with tensor_parallel_size = {tp_size}" if tp_size > 1 else ""
+        raise ValueError(f"pipeline_parallel_size = {pp_size}{shared} does not divide the {world_size} ranks")
+    dp_size = world_size // (tp_size * pp_size)
     if strategy == "ddp":
         if tp_size > 1 and dp_size > 1:
             raise ValueError(

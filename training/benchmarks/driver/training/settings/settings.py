@@ -204,6 +204,7 @@ class TrainingConfig(DataSettings):
             strategy=self.strategy,
             shard_size=self.shard_size,
             tp_size=self.tensor_parallelism()[0],
+            pp_size=self.pipeline_parallelism()[0],
             world_size=world_size,
             per_node=per_node,
         )
@@ -251,6 +252,10 @@ class TrainingConfig(DataSettings):
         """Number of the model's parameters, shared ones once; None: it is not known without the model."""
         return None
 
+    def described_model(self) -> Mapping[str, int] | None:
+        """The model in the columns of `python -m simulation predict --job`; None: it cannot be said in these."""
+        return None
+
     def varying_shapes(self) -> str | None:
         """The reason why the shapes of a block's inputs differ from step to step; None: they are the same."""
         return None
@@ -258,6 +263,18 @@ class TrainingConfig(DataSettings):
     def tensor_parallelism(self) -> tuple[int, bool]:
         """Number of ranks that share each layer, and whether they also share the sequence between layers."""
         return 1, False
+
+    def pipeline_parallelism(self) -> tuple[int, int]:
+        """Number of ranks that compute the layers one after the other, and of stages on each of them."""
+        return 1, 1
+
+    def expert_parallelism(self) -> int:
+        """Number of data-parallel ranks that divide the experts of each layer between them."""
+        return 1
+
+    def active_parameters(self, parameters: int) -> int:
+        """Number of parameters that a token meets, by the convention "6 N": nominal_parameters, or the model's."""
+        return self.nominal_parameters or parameters
 
     def fp8_recipe(self) -> str | None:
         """Name of torchao's recipe by which the layers' products are computed in FP8; None: they are not."""

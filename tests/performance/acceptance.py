@@ -1,0 +1,116 @@
+"""Counts how often an acceptance on four real hosts finds a bad one, and how often it takes out a good one.
+
+    python -m tests.performance.acceptance                  # runs as long as 9 minutes allow; the next call goes on
+    python -m tests.performance.acceptance --minutes 120
+
+After each run its count is in docs/data/accepted-on-real-hosts.csv; without that file all counts begin at none. Every
+way of tests/cluster/acceptances.py is tried RUNS times, and hosts that are all good HEALTHY_RUNS times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import signal
+import sys
+import tempfile
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from common.whole_files import write_text
+from tests.cluster.acceptances import FAULTS, accepted, accepted_hosts
+from tests.cluster.bed import TestBed
+from tests.cluster.host import ClusterHost
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "data" / "accepted-on-real-hosts.csv"
+HEALTHY, RUNS, HEALTHY_RUNS = "none", 10, 20
+FIRST_S = 240
+"""Of a run of which none was made: what a bed and a run take on two cores."""
+
+
+@dataclass
+class Count:
+    """The runs with a fault. found: those that take its host out; others: those that take out another one; once:
+    those that suspect a host on one occasion alone; seconds: of a run, on average.
+    """
+
+    fault: str
+    rungs: str
+    runs: int = 0
+    of: int = RUNS
+    found: int = 0
+    others: int = 0
+    once: int = 0
+    seconds: float = 0.0
+
+    def add(self, victim: str | None, drained: set[str], unsteady: set[str], seconds: float) -> None:
+        """Count a run: the bad host if there is one, and whom it takes out."""
+        self.seconds = round((self.seconds * self.runs + seconds) / (self.runs + 1), 1)
+        self.runs += 1
+        self.found += victim in drained
+        self.others += bool(drained - {victim})
+        self.once += bool(unsteady)
+
+
+def read(file: Path) -> list[Count]:
+    """The counts so far, by fault."""
+    rows = {row["fault"]: row for row in csv.DictReader(file.open(encoding="utf-8"))} if file.is_file() else {}
+    counts = [Count(name, fault.rung) for name, fault in FAULTS.items()]
+    counts.append(Count(HEALTHY, "single,network", of=HEALTHY_RUNS))
+    for count in counts:
+        row = rows.get(count.fault, {})
+        for key in ("runs", "found", "others", "once"):
+            setattr(count, key, int(row.get(key, 0)))
+        count.seconds = float(row.get("seconds", 0))
+    return counts
+
+
+def write(file: Path, counts: list[Count]) -> None:
+    """Write the counts whole."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [each.name for each in fields(Count)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(asdict, counts))
+    write_text(file, text.getvalue())
+
+
+def following(counts: list[Count], seconds: float) -> Count | None:
+    """The count that is farthest from its end among those of which a run takes no longer; None: there is none."""
+    left = [each for each in counts if each.runs < each.of and (each.seconds or FIRST_S) <= seconds]
+    return min(left, key=lambda each: each.runs / each.of, default=None)
+
+
+def run(bed: TestBed, count: Count, folder: Path) -> None:
+    """Make one run of a fault, each time of the next host, and count it."""
+    victim = None if count.fault == HEALTHY else bed.hosts[count.runs % len(bed.hosts)]
+    begin = time.monotonic()
+    with _made_bad(bed, count.fault, victim):
+        _, record, _ = accepted(folder, bed, "--rungs", count.rungs, "--budget", "30m")
+    unsteady = {host for rung in record["rungs"] for host in rung["unsteady"]}
+    count.add(victim.address if victim else None, set(record["drain"]), unsteady, time.monotonic() - begin)
+
+
+def _made_bad(bed: TestBed, fault: str, victim: ClusterHost | None) -> AbstractContextManager[None]:
+    return nullcontext() if victim is None else FAULTS[fault].begin(bed, victim)
+
+
+def main(words: list[str]) -> int:
+    """Run as long as the minutes allow; returns 1 where a host is missed or a good one taken out, so far."""
+    parser = argparse.ArgumentParser(prog="python -m tests.performance.acceptance")
+    parser.add_argument("--minutes", type=float, default=9.0)
+    end = time.monotonic() + 60 * parser.parse_args(words).minutes
+    counts = read(FILE)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that hosts and loops are ended, too
+    with tempfile.TemporaryDirectory() as folder, accepted_hosts(Path(folder) / "bed") as bed:
+        while (count := following(counts, end - time.monotonic())) is not None:
+            run(bed, count, Path(folder) / f"{count.fault} {count.runs}".replace(" ", "-"))
+            write(FILE, counts)
+            print(count, flush=True)
+    return int(any(each.others or (each.fault != HEALTHY and each.found < each.runs) for each in counts))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Benchmark `mixtral`: Mixtral pretraining, LLaMA with a mixture of experts in each layer."""
