@@ -25,14 +25,24 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 3:
             yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
-    for gpu, up, down in of("nvlinks", 3):
-        if up.isdecimal() and down.isdecimal() and int(up) and int(down):
-            found = f"{down} of {int(up) + int(down)} NVLinks are inactive"
-            yield f"GPU {gpu}", found, "all active", "reset the host; check NVSwitches and the board", "failure"
+    yield from _of_nvlinks(of)
     for (way,) in of("rdma_memory", 1):
         if way in RDMA_MEMORY:
             found, action = RDMA_MEMORY[way]
             yield "RDMA to GPU memory", found, "dma_buf", action, "warning"
+
+
+def _of_nvlinks(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
+    """Links that are inactive on a host on which others are active, and those that had to send again."""
+    links = [(gpu, int(up), int(down)) for gpu, up, down in of("nvlinks", 3) if up.isdecimal() and down.isdecimal()]
+    for gpu, up, down in links if any(up for _, up, _ in links) else ():
+        if down:
+            found = f"{down} of {up + down} NVLinks are inactive"
+            yield f"GPU {gpu}", found, "all active", "reset the host; check NVSwitches and the board", "failure"
+    for gpu, errors in of("nvlink_errors", 2):
+        if errors.isdecimal() and int(errors):
+            found = f"{errors} replays and recoveries of its NVLinks since the driver was loaded"
+            yield f"GPU {gpu}", found, "none", "reset the host; check NVSwitches and the board", "warning"
 
 
 def _of_gpu(name: str, fields: list[str]) -> Iterator[Found]:

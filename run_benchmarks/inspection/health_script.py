@@ -70,6 +70,9 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   timeout 20 nvidia-smi nvlink -s 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
     if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
     END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
+  timeout 20 nvidia-smi nvlink -e 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0}
+    /Link [0-9]+: (Replay|Recovery) Errors: [0-9]+$/ {errors[gpu] += $NF}
+    END {for (gpu in errors) print "nvlink_errors\t" gpu "\t" errors[gpu]}'
 fi
 translated=0
 for kind in "$root"/sys/kernel/iommu_groups/*/type; do

@@ -84,7 +84,11 @@ def accepted(folder: Path, bed: TestBed, *words: str, root: Path = REPOSITORY) -
     folder.mkdir()
     controller = Controller(folder, bed, root)
     controller.configure_test({"MINE": {"nnodes": len(bed.hosts), "nproc": 1}}, **PROCESS)
-    answer = controller.finish(controller.start("accept", "--nproc", "1", *words), within=1200)
+    try:
+        answer = controller.finish(controller.start("accept", "--nproc", "1", *words), within=1200)
+    except BaseException:
+        controller.end()
+        raise
     files = [*controller.logs.glob("accept*/accept.json")]
     assert len(files) == 1, answer.output
     (file,) = files

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import signal
 import sys
 import tempfile
 import time
@@ -102,6 +103,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=9.0)
     end = time.monotonic() + 60 * parser.parse_args(words).minutes
     counts = read(FILE)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that hosts and loops are ended, too
     with tempfile.TemporaryDirectory() as folder, accepted_hosts(Path(folder) / "bed") as bed:
         while (count := following(counts, end - time.monotonic())) is not None:
             run(bed, count, Path(folder) / f"{count.fault} {count.runs}".replace(" ", "-"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
-from run_benchmarks.acceptance.rungs import FEWEST
+from run_benchmarks.acceptance.rungs import FEWEST, RUNGS
+from run_benchmarks.commands.accepting import plan_all
 from tests.run_benchmarks.acceptance.simulated_cluster import (
     DEVICES,
     LATE_HOST,
@@ -17,6 +19,7 @@ from tests.run_benchmarks.acceptance.simulated_cluster import (
     SimulatedCluster,
     five_bad,
 )
+from tests.run_benchmarks.commands.test_accepting import asked_of
 from tests.tiers import samples
 
 MOST_ROUNDS = 40
@@ -38,6 +41,18 @@ def test_five_hosts_that_are_bad_in_five_ways_are_taken_out_and_no_other(count: 
         assert set(states.values()) == {"out", "accepted"} and not found.ready, f"seed {seed}"
         assert cluster.rounds <= MOST_ROUNDS, f"seed {seed}"
         assert len(found.rungs[-1].hosts) == count - len(bad.truth)
+        assert len(found.rungs[-1].runs) == 2 and not found.rungs[-1].reason, "a training and a soak"
+
+
+@pytest.mark.nightly
+def test_an_acceptance_of_4096_hosts_is_planned_and_its_five_bad_ones_are_taken_out(tmp_path: Path) -> None:
+    asked = asked_of(tmp_path, "nvidia", 4096)
+    plan_all(asked, asked.settings(), RUNGS, DEVICES)
+    bad = five_bad(names(4096), 1)
+    cluster = SimulatedCluster(bad, 1000)
+    states = cluster.climb(names(4096)).states()
+    assert {host for host, state in states.items() if state == "out"} == bad.truth
+    assert set(states.values()) == {"out", "accepted"} and cluster.rounds <= MOST_ROUNDS
 
 
 def test_healthy_hosts_are_accepted() -> None:

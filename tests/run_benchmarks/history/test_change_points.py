@@ -6,7 +6,6 @@ import random
 from statistics import median
 
 import pytest
-from otava.analysis import compute_change_points
 
 from run_benchmarks.history.change_points import change_points, trend
 from tests.run_benchmarks.history.series import Kind, noise, with_drift, with_step
@@ -92,6 +91,8 @@ def test_a_change_of_one_deviation_that_lasts_is_found_though_small() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["flat", "heavy"])
 def test_apache_otava_finds_no_more_steps_and_places_them_alike(kind: Kind) -> None:
+    from otava.analysis import compute_change_points  # which loads pandas and scipy, for this test alone
+
     seeds, ours, theirs, apart = range(1000), 0, 0, []
     for seed in seeds:
         values, place = with_step(random.Random(seed), kind)

@@ -33,6 +33,23 @@ GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5f)
 GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6a)
 \t Link 0: 26.562 GB/s
 \t Link 1: 26.562 GB/s
+GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-7b)
+\t Link 0: <inactive>
+\t Link 1: <inactive>
+"""
+# As `nvidia-smi nvlink -e` prints it; a few CRC errors are usual, what is sent again is not.
+NVLINK_ERRORS = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5f)
+\t Link 0: Replay Errors: 0
+\t Link 0: Recovery Errors: 0
+\t Link 0: CRC Errors: 3
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6a)
+\t Link 0: Replay Errors: 4
+\t Link 0: Recovery Errors: 0
+\t Link 0: CRC Errors: 0
+\t Link 1: Replay Errors: 0
+\t Link 1: Recovery Errors: 1
+\t Link 1: CRC Errors: 0
 """
 
 
@@ -166,6 +183,7 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("rows\t00000000:3B:00.0, Yes, No", "warning"),
         ("rows\t00000000:3B:00.0, Yes, Yes", "failure"),
         ("nvlinks\t3\t17\t1", "failure"),
+        ("nvlink_errors\t3\t2", "warning"),
         ("rdma_memory\tnvidia_peermem", "warning"),
         ("rdma_memory\tkernel", "warning"),
         ("rdma_memory\tdriver", "warning"),
@@ -185,6 +203,8 @@ def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
         "gpu\t0, Enabled",
         "rows\tx",
         "nvlinks\t0\t0\t18",
+        "nvlink_errors\t0\tx",
+        "nvlink_errors\t0\t0",
         "rdma_memory\tdma_buf",
         "pcie_speed\tx",
         "space\t/\tx\ty",
@@ -237,7 +257,8 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
     tool = f"""case "$*" in
     *--query-gpu=index,persistence_mode,power.limit,*) printf '{state}\\n' ;;
     *--query-remapped-rows=*) printf '00000000:3B:00.0, No, No\\n00000000:86:00.0, Yes, No\\n' ;;
-    'nvlink -s') cat <<'END'\n{NVLINKS}END\n;; esac"""
+    'nvlink -s') cat <<'END'\n{NVLINKS}END\n;;
+    'nvlink -e') cat <<'END'\n{NVLINK_ERRORS}END\n;; esac"""
     health = looked(tree(tmp_path, host_files()), programs={"nvidia-smi": tool})
     found = {(key[1], key[2]): severity for key, severity in said({"n0": health}).items() if "GPU" in key[1]}
     assert found == {
@@ -245,6 +266,8 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 1", "the hardware holds its clocks down: heat, power brake or supply"): "failure",
         ("GPU 00000000:86:00.0", "a row of its memory waits to be remapped"): "warning",
         ("GPU 0", "1 of 2 NVLinks are inactive"): "failure",
+        ("GPU 2", "2 of 2 NVLinks are inactive"): "failure",
+        ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
     }
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
     assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "not seen"

@@ -15,10 +15,9 @@ from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.bert.pytorch.packed import packed
 from training.benchmarks.bert.pytorch.run_pretraining import BertBenchmark
 
-transformers = pytest.importorskip("transformers")
-
 
 def _pair() -> tuple[Bert, torch.nn.Module, dict[str, torch.Tensor]]:
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     config = config_of("bert")
     assert isinstance(config, Config)
     theirs = transformers.BertForPreTraining(

@@ -7,8 +7,6 @@ from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_
 from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.cpm.pytorch.model import Cpm
 
-transformers = pytest.importorskip("transformers")
-
 # Ours to GPT-2's; the latter keeps its matrices transposed.
 _NAMES = {
     "input_layernorm": "ln_1",
@@ -31,6 +29,7 @@ def _model() -> tuple[Config, Cpm]:
 
 
 def test_the_loss_is_that_of_gpt2() -> None:
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     config, ours = _model()
     theirs = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(

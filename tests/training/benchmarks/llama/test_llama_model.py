@@ -7,11 +7,10 @@ from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_
 from training.benchmarks.llama.pytorch.config import Config
 from training.benchmarks.llama.pytorch.model import Llama
 
-transformers = pytest.importorskip("transformers")
-
 
 @pytest.mark.parametrize(("kv_heads", "theta"), [(4, 10000.0), (2, 500000.0)])
 def test_loss_and_gradients_are_those_of_transformers(kv_heads: int, theta: float) -> None:
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     config = config_of("llama", num_key_value_heads=kv_heads, rope_theta=theta)
     assert isinstance(config, Config)
     theirs = transformers.LlamaForCausalLM(

@@ -66,7 +66,7 @@ def found(folder: Path) -> dict[str, Any]:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]

@@ -37,8 +37,8 @@ class Broadcast(Buffered):
         return pattern.count_wrong(self._buffer, self.message(self._root))
 
 
-class Gather(Buffered):
-    """gather of one chunk a rank at the root: S is all chunks."""
+class _Chunks(Buffered):
+    """One chunk a rank and, at the root, all of them."""
 
     chunked = True
 
@@ -60,6 +60,14 @@ class Gather(Buffered):
         self._chunk = self.empty(chunk)
         if self._is_root:
             self._all = list(torch.split(self.empty(self.count), chunk))
+
+    def _wired(self) -> list[torch.Tensor] | None:
+        """All chunks as they are sent or received, which the root alone has."""
+        return [*map(self.wire, self._all)] if self._is_root else None
+
+
+class Gather(_Chunks):
+    """gather of one chunk a rank at the root: S is all chunks."""
 
     def write(self) -> None:
         """See Buffered."""
@@ -69,8 +77,7 @@ class Gather(Buffered):
 
     def run(self) -> None:
         """See Collective."""
-        received = [*map(self.wire, self._all)] if self._is_root else None
-        dist.gather(self.wire(self._chunk), received, dst=self.team.ranks[self._root], group=self.team.handle)
+        dist.gather(self.wire(self._chunk), self._wired(), dst=self.team.ranks[self._root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
@@ -80,29 +87,8 @@ class Gather(Buffered):
         return wrong
 
 
-class Scatter(Buffered):
+class Scatter(_Chunks):
     """scatter of one chunk a rank from the root: S is all chunks."""
-
-    chunked = True
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False, root: int = 0) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
-        self._root = root
-        self._is_root = team.rank == root
-        self._chunk = self.empty(0)
-        self._all: list[torch.Tensor] = []
-        self.buffers = 1.0 + 1.0 / team.size  # of the root
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._chunk, self._all = self.empty(0), []
-
-    def allocate(self) -> None:
-        """See Buffered."""
-        chunk = self.count // self.team.size
-        self._chunk = self.empty(chunk)
-        if self._is_root:
-            self._all = list(torch.split(self.empty(self.count), chunk))
 
     def write(self) -> None:
         """See Buffered."""
@@ -112,8 +98,7 @@ class Scatter(Buffered):
 
     def run(self) -> None:
         """See Collective."""
-        sent = [*map(self.wire, self._all)] if self._is_root else None
-        dist.scatter(self.wire(self._chunk), sent, src=self.team.ranks[self._root], group=self.team.handle)
+        dist.scatter(self.wire(self._chunk), self._wired(), src=self.team.ranks[self._root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""

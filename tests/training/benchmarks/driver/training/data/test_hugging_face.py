@@ -19,7 +19,6 @@ from training.benchmarks.llama.pytorch.config import Config
 from training.benchmarks.llama.pytorch.model import Llama
 from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
-transformers = pytest.importorskip("transformers")
 ROPE = 500_000.0
 SETTINGS: dict[str, Any] = {"rope_theta": ROPE}
 
@@ -34,6 +33,7 @@ def alone() -> Iterator[None]:
 @pytest.fixture
 def published(tmp_path: Path) -> tuple[Path, dict[str, torch.Tensor]]:
     """A LLaMA that transformers has written in several bfloat16 shards, and its weights."""
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     torch.manual_seed(3)
     config = transformers.LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
@@ -62,6 +62,7 @@ def test_shards_as_published_are_read(published: tuple[Path, dict[str, torch.Ten
 
 
 def test_transformers_finds_the_same_loss_with_what_was_written(alone: None, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     benchmark, config = LlamaBenchmark(), config_of("llama", **SETTINGS)
     assert isinstance(config, Config)
     model = Llama(config).eval()
@@ -89,6 +90,7 @@ def test_the_rope_of_the_weights_is_the_one_that_transformers_uses(
     published: tuple[Path, dict[str, torch.Tensor]],
 ) -> None:
     """A wrong wavelength shows in no shape."""
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     folder, weights = published
     config: Any = config_of("llama", **SETTINGS)
     model = Llama(config).eval()
