@@ -255,8 +255,8 @@ class FigureOutcome(Protocol):
 class JobOutcome(Protocol):
     """The optional part of an Outcome whose cases are trainings that `python -m simulation predict` can describe."""
 
-    def described_job(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """The columns of the job, as a file of `predict --job` has them, but for the GPU.
+    def described_job(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, JsonValue]:
+        """The columns of the job, as a file of `predict --job` has them, but for the GPU; rounds: those that passed.
 
         Raises:
             ValueError: `predict` knows no such iteration; the message says why.

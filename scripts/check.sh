@@ -9,7 +9,7 @@
 # package   the tests of the folders of that name below tests/, such as network, simulation/network or run_benchmarks
 # nightly   the same with many more samples, the tests that take long, coverage, and the mutants of tests/mutants.toml
 #
-# test and nightly lint beside the first tests. Exit code 0 only if all passed. A failing step does not keep the others from running. Tests that failed beside others
+# quick, test and nightly lint beside the first tests. Exit code 0 only if all passed. A failing step does not keep the others from running. Tests that failed beside others
 # run once more, alone and in their order: one that waits for hosts on a busy machine may pass then, and is named as such.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -174,8 +174,8 @@ if [ "$what" = package ]; then
 fi
 is_whole=
 [ "$what" = test ] || [ "$what" = nightly ] && is_whole=yes
-if [ -n "$is_whole" ]; then
-    make_images_meanwhile
+[ -z "$is_whole" ] || make_images_meanwhile
+if [ -n "$is_whole" ] || [ "$what" = quick ]; then
     lint_meanwhile
 else
     lint
@@ -183,6 +183,7 @@ fi
 if [ "$what" = quick ]; then
     # Four workers on two cores: many tests wait for processes and sockets.
     tests "quick tests" "not cluster and not nightly" -n 4 --no-torch
+    lint_ended
 fi
 if [ "$what" = coverage ] || [ "$what" = nightly ]; then
     measured_tests "coverage" "not cluster and not nightly and not alone"

@@ -227,7 +227,7 @@ def accept(
         complain(
             words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
         )
-    record = _record(climb, folder, asked, began, against)
+    record = _record(climb, folder, same_options(asked, names), began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record, words)
     show(record, folder)
@@ -298,13 +298,19 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
 
-def _record(climb: Climb, folder: Path, asked: Request, began: float, against: Path | None) -> AcceptRecord:
-    drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
-    listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
+def same_options(asked: Request, names: Sequence[str]) -> list[str]:
+    """The options by which another acceptance has the files, settings and rungs of this one."""
     files = (("--cluster-conf", asked.cluster_conf), ("--test-conf", asked.test_conf))
     options = [word for name, path in files if path is not None for word in (name, str(path.resolve()))]
+    options += [word for each in asked.changes.sets for word in ("--set", each)]
+    return options if list(names) == list(RUNGS) else [*options, "--rungs", ",".join(names)]
+
+
+def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None) -> AcceptRecord:
+    drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
+    listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
     if climb.measured:
-        options += ["--against", str((folder / ACCEPT_FILE).resolve())]
+        options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
 
     def again(host: str) -> str:
         beside = ",".join([host, *climb.left[:GOOD_BESIDE]])

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from common.errors import in_brief
 from protocol.outcome import Block, JobOutcome, Paragraph, Table, TableCell
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.results.outcomes import CaseLike, RoundLike, device_of, measured_case, outcome_of
+from run_benchmarks.results.outcomes import CaseLike, RoundLike, device_of, measured_case, measured_round, outcome_of
 
 TIME_LIMIT_S = 300.0
 UNKNOWN = "no iteration of its benchmark can be predicted"
@@ -79,12 +79,12 @@ def prediction_of(case: CaseLike, passed: Sequence[RoundLike], run_folder: Path)
     outcome = outcome_of(case)
     if not isinstance(outcome, JobOutcome):
         return PredictionRecord(problem=UNKNOWN)
-    try:
-        job = outcome.described_job(measured_case(case))
-    except Exception as error:  # noqa: BLE001 - a prediction is not the run's end
-        return PredictionRecord(problem=in_brief(error))
     if not passed:
         return PredictionRecord(problem="no round passed, so that neither the device nor a time is known")
+    try:
+        job = outcome.described_job(measured_case(case), [measured_round(each) for each in passed])
+    except Exception as error:  # noqa: BLE001 - a prediction is not the run's end
+        return PredictionRecord(problem=in_brief(error))
     return _asked(case.name, {**job, "gpu": device_of(passed)}, run_folder)
 
 

@@ -107,6 +107,25 @@ def test_lint_runs_beside_the_tests_and_counts(code: int, tmp_path: Path) -> Non
     assert f"{'FAILED' if code else 'ok    '} mypy " in summary and "ok     ruff format" in summary
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_make_quick_lints_beside_its_tests(code: int, tmp_path: Path) -> None:
+    """Each waits for the other here."""
+    (tmp_path / "bin").mkdir()
+    wait = f"while [ ! -f {tmp_path}/%s ]; do sleep 0.05; done"
+    programs = {
+        "mypy": f"touch {tmp_path}/types; {wait % 'tests'}; echo 'an error of types'; exit {code}",
+        "python": f"touch {tmp_path}/tests; {wait % 'types'}",
+    }
+    for name in ("ruff", "lint-imports", *programs):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{programs.get(name, '')}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    command = ["bash", str(CHECK), str(tmp_path), "quick"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert result.returncode == code, result.stdout
+    assert "an error of types\n\n== import contracts" in result.stdout
+    assert f"{'FAILED' if code else 'ok    '} mypy " in result.stdout and "ok     quick tests" in result.stdout
+
+
 def test_images_that_are_being_made_end_at_a_ctrl_c(tmp_path: Path) -> None:
     command = whole(tmp_path, f"echo $$ >{tmp_path}/pid; exec sleep 60")
     check = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)

@@ -11,7 +11,15 @@ import pytest
 from common.errors import ABSENT
 from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
-from run_benchmarks.commands.accepting import accept, budget_seconds, chosen_rungs, plan_all, recorded, save
+from run_benchmarks.commands.accepting import (
+    accept,
+    budget_seconds,
+    chosen_rungs,
+    plan_all,
+    recorded,
+    same_options,
+    save,
+)
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import prepare
@@ -82,6 +90,14 @@ def test_repaired_hosts_are_accepted_alone_though_the_users_case_needs_more_host
     with pytest.raises(InputProblems, match="at most 3, the number of HOSTS"):
         prepare(asked.settings(), "run1")
     plan_all(asked, asked.settings(), RUNGS, 1)
+
+
+def test_a_repaired_host_is_tested_with_the_files_settings_and_rungs_of_the_acceptance(tmp_path: Path) -> None:
+    file = tmp_path / "test_conf.py"
+    asked = asked_for(Namespace(test_conf=file, set=["VENDOR=cpu", "RUNTIME=process"]))
+    options = ["--test-conf", str(file.resolve()), "--set", "VENDOR=cpu", "--set", "RUNTIME=process"]
+    assert same_options(asked, RUNGS) == options
+    assert same_options(asked, ["network"]) == [*options, "--rungs", "network"]
 
 
 def test_what_the_last_rung_lacks_is_told_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

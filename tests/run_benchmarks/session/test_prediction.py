@@ -24,6 +24,7 @@ LLAMA = {
     "overrides": {
         "precision": "bf16", "compile_backend": None, "max_steps": 12, "warmup_steps": 2, "profile": "phases",
         "profile_steps": "8..11", "target_loss": None, "eval_samples": 64, "strategy": "ddp",
+        "layout": "auto", "device_memory_bytes": 1 << 30,
     },
 }  # fmt: skip
 
@@ -52,10 +53,12 @@ def test_a_training_stands_beside_its_prediction_or_the_report_says_why_not(
     assert found.deviates == max(found.parts, key=lambda each: abs(each.measured_ms - each.predicted_ms)).part
     assert f"most of it in {found.deviates}" in found.sentences[0]
     # The same job, asked for by hand.
-    words = ("--gpu", "H100", "--gpus", "1", "--mbs", "32", "--gpus-per-node", "1")
+    chosen = metrics["chosen_layout"]
+    assert chosen["train_batch_size"] * chosen["gradient_accumulation_steps"] == 32
+    words = ("--gpu", "H100", "--gpus", "1", "--mbs", str(chosen["train_batch_size"]), "--gbs", "32")
     job = {
         "hidden": 64, "ffn": 128, "layers": 2, "heads": 4, "kv_heads": 2, "vocab": 128, "seq": 32, "compile": 0,
-        "distributed_optimizer": 0, "fsdp": 1,
+        "distributed_optimizer": 0, "fsdp": 1, "recompute": chosen["activation_checkpointing"], "gpus_per_node": 1,
     }  # fmt: skip
     (tmp_path / "job.json").write_text(json.dumps(job))
     assert cli.main(["predict", "--job", str(tmp_path / "job.json"), *words, "--json"]) == 0
@@ -77,6 +80,7 @@ def test_a_case_that_is_no_training_says_that_it_cannot_be_predicted(tmp_path: P
     [
         ({}, 8, {"fsdp": 8, "micro_batches": 1, "recompute": "full", "precision": "bf16", "tp": 1, "sp": 0}),
         ({"tensor_parallel_size": 2, "sequence_parallel": True}, 8, {"fsdp": 4, "tp": 2, "sp": 1}),
+        ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 8}, 8, {"pp": 4, "fsdp": 2, "micro_batches": 8}),
         ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "precision": "fp8"}),
     ],
 )
@@ -85,5 +89,14 @@ def test_a_published_layout_reaches_the_prediction_as_it_runs(
 ) -> None:
     its = benchmark("llama", "pytorch")
     config = {"max_steps": 10, "strategy": "fsdp", "activation_checkpointing": True, "precision": "bf16", **changes}
-    job = its.outcome.described_job(MeasuredCase(name="c", config=config, nnodes=1, nproc=nproc))  # type: ignore[attr-defined]
+    job = its.outcome.described_job(MeasuredCase(name="c", config=config, nnodes=1, nproc=nproc), [])  # type: ignore[attr-defined]
     assert {key: job[key] for key in expected} == expected
+
+
+def test_experts_reach_the_prediction() -> None:
+    config = {"max_steps": 10, "strategy": "fsdp", "expert_parallel_size": 4}
+    case = MeasuredCase(name="c", config=config, nnodes=1, nproc=8)
+    job = benchmark("mixtral", "pytorch").outcome.described_job(case, [])  # type: ignore[attr-defined]
+    assert {key: job[key] for key in ("experts", "topk", "moe_ffn", "ep")} == {
+        "experts": 8, "topk": 2, "moe_ffn": 14336, "ep": 4,
+    }  # fmt: skip

@@ -88,7 +88,7 @@ def run_training(
         times = {"init_time": init_seconds}
         result = _result(trainer, benchmark, run, identity)
         if layout is not None:
-            result |= {"layout": layout.words, "estimated_memory_bytes": layout.chosen.bytes}
+            result |= layout.finished()
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin} | times | result)
         # After the result, which a full disk then leaves.
         if run.config.save_weights is not None:

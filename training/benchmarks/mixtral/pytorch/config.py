@@ -1,5 +1,6 @@
 """Settings of Mixtral pretraining. Needs no torch: the controller validates case configs with it."""
 
+from collections.abc import Mapping
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -56,6 +57,11 @@ class Config(LlamaConfig):
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return self
+
+    def described_model(self) -> Mapping[str, int]:
+        """See TrainingConfig."""
+        experts = {"experts": self.num_experts, "topk": self.experts_per_token, "moe_ffn": self.ffn_hidden_size}
+        return {**super().described_model(), **experts}
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
         """See CaseConfig."""

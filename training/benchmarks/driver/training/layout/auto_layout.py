@@ -83,6 +83,11 @@ class LayoutChoice:
             "considered": [candidate.record() for candidate in self.considered],
         }
 
+    def finished(self) -> dict[str, JsonValue]:
+        """The choice as FINISHED has it."""
+        chosen = self.chosen.record()
+        return {"layout": self.words, "estimated_memory_bytes": self.chosen.bytes, "chosen_layout": chosen}
+
     @property
     def words(self) -> str:
         """The choice in words."""

@@ -21,6 +21,8 @@ from training.benchmarks.driver.training.measuring.curve_records import (
 from training.benchmarks.driver.training.measuring.steady_words import steady_assessment
 from training.benchmarks.driver.training.settings.settings import PHASES, TrainingConfig
 
+LAYOUT = ("train_batch_size", "gradient_accumulation_steps", "activation_checkpointing")
+"""Settings that layout = "auto" decides on the hosts: FINISHED's chosen_layout."""
 _OF_A_STEP = "of a profiled step of rank 0; waiting for communication is in the others, too"
 # Settings that change neither what is computed nor how fast.
 _INCIDENTAL = (
@@ -113,24 +115,26 @@ class TrainingOutcome(DefaultOutcome):
         config = self._settings.model_validate_json(json.dumps(dict(case.config)))
         return [*TrainingClaims(config, log, self._unit).contradictions()]
 
-    def described_job(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
+    def described_job(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, JsonValue]:
         """See JobOutcome."""
-        config = self._settings.model_validate_json(json.dumps(dict(case.config)))
+        chosen = next((each.metrics.get("chosen_layout") for each in rounds), None)
+        layout = {key: chosen[key] for key in LAYOUT if key in chosen} if isinstance(chosen, dict) else {}
+        config = self._settings.model_validate_json(json.dumps({**case.config, **layout}))
         model = config.described_model()
         if model is None:
             raise ValueError("`predict` describes decoders alone, of which this benchmark trains none")
-        if config.layout == "auto":
-            raise ValueError("layout = 'auto' decides micro-batches and recomputation on the hosts")
-        ranks = case.nnodes * case.nproc
+        ranks, recompute = case.nnodes * case.nproc, config.recompute
         tp_size, is_sequence_shared = config.tensor_parallelism()
+        pp_size, chunks = config.pipeline_parallelism()
         shards = config.ranks_of_a_copy(world_size=ranks, per_node=case.nproc)
         return {
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
             "precision": "fp8" if config.fp8_recipe() else config.precision, "mbs": config.train_batch_size,
             "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
+            "pp": pp_size, "vpp": chunks, "ep": config.expert_parallelism(), "distributed_optimizer": 0,
             # One rank has torch's own kernels, too, which predict takes for FSDP2.
-            "fsdp": 0 if config.strategy == "ddp" and ranks > 1 else shards, "distributed_optimizer": 0,
-            "recompute": f"{config.recompute} elementwise" if config.recompute == "selective" else config.recompute,
+            "fsdp": 0 if config.strategy == "ddp" and ranks > 1 else shards,
+            "recompute": f"{recompute} elementwise" if recompute == "selective" else recompute,
             "compile": int(config.compile_backend is not None),
         }  # fmt: skip
 

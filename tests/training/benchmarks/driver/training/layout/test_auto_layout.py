@@ -142,6 +142,7 @@ def test_the_choice_becomes_settings_of_the_run(
     assert layout["estimated_bytes"] * (1 + layout["margin"]) <= layout["device_memory_bytes"] == 9_000_000
     assert found[Event.FINISHED]["layout"].startswith(f"{count} x {micro} samples, recomputation ")
     assert found[Event.FINISHED]["estimated_memory_bytes"] == layout["estimated_bytes"]
+    assert found[Event.FINISHED]["chosen_layout"].items() <= layout.items()
     assert found[Event.FINISHED]["num_trained_samples"] == 96
 
 
