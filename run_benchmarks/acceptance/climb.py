@@ -36,7 +36,7 @@ from run_benchmarks.acceptance.suspects import (
 )
 from run_benchmarks.results.loading import LoadedRun
 
-NO_DATA = "data_read, data_write: no case of test_conf.py has a data_dir_host"
+NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 

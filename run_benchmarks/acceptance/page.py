@@ -23,10 +23,17 @@ def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None
     write_text(path, document(f"Acceptance {record.accept_id}", "\n".join(_body(record, words)), lang=words.language))
 
 
+def verdict_of(record: AcceptRecord) -> str:
+    """The state of the cluster in a word, and whether less was looked at than there is time for elsewhere."""
+    if not record.ready:
+        return "Not ready"
+    return "Ready by shortened rungs" if any(rung.shrunk for rung in record.rungs) else "Ready"
+
+
 def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     good = sum(state == "accepted" for state in record.hosts.values())
     accepted = words("{n} of {total} hosts accepted", n=good, total=len(record.hosts))
-    yield f"<h1>{words('Ready' if record.ready else 'Not ready')}: {accepted}</h1>"
+    yield f"<h1>{words(verdict_of(record))}: {accepted}</h1>"
     minutes = (record.finished_ms - record.started_ms) / 60_000
     yield f'<p class="soft">{safe(record.accept_id)}, {safe(record.vendor)}, {minutes:.0f} min</p>'
     yield f"<h2>{words('Take out of service')}</h2>"
@@ -92,7 +99,7 @@ def times(rung: RungRecord) -> tuple[str, str]:
     if not rung.estimated_seconds:
         return f"{about(rung.seconds)}{soak}", ""
     expected = f"{about(rung.estimated_seconds)} ({rung.estimated_from})"
-    if rung.verdict != "not run":
+    if rung.verdict != "not run" and not rung.shrunk:
         expected += f": it took {(rung.seconds - rung.soak_seconds) / rung.estimated_seconds:.2g} times as long"
     return f"{about(rung.seconds)}{soak}", expected
 

@@ -40,6 +40,8 @@ class Others:
 
 
 NO_OTHERS = Others()
+INSPECTOR_MAX_AGE_S = 600.0
+"""Of an earlier run files may be left in the folder; those that count were written by the collectives just before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +129,15 @@ def stages_of(
         common = {"model": model, "framework": "pytorch", "config": config, "repeat": 1, "nnodes": nnodes}
         return {**common, "nproc": nproc, "hosts": list(hosts), "overrides": dict(overrides)}
 
-    def others() -> list[Cases]:
-        overrides = {"tools": list(tools.names), "max_percent_behind": chosen.limit}
+    def others(before: Mapping[str, Any]) -> list[Cases]:
+        """`before`: collectives that Inspector sees; they run again with each occasion of the tools."""
+        overrides: dict[str, object] = {"tools": list(tools.names), "max_percent_behind": chosen.limit}
         if tools.inspector is not None:
-            overrides["inspector_folder"] = tools.inspector
-        found = case("tools", TOOLS_CONFIG[rung], overrides) | {"nproc": 1}
-        return [{"ACCEPT_TOOLS": found}] if tools.names or tools.inspector is not None else []
+            overrides |= {"inspector_folder": tools.inspector, "inspector_max_age_s": INSPECTOR_MAX_AGE_S}
+        elif not tools.names:
+            return []
+        found = {"ACCEPT_TOOLS": case("tools", TOOLS_CONFIG[rung], overrides) | {"nproc": 1}}
+        return [{**before, **found} if tools.inspector is not None else found]
 
     if rung == SINGLE:
         found = {"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}
@@ -140,20 +145,18 @@ def stages_of(
         for number, (on_host, inside) in enumerate(data, start=1):
             folders = {"data_dir_host": on_host, "data_dir_container": inside}
             found[f"ACCEPT_DATA_{number}"] = case("base", chosen.device_config, tests) | folders
-        return [found, *others()]
+        return [found, *others({})]
     if rung == NETWORK:
         every_pair = nnodes <= ALL_PAIRS
         config = "config_pairs" if every_pair else "config_adaptive"
         pairs = {**chosen.pair_overrides, **({"repeats": PAIR_REPEATS} if every_pair else {})}
         together = {"pattern": "all", "sizes": chosen.sizes, "repeats": 1, "iterations": 10}
-        return [
-            {"ACCEPT_PAIRS": case("network", config, pairs)},
-            {
-                f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
-                for name in ("all_reduce", "all_to_all")
-            },
-            *others(),
-        ]
+        collectives = {
+            f"ACCEPT_{name.upper()}": case("network", "config_pairs", {**together, "collective": name})
+            for name in ("all_reduce", "all_to_all")
+        }
+        reduced = {"ACCEPT_ALL_REDUCE": collectives["ACCEPT_ALL_REDUCE"]}
+        return [{"ACCEPT_PAIRS": case("network", config, pairs)}, collectives, *others(reduced)]
     model, config = chosen.training
     samples = max(LEAST_SAMPLES, chosen.sequences * nnodes * nproc)
     return [{"ACCEPT_TRAINING": case(model, config, {**chosen.training_overrides, "train_samples": samples})}]

@@ -39,6 +39,8 @@ def installed(hosts: Mapping[str, Host], names: Sequence[str]) -> Others:
     result = for_each(hosts, asked)
     there = {program for found in result.succeeded.values() for program in found}
     missing = dict.fromkeys(program for program in programs.values() if program not in there)
-    silent = [f"tools of others: {error}"[:300] for error in result.failed.values()]
+    failed = [*result.failed.values()]
+    others = f" (and {len(failed) - 1} more hosts)" if failed[1:] else ""
+    silent = [f"tools of others: {error}"[:300] + others for error in failed[:1]]
     nowhere = [f"{program} is not installed on any host" for program in missing if result.succeeded]
     return Others(names=[name for name, program in programs.items() if program in there], missing=[*silent, *nowhere])

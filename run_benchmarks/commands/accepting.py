@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
-from run_benchmarks.acceptance.page import PAGE_FILE, times, write_page
+from run_benchmarks.acceptance.page import PAGE_FILE, times, verdict_of, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
@@ -36,7 +36,7 @@ from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Reque
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import complain, print_table, say
 from run_benchmarks.console.language import words
-from run_benchmarks.errors import InputProblems, Problem
+from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
@@ -132,7 +132,7 @@ class Acceptance:
     def tools(self, rung: str, hosts: Sequence[str]) -> Others:
         """The tools of others that hosts have; of a container's image it is known when they run."""
         names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
-        inspector = self._inspector(hosts) if rung == NETWORK else None
+        inspector = self.inspector(hosts) if rung == NETWORK and names else None
         if not names or self._in_containers:
             return Others(names=names, inspector=inspector)
         with (
@@ -141,7 +141,7 @@ class Acceptance:
         ):
             return replace(installed(reached, names), inspector=inspector)
 
-    def _inspector(self, hosts: Sequence[str]) -> str | None:
+    def inspector(self, hosts: Sequence[str]) -> str | None:
         """The folder where NCCL Inspector writes of the collectives of all hosts, by the environment of the ranks."""
         cases = stages_of(NETWORK, self._vendor, hosts, self._nproc)[1]
         planned = prepare(self.conf(NETWORK, cases, hosts, 1), new_run_id()).plan
@@ -227,6 +227,11 @@ def accept(
         complain(
             words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
         )
+    except KeyboardInterrupt:
+        acceptance.interrupted = True
+        complain(words("ended early: interrupted"))
+    except (ClusterDynoError, InputProblems) as error:
+        complain(str(error))
     record = _record(climb, folder, same_options(asked, names), began, against)
     write_text(folder / ACCEPT_FILE, record_text(record))
     write_page(folder / PAGE_FILE, record, words)
@@ -292,7 +297,9 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         planned = Acceptance(asked, settings, Path(folder), nproc)
         planned.look(hosts)
         for name in names:
-            tools = Others(names=tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else [])
+            named = tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else []
+            has_collectives = name == NETWORK and bool(named) and len(hosts) >= FEWEST[name]
+            tools = Others(names=named, inspector=planned.inspector(hosts) if has_collectives else None)
             stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools) if name != HEALTH else ()
             for cases in stages if len(hosts) >= FEWEST[name] else ():
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
@@ -354,7 +361,7 @@ def show(record: AcceptRecord, folder: Path) -> None:
         for said in rung.not_run:
             say(words("{rung}: not run: {why}", rung=rung.rung, why=said))
     good = sum(state == "accepted" for state in record.hosts.values())
-    ready, total = words("READY" if record.ready else "NOT READY"), len(record.hosts)
+    ready, total = words(verdict_of(record).upper()), len(record.hosts)
     say(f"{record.accept_id}: {ready}: {words('{n} of {total} hosts accepted', n=good, total=total)}")
     for host, command in record.again.items():
         say(words("After the repair of {host}: {command}", host=host, command=command))

@@ -33,10 +33,14 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
 
 
 def _of_nvlinks(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
-    """Links that are inactive on a host on which others are active, and those that had to send again."""
+    """Links that are inactive on a host on which others are active, and those that had to send again.
+
+    GPUs without an active link are spared where most of a host have none: cards that bridges join by twos.
+    """
     links = [(gpu, int(up), int(down)) for gpu, up, down in of("nvlinks", 3) if up.isdecimal() and down.isdecimal()]
-    for gpu, up, down in links if any(up for _, up, _ in links) else ():
-        if down:
+    are_linked = 2 * sum(up > 0 for _, up, _ in links) > len(links)
+    for gpu, up, down in links:
+        if down and (up or are_linked):
             found = f"{down} of {up + down} NVLinks are inactive"
             yield f"GPU {gpu}", found, "all active", "reset the host; check NVSwitches and the board", "failure"
     for gpu, errors in of("nvlink_errors", 2):

@@ -82,18 +82,28 @@ def prediction_of(case: CaseLike, passed: Sequence[RoundLike], run_folder: Path)
     if not passed:
         return PredictionRecord(problem="no round passed, so that neither the device nor a time is known")
     try:
-        job = outcome.described_job(measured_case(case), [measured_round(each) for each in passed])
+        job = {
+            **outcome.described_job(measured_case(case), [measured_round(each) for each in passed]),
+            "gpu": device_of(passed),
+        }
+        beside = _asked(case.name, job, run_folder)
+        alone = _asked(case.name, job, None) if beside.problem else beside
+        if alone.problem or not beside.problem:
+            return beside
+        return alone.model_copy(
+            update={"sentences": [*alone.sentences, f"Not beside the measured one: {beside.problem}"]}
+        )
     except Exception as error:  # noqa: BLE001 - a prediction is not the run's end
         return PredictionRecord(problem=in_brief(error))
-    return _asked(case.name, {**job, "gpu": device_of(passed)}, run_folder)
 
 
-def _asked(name: str, job: Mapping[str, JsonValue], run_folder: Path) -> PredictionRecord:
-    """The answer of `python -m simulation predict`."""
+def _asked(name: str, job: Mapping[str, JsonValue], run_folder: Path | None) -> PredictionRecord:
+    """The answer of `python -m simulation predict`, beside the iterations in a run's folder if there is one."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(job), encoding="utf-8")
-        words = ["--job", str(file), "--against", str(run_folder.absolute()), "--json"]
+        against = ["--against", str(run_folder.absolute())] if run_folder is not None else []
+        words = ["--job", str(file), *against, "--json"]
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "simulation", "predict", *words],
@@ -106,7 +116,8 @@ def _asked(name: str, job: Mapping[str, JsonValue], run_folder: Path) -> Predict
         except (OSError, subprocess.TimeoutExpired) as error:
             return PredictionRecord(problem=in_brief(error))
         said = [line.removeprefix(_ERROR) for line in done.stderr.splitlines() if line.startswith(_ERROR)]
-        problem = "; ".join(said).replace(f"{file}: ", "") or f"predict ended with exit code {done.returncode}"
+        last = done.stderr.strip().splitlines()[-1:] or [f"predict ended with exit code {done.returncode}"]
+        problem = "; ".join(said or last)[:500].replace(f"{file}: ", "")
         if done.returncode:
             return PredictionRecord(problem=problem)
     try:

@@ -24,7 +24,7 @@ from run_benchmarks.results.host_state import host_state
 from run_benchmarks.results.key_figure import energy_of, key_figure
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
-from run_benchmarks.results.prediction import prediction_of
+from run_benchmarks.results.prediction import PredictionRecord, prediction_of
 from run_benchmarks.results.records import CaseRecord, HostRecord, JobRecord, RoundRecord, RunRecord, Verdict, worst
 from run_benchmarks.results.standards import Held, Standards, case_baseline
 from run_benchmarks.session.images import image_records
@@ -149,8 +149,14 @@ class RunRecorder:
             sentences=[*said.sentences, *not_yet_said(said.sentences, rounds)],
             warnings=[*said.warnings, *measured.held.warnings],
             remarks=[f"round {record.round}: {remark}" for record in rounds for remark in record.told_remarks],
-            prediction=prediction_of(case, passed, self._result_dir) if case.predict and is_final else None,
+            prediction=self._prediction(case, passed) if is_final else None,
         )
+
+    def _prediction(self, case: CasePlan, passed: list[RoundRecord]) -> PredictionRecord | None:
+        """None where none is asked for, or where the run is to end at once."""
+        if not case.predict or self._interruption.is_set() or self._interruption.time_is_up():
+            return None
+        return prediction_of(case, passed, self._result_dir)
 
     def _measured(self, case: CasePlan, passed: list[RoundRecord]) -> _Measured:
         measured = _Measured()

@@ -147,12 +147,16 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     for key in inference.OF_TRAINING:
         if (value := getattr(arguments, f"row_{key}")) is not None:
             mistakes.add(ROW_OPTIONS[key][0], value, "has no effect with --phase: it is for training")
+    for key in ("mbs", "seq"):
+        if (value := getattr(arguments, f"row_{key}")) is not None and not all(map(str.strip, value.split(","))):
+            mistakes.add(ROW_OPTIONS[key][0], value, "must be whole numbers with commas between")
     mistakes.check()
+    no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
     lists = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
     found = []
     for batch, length in product(*lists):
         given = {"row_mbs": batch or None, "row_seq": length or None}
-        job = described_job(argparse.Namespace(**{**vars(arguments), **given}))
+        job = described_job(argparse.Namespace(**{**vars(arguments), **given}), without=no_column)
         found.append(inference.one_pass(job, machines()[job.gpu], arguments.phase))
     return Summary(inference.text(found), inference.data(found))
 
@@ -220,8 +224,8 @@ def given_layout(arguments: argparse.Namespace) -> dict[str, str]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def described_job(arguments: argparse.Namespace) -> "TrainingJob":
-    """The job of --model or --job, with what options set."""
+def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) -> "TrainingJob":
+    """The job of --model or --job, with what options set; `without`: columns of training that a pass has not."""
     from simulation.predict.job_table import job_of, preset, read_job
 
     if arguments.dialect != DEFAULT_DIALECT:
@@ -230,6 +234,8 @@ def described_job(arguments: argparse.Namespace) -> "TrainingJob":
     where = arguments.model or str(arguments.job)
     given = given_layout(arguments)
     # What an option sets is no longer what the file derived from it.
+    for key in without:
+        row.pop(key, None)
     for key in ("dp", "micro_batches") if {"gpus", "tp", "pp", "cp", "mbs", "gbs"} & set(given) else ():
         row.pop(key, None)
     return job_of({**row, **given}, where)

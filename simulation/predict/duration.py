@@ -112,9 +112,9 @@ class Stopwatch:
             us = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v) * factors.attention
             if self.job.fsdp and self.machine.gpu in HOPPER:
                 us *= FLASH_2[at.backward]
-            return ATTENTION, us * (2.5 if at.backward else 1.0)
+            return ATTENTION, max(us * (2.5 if at.backward else 1.0), self.shortest_us)
         if isinstance(operation, Decoding):
-            return ATTENTION, kernels.decode_us(self.machine.gpu, *operation)
+            return ATTENTION, max(kernels.decode_us(self.machine.gpu, *operation), self.shortest_us)
         if isinstance(operation, Traffic):
             us = max(operation.bytes / self._bytes_us, self.shortest_us * operation.kernels)
             return operation.part, us * (factors.dispatch if operation.part == PERMUTATION else 1.0)
@@ -165,10 +165,15 @@ class Stopwatch:
         between = turns * size * (1 - 1 / ranks) / inside / rate
         return max(between, self._inside(op, inside, size) if inside > 1 else 0.0) + ONE_HOP_US
 
+    @property
+    def is_nvlink_measured(self) -> bool:
+        """Whether collectives of the GPU's servers are in the tables."""
+        return _SAME_AS.get(self.machine.gpu, self.machine.gpu) in MEASURED_AS
+
     def _inside(self, op: str, ranks: int, size: float) -> float:
         gpu = _SAME_AS.get(self.machine.gpu, self.machine.gpu)
         measured = min(ranks, MEASURED_GPUS)
-        if gpu not in MEASURED_AS:
+        if not self.is_nvlink_measured:
             turns = 2 if op == ALL_REDUCE else 1
             return turns * size * (1 - 1 / ranks) / self.machine.nvlink_GBps / 1e3 + ONE_HOP_US
         us = nvlink_us(gpu, op, measured, int(size), self.machine.nvlink_GBps)

@@ -12,7 +12,7 @@ from simulation.predict import kernels, operations
 from simulation.predict.duration import MEASURED_GPUS, Stopwatch, Times
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Machine
-from simulation.predict.memory import GIB
+from simulation.predict.memory import GIB, RESERVED
 from simulation.predict.weights import layers_of, stage_weights
 from workloads.job.parameters import DECODE
 
@@ -20,6 +20,8 @@ OF_TRAINING = ("gbs", "vpp", "cp", "recompute", "fsdp", "overlap")
 """Columns of a job that no pass without gradients has."""
 AGREES = 12
 """In %: nine of ten of AIConfigurator's estimates from the same tables lie this near (test_inference.py)."""
+ESTIMATED, MOST_TP, MOST_BATCH, LENGTHS = ("A100", "H100", "H200", "B200"), 8, 64, (1024, 16384)
+"""GPUs, tensor parallel size, batch and tokens of a sequence of those estimates."""
 WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5}
 """Of a layer's weight; embedding and head stay in 16 bits."""
 
@@ -31,7 +33,8 @@ class EngineWatch(Stopwatch):
         """See Stopwatch."""
         us = super().collective_us(op, ranks, stride, size)
         if op == operations.ALL_REDUCE and 1 < ranks <= MEASURED_GPUS and ranks * stride <= self.machine.nvlink_domain:
-            return min(us, kernels.all_reduce_us(self.machine.gpu, ranks, size))
+            own = kernels.all_reduce_us(self.machine.gpu, ranks, size)
+            return min(us, own) if self.is_nvlink_measured else own
         return us
 
 
@@ -39,8 +42,8 @@ class EngineWatch(Stopwatch):
 class Pass:
     """A pass of `job.mbs` sequences on one replica: prompts of job.seq tokens, or a token each after as many.
 
-    ms: until its last stage has the token; classes: the same by class; memory: GiB of weights, keys and values on the
-    fullest stage.
+    ms: until its last stage has the token; classes: the same by class; memory: GiB of weights, and of the keys and
+    values of as many batches as there are stages, on the fullest of these.
     """
 
     job: TrainingJob
@@ -56,13 +59,39 @@ class Pass:
         job = self.job
         return job.mbs * (1 if self.phase == DECODE else job.seq) / self.ms * 1e3 / job.tp
 
+    @property
+    def fits(self) -> bool:
+        """Whether weights, keys and values fit into a GPU; activations are not counted."""
+        return self.memory * RESERVED <= self.machine.memory_GiB
+
+    @property
+    def beyond(self) -> list[str]:
+        """What no estimate of AIConfigurator that is held here has (test_inference.py)."""
+        job = self.job
+        seen = (
+            ("latent attention", job.latent is None),
+            ("pipelines", job.pp == 1),
+            (f"tp {job.tp}", job.tp <= MOST_TP),
+            (job.gpu, job.gpu in ESTIMATED),
+            (job.precision, job.precision != "nvfp4"),
+            ("a power limit", not job.power_limit),
+            (f"batch {job.mbs}", job.mbs <= MOST_BATCH),
+            (f"length {job.seq}", LENGTHS[0] <= job.seq <= LENGTHS[1]),
+        )
+        return [name for name, is_seen in seen if not is_seen]
+
 
 def one_pass(job: TrainingJob, machine: Machine, phase: str) -> Pass:
     """Predict one pass.
 
     Raises:
-        InputProblems: no table has the kernels of its attention.
+        InputProblems: no table has the kernels of its attention, or the model has experts.
     """
+    if job.experts:
+        allowed = "a dense model: experts without gradients (few of them read, one copy of tokens) are not predicted"
+        raise input_problem("--phase", phase, allowed)
+    if job.kv_heads % job.tp and job.tp % job.kv_heads:
+        raise input_problem("--tp", job.tp, f"a divisor or multiple of the {job.kv_heads} heads of keys and values")
     if job.latent is not None and phase == DECODE:
         raise input_problem("--phase", phase, "no table here has latent attention (MLA) of one token; allowed: prefill")
     job = replace(job, sp=False, overlap=False, fsdp=0, recompute="none", micro_batches=1)
@@ -94,7 +123,7 @@ def _held(job: TrainingJob, stage: int) -> float:
     of_token = 2 * job.head_dim * max(1, job.kv_heads // job.tp)
     if job.latent is not None:
         of_token = job.latent.kv_lora + job.latent.rope
-    return weights + operations.HALF * job.mbs * (job.seq + 1) * sum(layers_of(job, stage)) * of_token
+    return weights + operations.HALF * job.mbs * job.pp * (job.seq + 1) * sum(layers_of(job, stage)) * of_token
 
 
 def text(found: Sequence[Pass]) -> str:
@@ -103,18 +132,25 @@ def text(found: Sequence[Pass]) -> str:
     what = "per token" if phase == DECODE else "to the first token"
     lines = [
         f"{job.name}, {phase} on {job.tp * job.pp} {machine.gpu} (tp {job.tp}, pp {job.pp}), {job.precision}",
-        f"{'batch':>6} {'length':>7} {f'ms {what}':>22} {'tokens/s/GPU':>13} {'GiB':>7}",
+        f"{'batch':>6} {'length':>7} {f'ms {what}':>22} {'tokens/s/GPU':>13} {'GiB w+kv':>9}",
     ]
     for each in found:
-        fits = "" if each.memory <= machine.memory_GiB else f"  DOES NOT FIT {machine.memory_GiB:g}"
+        fits = "" if each.fits else f"  DOES NOT FIT {machine.memory_GiB:g}"
         lines.append(
             f"{each.job.mbs:>6} {each.job.seq:>7} {each.ms:>22.2f} {each.tokens_per_second_and_gpu:>13.0f} "
-            f"{each.memory:>7.1f}{fits}"
+            f"{each.memory:>9.1f}{fits}"
         )
-    said = (
-        f"nine of ten of AIConfigurator's estimates lie within {AGREES} % of these; none is a measurement of a server"
-    )
-    return "\n".join([*lines, said])
+    return "\n".join([*lines, *_notes(found)])
+
+
+def _notes(found: Sequence[Pass]) -> list[str]:
+    """How sure the passes are."""
+    beyond = dict.fromkeys(said for each in found for said in each.beyond)
+    return [
+        "GiB w+kv: weights, keys and values; activations are not counted",
+        f"nine of ten of AIConfigurator's estimates lie within {AGREES} % of these; none is a measurement of a server",
+        *([f"extrapolated: no estimate was compared that has {', '.join(beyond)}"] if beyond else []),
+    ]
 
 
 def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
@@ -123,9 +159,13 @@ def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
         {
             "batch": each.job.mbs, "length": each.job.seq, "predicted_ms": each.ms, "classes_ms": each.classes,
             "tokens_per_second_and_gpu": each.tokens_per_second_and_gpu, "memory_gib": each.memory,
-            "fits": each.memory <= each.machine.memory_GiB,
+            "fits": each.fits, "extrapolated": [*each.beyond],
         }
         for each in found
     ]  # fmt: skip
-    first = found[0]
-    return {"name": first.job.name, "gpu": first.machine.gpu, "phase": first.phase, "passes": passes}
+    job = found[0].job
+    return {
+        "name": job.name, "gpu": found[0].machine.gpu, "phase": found[0].phase, "gpus": job.tp * job.pp, "tp": job.tp,
+        "pp": job.pp, "precision": job.precision, "capacity_gib": found[0].machine.memory_GiB,
+        "notes": [*_notes(found)], "passes": passes,
+    }  # fmt: skip

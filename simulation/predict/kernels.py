@@ -117,7 +117,9 @@ def decode_us(gpu: str, context: float, units: float, shared: float, widths: int
     Raises:
         KeyError: nothing was measured of this GPU.
     """
-    return exp(grids()[DECODE, gpu, "bf16"].at((context, units, shared))) * _decode_work(context, units, widths)
+    grid = grids()[DECODE, gpu, "bf16"]
+    context = max(context, grid.axes[0][0])  # fewer tokens take as long as the fewest that were measured
+    return exp(grid.at((context, units, shared))) * _decode_work(context, units, widths)
 
 
 def all_reduce_us(gpu: str, ranks: int, size: float) -> float:

@@ -231,7 +231,7 @@ def _with_cut_gpus(servers: list[list[int]], per_server: int) -> list[list[int]]
     for server in servers:
         first = server[0] // max(per_server, 1) * per_server
         its = [gpu for gpu in range(first, first + per_server) if gpu in alone or gpu in server]
-        if len(server) > 1 and len(its) == per_server:
+        if len(server) > 1 and len(its) == per_server and {*server} <= {*its}:
             server, alone = its, alone - {*its}
         found.append(server)
     return [each for each in found if len(each) > 1 or each[0] in alone]

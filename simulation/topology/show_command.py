@@ -129,7 +129,8 @@ def as_text(path: Path, found: TopologyReport) -> str:
     lines.append(f"connected     {apart}")
     if found.apart:
         pairs = counted(found.apart, "pair")
-        lines.append(f"out of reach  {pairs} of GPUs: GPUs do not forward; with PXN their blocks go over NVLink first")
+        pxn = "" if found.parts[1:] else "; with PXN their blocks go over NVLink first"
+        lines.append(f"out of reach  {pairs} of GPUs: GPUs do not forward{pxn}")
     lines += [f"odd           {each}" for each in found.oddities]
     return "\n".join(lines)
 

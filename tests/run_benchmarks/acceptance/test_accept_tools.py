@@ -72,7 +72,13 @@ def test_tools_are_a_rungs_last_stage_with_one_process_a_host(rung: str, config:
 def test_the_files_of_inspector_are_read_after_the_collectives_of_all_hosts() -> None:
     *_, last = stages_of(NETWORK, "nvidia", ["n0", "n1"], 8, tools=Others(inspector="/tmp/inspector"))
     overrides = last["ACCEPT_TOOLS"]["overrides"]
-    assert overrides == {"tools": [], "max_percent_behind": 7.0, "inspector_folder": "/tmp/inspector"}
+    assert overrides == {
+        "tools": [],
+        "max_percent_behind": 7.0,
+        "inspector_folder": "/tmp/inspector",
+        "inspector_max_age_s": 600.0,
+    }
+    assert [*last] == ["ACCEPT_ALL_REDUCE", "ACCEPT_TOOLS"]
 
 
 def of_a_tool(not_run: object) -> LoadedRun:

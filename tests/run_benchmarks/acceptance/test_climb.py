@@ -134,7 +134,7 @@ def test_a_host_that_falls_ill_during_a_run_is_taken_out_by_the_gate_after_it() 
 def test_what_could_not_be_looked_at_is_in_the_record() -> None:
     found = Cluster({}, sick={"n0": ["disk: full"]}).climb()
     assert found.rungs[0].not_run == ["clock of n0: no tool"]
-    assert found.rungs[1].not_run == ["data_read, data_write: no case of test_conf.py has a data_dir_host"]
+    assert found.rungs[1].not_run == ["data_read, data_write: no case of CASES has a data_dir_host"]
 
 
 def test_a_suspect_that_is_good_on_the_second_occasion_comes_and_goes() -> None:

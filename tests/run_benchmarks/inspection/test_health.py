@@ -196,6 +196,13 @@ def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
     assert found == severity
 
 
+def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
+    """Bridges join PCIe cards by twos; on a board of NVSwitches each GPU has links."""
+    for idle, bad in ((1, 1), (2, 0)):
+        lines = [f"nvlinks\t{gpu}\t{0 if gpu < idle else 12}\t{12 if gpu < idle else 0}\n" for gpu in range(4)]
+        assert list(said({"n0": parsed("".join(lines) + "end\tok\n")}).values()) == ["failure"] * bad
+
+
 @pytest.mark.parametrize(
     "line",
     [

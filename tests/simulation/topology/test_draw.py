@@ -109,6 +109,13 @@ def test_a_gpu_without_links_stands_in_its_server() -> None:
     assert len([*whole.iter(f"{SVG}line")]) - len([*cut.iter(f"{SVG}line")]) == 2
 
 
+@pytest.mark.parametrize("per_server", [1, 4])
+def test_a_server_that_is_larger_than_the_file_says_is_drawn_whole(per_server: int) -> None:
+    links = "".join(f"{gpu} {to} 100Gbps 1us 0\n" for gpu in range(8) for to in (8, 9))
+    Path("odd").write_text(f"10 {per_server} 1 1 16 H100\n8 9\n{links}", encoding="utf-8")
+    assert {*map(str, range(8))} <= {*texts(drawn("odd"))}
+
+
 def test_a_name_cannot_break_the_picture() -> None:
     assert call("-g", "8", "--output", "a<b>&c") == 0
     assert texts(drawn("a<b>&c"))[0] == "a<b>&c"

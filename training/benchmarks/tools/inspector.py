@@ -8,8 +8,11 @@ once, in a line before those of the collectives.
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,8 +24,10 @@ MAX_FILES, MAX_BYTES = 256, 16 << 20
 """Files that are read on a host, and bytes of each, from its end: the last collectives count."""
 
 
-def read(folder: Path, host: str) -> Answer:
+def read(folder: Path, host: str, max_age_s: float | None = None) -> Answer:
     """For each collective and size the shortest of the ranks' median times in us, of the ranks on `host`.
+
+    Of files named after hosts only its own are opened, and those alone that changed within the last `max_age_s`.
 
     A collective lasts on each rank until the last rank has come: the rank with the shortest time is the late one.
 
@@ -30,7 +35,7 @@ def read(folder: Path, host: str) -> Answer:
         UnreadableError: no file holds a collective of this host.
     """
     times: dict[str, dict[object, list[float]]] = defaultdict(lambda: defaultdict(list))
-    files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())[-MAX_FILES:]
+    files = _files(folder, host, max_age_s)
     for path in files:
         for name, rank, microseconds in _collectives(path, host):
             if name in times or len(times) < MAX_PARTS:
@@ -38,6 +43,20 @@ def read(folder: Path, host: str) -> Answer:
     if not times:
         raise UnreadableError(f"no collective of {host} in the {len(files)} files of {folder}")
     return Answer(figures={name: min(map(median, of_ranks.values())) for name, of_ranks in times.items()})
+
+
+def _files(folder: Path, host: str, max_age_s: float | None) -> list[Path]:
+    """The files of a host, the last MAX_FILES by time; NCCL names them HOST-pidN.log."""
+    found: dict[Path, float] = {}
+    for path in folder.rglob("*"):
+        if path.suffix in SUFFIXES and path.is_file():
+            with suppress(OSError):  # one that goes away meanwhile
+                found[path] = path.stat().st_mtime
+    since = -math.inf if max_age_s is None else time.time() - max_age_s
+    recent = [path for path in found if found[path] >= since]
+    short = host.partition(".")[0]
+    own = [path for path in recent if path.name.partition("-pid")[0].partition(".")[0] == short]
+    return sorted(own or recent, key=lambda path: (found[path], path))[-MAX_FILES:]
 
 
 def _collectives(path: Path, host: str) -> Iterator[tuple[str, object, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,6 +149,19 @@ def test_the_inspectors_collectives_are_read_by_size_and_only_those_of_the_host(
     assert read_inspector(tmp_path, "nanogpt-nccl-test-worker-0").figures == {"AllReduce 2360832 bytes": 5663}
     with pytest.raises(UnreadableError, match="no collective of n1 in the 1 files"):
         read_inspector(tmp_path, "n1")
+
+
+def test_of_a_folder_that_hosts_share_each_reads_its_own_recent_files(tmp_path: Path) -> None:
+    line = '{"header": {"rank": 0}, "metadata": {"hostname": "%s"}, "coll_perf": {"coll": "AllReduce", ' + (
+        '"coll_msg_size_bytes": 8, "coll_exec_time_us": %d}}\n'
+    )
+    for number in range(300):
+        (tmp_path / f"n2-pid{number}.log").write_text(line % ("n2", 20))
+    for name, us, age in (("n1-pid1.log", 10, 60), ("n1-pid2.log", 90, 90_000)):
+        (tmp_path / name).write_text(line % ("n1", us))
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    assert read_inspector(tmp_path, "n1.site", 600.0).figures == {"AllReduce 8 bytes": 10}
+    assert read_inspector(tmp_path, "n1.site").figures == {"AllReduce 8 bytes": 50}
 
 
 def test_the_inspectors_newer_files_tell_the_rank_once_and_the_shortest_median_counts(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ class Config(CaseConfig):
         pattern="^/",
         description="a folder on the hosts with the profiler plugin Inspector's files, which are judged, too",
     )
+    inspector_max_age_s: float | None = Field(
+        None, gt=0, description="seconds since the last change of a file in inspector_folder; older ones are not read"
+    )
     max_percent_behind: float = Field(
         7.0, gt=0, lt=100, description="percent that a host may be worse than the median of the others"
     )
@@ -58,6 +61,8 @@ class Config(CaseConfig):
             raise ValueError("tools: none is named, and no inspector_folder")
         if idle := [name for name in self.arguments if name not in self.tools]:
             raise ValueError(f"arguments: {', '.join(idle)} is not in tools")
+        if self.inspector_max_age_s is not None and self.inspector_folder is None:
+            raise ValueError("inspector_max_age_s has no effect without an inspector_folder")
         if self.devices is not None and not any(TOOLS[name].scope != "host" for name in self.tools):
             raise ValueError("devices has no effect without a tool of RDMA devices")
         return self

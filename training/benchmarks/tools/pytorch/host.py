@@ -71,7 +71,7 @@ def alone(name: str, config: Config) -> Answer:
         OSError: it cannot be started.
     """
     if name == INSPECTOR:
-        return inspector.read(Path(config.inspector_folder or ""), socket.gethostname())
+        return inspector.read(Path(config.inspector_folder or ""), socket.gethostname(), config.inspector_max_age_s)
     bench = bench_of(name, config)
     if bench.tool.scope == "host":
         with bench.call("") as call:
