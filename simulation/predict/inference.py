@@ -66,7 +66,7 @@ class Pass:
 
     @property
     def beyond(self) -> list[str]:
-        """What no estimate of AIConfigurator that is held here has (test_inference.py)."""
+        """Its properties that no estimate of AIConfigurator has that is held here (test_inference.py)."""
         job = self.job
         seen = (
             ("latent attention", job.latent is None),

@@ -146,7 +146,7 @@ def test_all_that_experts_cannot_be_combined_with_is_named_at_once() -> None:
     ("settings", "ranks", "said"),
     [
         ({"expert_parallel_size": 4}, 6, "expert_parallel_size = 4 does not divide the 6 ranks"),
-        ({"expert_parallel_size": 2}, 12, "leaves 6 ranks for each expert, which divide neither hidden_size = 32"),
+        ({"expert_parallel_size": 2}, 12, "leaves 6 ranks for each expert, which do not divide both hidden_size = 32"),
         ({"expert_parallel_size": 2, "profile": "phases", "profile_ranks": 9}, 4, "profile_ranks = 9; allowed: 0 to 3"),
     ],
 )

@@ -28,5 +28,9 @@ precision = "bf16"
 strategy = "fsdp"
 log_freq = 1
 
+# Ours: the loss that balances experts is transformers', over all layers together; FlagPerf's is Megatron's, of each
+# layer with 1e-2, and it attends to a window of 4096 tokens where its Megatron is patched.
+router_aux_loss_coef = 0.02
+
 # Ours: nothing is evaluated, so that only this tells soon that a rank has departed; it does not change results.
 compare_interval_steps = 10

@@ -76,7 +76,8 @@ class Config(LlamaConfig):
         elif self.expert_parallel_size > 1 and (self.hidden_size % copies or 2 * self.ffn_hidden_size % copies):
             mistakes.append(
                 f"expert_parallel_size = {self.expert_parallel_size} leaves {copies} ranks for each expert, which"
-                f" divide neither hidden_size = {self.hidden_size} nor 2 ffn_hidden_size = {2 * self.ffn_hidden_size}"
+                f" do not divide both hidden_size = {self.hidden_size} and"
+                f" 2 ffn_hidden_size = {2 * self.ffn_hidden_size}"
             )
         return "; ".join(mistakes) or None
 

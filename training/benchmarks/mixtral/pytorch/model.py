@@ -14,6 +14,7 @@ from training.benchmarks.driver.training.model.recomputation import recomputed
 from training.benchmarks.llama.pytorch.model import Llama, LlamaAttention
 from training.benchmarks.mixtral.pytorch.config import Config
 
+_ALIGNED = 8  # elements: CUDA multiplies groups whose rows are a multiple of 16 bytes
 Routed = tuple[Tensor, Tensor, Tensor]
 
 
@@ -54,7 +55,8 @@ class Mixtral(Llama):
     def make_constants(self, device: torch.device) -> None:
         """See BenchmarkModel."""
         super().make_constants(device)
-        is_grouped = has_grouped_products(device, self._dtype)
+        are_aligned = self.config.hidden_size % _ALIGNED == 0 == self.config.ffn_hidden_size % _ALIGNED
+        is_grouped = are_aligned and has_grouped_products(device, self._dtype)
         for layer in mixtures(self):
             layer.experts.is_grouped = is_grouped
 

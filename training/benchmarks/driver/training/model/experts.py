@@ -92,7 +92,7 @@ class Experts(nn.Module):
             rows, weight = rows.to(dtype), weight.to(dtype)
         if self.is_grouped and isinstance(counts, Tensor) and len(rows):
             ends = counts.cumsum(0, dtype=torch.int32)
-            return nn.functional.grouped_mm(rows, weight.transpose(1, 2), offs=ends)
+            return _grouped_mm(rows, weight.transpose(1, 2), ends)
         sizes = counts.tolist() if isinstance(counts, Tensor) else counts
         parts = zip(torch.split(rows, sizes), weight.unbind(), strict=True)
         return torch.cat([nn.functional.linear(part, matrix) for part, matrix in parts])
@@ -174,6 +174,13 @@ def divide_experts(model: nn.Module, mesh: DeviceMesh) -> None:
         layer.exchange = lambda counts: AllToAll(counts, group)
 
 
+def _grouped_mm(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """torch's product of each group of rows, up to its end, with its matrix; before torch 2.10 it is private."""
+    public = getattr(nn.functional, "grouped_mm", None)
+    result: Tensor = (torch._grouped_mm if public is None else public)(rows, matrices, offs=ends)
+    return result
+
+
 def has_grouped_products(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether torch multiplies rows by the matrices of their groups there, forward and backward: it is tried."""
     with torch.enable_grad():
@@ -181,7 +188,7 @@ def has_grouped_products(device: torch.device, dtype: torch.dtype) -> bool:
         matrices = torch.zeros(1, 16, 16, device=device, dtype=dtype, requires_grad=True)
         ends = torch.tensor([8], device=device, dtype=torch.int32)
         try:
-            result = nn.functional.grouped_mm(rows, matrices.transpose(1, 2), offs=ends)
+            result = _grouped_mm(rows, matrices.transpose(1, 2), ends)
             result.square().sum().backward()  # type: ignore[no-untyped-call]  # the gradient of a sum alone has no strides
         except (AttributeError, RuntimeError):  # this torch lacks it; this device does
             return False

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.benchmarks.driver.training.model.experts import divide_experts, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
-from training.benchmarks.driver.training.model.pipeline import Pipeline, cut_to_rank
+from training.benchmarks.driver.training.model.pipeline import Pipeline, can_be_scheduled, cut_to_rank
 from training.benchmarks.driver.training.model.staged import Stage, StagedModel
 from training.benchmarks.driver.training.settings.division import Coordinates
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
@@ -62,6 +62,8 @@ class Layout:
         except ValueError as error:
             raise UnusableSettingsError(str(error)) from error
         pp_size, _ = config.pipeline_parallelism()
+        if pp_size > 1 and not can_be_scheduled():
+            raise UnusableSettingsError(f"pipeline_parallel_size = {pp_size} needs torch 2.10 or later")
         dp_size = world_size // (tp_size * pp_size)
         shape: tuple[int, ...] = (dp_size, tp_size)
         names: tuple[str, ...] = ("dp", "tp")
@@ -71,6 +73,8 @@ class Layout:
             shape, names = (pp_size, *shape), ("pp", *names)
         mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
         ep_size, expert_mesh = config.expert_parallelism(), None
+        if ep_size > 1 and not hasattr(DeviceMesh, "_unflatten"):
+            raise UnusableSettingsError(f"expert_parallel_size = {ep_size} needs torch 2.10 or later")
         if ep_size > 1:
             expert_mesh = mesh["dp"]._unflatten(0, (dp_size // ep_size, ep_size), ("edp", "ep"))
         return cls(

@@ -1,22 +1,34 @@
 """Runs the stages of a pipeline on their ranks: 1F1B or interleaved 1F1B by torch.distributed.pipelining."""
 
+from __future__ import annotations
+
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 from torch.nn.parallel import DistributedDataParallel
 
 from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.staged import Stage, StagedModel
 from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+
+if TYPE_CHECKING:  # loading it costs each rank as much as a third of torch
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleInterleaved1F1B
+
+
+def can_be_scheduled() -> bool:
+    """Whether this torch's schedules take losses without outputs: since 2.10."""
+    from torch.distributed.pipelining import Schedule1F1B
+
+    return "return_outputs" in inspect.signature(Schedule1F1B.step).parameters
 
 
 def cut_to_rank(model: StagedModel, config: TrainingConfig, rank: int) -> dict[int, Stage]:
@@ -67,6 +79,8 @@ class Pipeline:
         """The schedule of a step, whose micro-batches have the shapes of `batch`; shapes are told, so that no pass is
         made to find them.
         """
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+
         if self._schedule is None:
             samples = len(next(iter(batch.values())))
             hidden = self._hidden(samples, "meta").requires_grad_()

@@ -26,7 +26,8 @@ def unsynchronized(
     All ranks compute the gradient of the sample, with the same dropout. Then those with an odd place count nothing and
     the others as much more as keeps the average: where gradients are averaged the result is the same, without that
     each rank finds its own part alone. With HSDP the places among the replicas and within one count, each by itself:
-    the average over the ranks of one replica alone changes, and so does that over the same shards of all replicas.
+    the average over the ranks of one replica alone changes, and so does that over the same shards of all replicas;
+    likewise with the ranks that have the same experts, and those that have others.
     Nothing of the training's state changes.
     """
     if layout.dp_size == 1:
@@ -35,6 +36,10 @@ def unsynchronized(
     if 1 < layout.shard_size < layout.dp_size:
         replica, place = divmod(layout.dp_rank, layout.shard_size)
         factor = _factor(replica, layout.dp_size // layout.shard_size) * _factor(place, layout.shard_size)
+    if layout.expert_mesh is not None:
+        copies, experts = layout.expert_mesh.shape
+        copy, place = divmod(layout.dp_rank, experts)
+        factor = _factor(copy, copies) * _factor(place, experts)
     device = next(model.module.parameters()).device
     forked = (
         torch.random.fork_rng([device], device_type=device.type)
