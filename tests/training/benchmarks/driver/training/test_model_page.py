@@ -46,7 +46,8 @@ from training.benchmarks.successor.pytorch.model import Successor
 model = Successor(load_case_config(Config, Path("{case}"), {{"hidden_size": 256, "num_layers": 1}}))
 own = [(module, *(each.detach().std().item() for each in module.parameters())) for module in model.modules()
        if isinstance(module, nn.Linear | nn.Embedding)]  # filled by their own reset_parameters
-_fill(model, 1, torch.device("cpu"), None)
+shapes = {{name: (each.shape, each.dtype) for name, each in model.named_parameters()}}
+_fill(model, 1, torch.device("cpu"), shapes, None)
 for module, *deviations in own:
     print(*(each.detach().std().item() / own for each, own in zip(module.parameters(), deviations)))
 """
