@@ -131,17 +131,21 @@ class Acceptance:
 
     def tools(self, rung: str, hosts: Sequence[str]) -> Others:
         """The tools of others that hosts have; of a container's image it is known when they run."""
-        names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
-        inspector = self.inspector(hosts) if rung == NETWORK and names else None
-        if not names or self._in_containers:
-            return Others(names=names, inspector=inspector)
+        found = self.named_tools(rung, hosts)
+        if not found.names or self._in_containers:
+            return found
         with (
             allocated(self.look(hosts)) as prepared,
             connected(prepared.settings.cluster, prepared.allocation) as reached,
         ):
-            return replace(installed(reached, names), inspector=inspector)
+            return replace(installed(reached, found.names), inspector=found.inspector)
 
-    def inspector(self, hosts: Sequence[str]) -> str | None:
+    def named_tools(self, rung: str, hosts: Sequence[str]) -> Others:
+        """The tools of others that the vendor's configs name, whether or not hosts have them."""
+        names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
+        return Others(names=names, inspector=self._inspector(hosts) if rung == NETWORK and names else None)
+
+    def _inspector(self, hosts: Sequence[str]) -> str | None:
         """The folder where NCCL Inspector writes of the collectives of all hosts, by the environment of the ranks."""
         cases = stages_of(NETWORK, self._vendor, hosts, self._nproc)[1]
         planned = prepare(self.conf(NETWORK, cases, hosts, 1), new_run_id()).plan
@@ -297,11 +301,9 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         planned = Acceptance(asked, settings, Path(folder), nproc)
         planned.look(hosts)
         for name in names:
-            named = tools_of(settings.test.VENDOR, TOOLS_CONFIG[name]) if name in TOOLS_CONFIG else []
-            has_collectives = name == NETWORK and bool(named) and len(hosts) >= FEWEST[name]
-            tools = Others(names=named, inspector=planned.inspector(hosts) if has_collectives else None)
-            stages = stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools) if name != HEALTH else ()
-            for cases in stages if len(hosts) >= FEWEST[name] else ():
+            if name == HEALTH or len(hosts) < FEWEST[name]:
+                continue
+            for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, planned.named_tools(name, hosts)):
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
 
