@@ -20,7 +20,7 @@ from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.rank_share import cut_experts_to_one_rank, cut_to_one_rank
 from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
-from training.benchmarks.driver.training.model.staged import Stage, StagedModel
+from training.benchmarks.driver.training.model.staged import Stage, StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
 
@@ -40,7 +40,7 @@ def step_bytes(
     On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
     """
     states = _states(benchmark, config, world_size, per_node)
-    one = _peak_of_one_layer(benchmark, config.model_copy(update={"activation_checkpointing": False}), on_cpu)
+    one = peak_of_one_layer(benchmark, config, on_cpu)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
     return states.total + one + (config.num_layers - 1) * layer
@@ -64,10 +64,18 @@ def _states(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_siz
     return fully_sharded(parameters, shards, gathered, outside, moments, width)
 
 
+def peak_of_one_layer(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool] = (True, True)
+) -> int:
+    """The most bytes that a model of one layer holds, whatever a longer one computes again; `ends`: see
+    activation_bytes.
+    """
+    return _peak(benchmark, config.model_copy(update={"activation_checkpointing": False}), on_cpu, ends)
+
+
 @functools.lru_cache(maxsize=8)
-def _peak_of_one_layer(benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool) -> int:
-    """The most that a model of one layer holds, whatever a longer one computes again."""
-    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True)
+def _peak(benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool]) -> int:
+    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True, ends=ends)
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -164,8 +172,7 @@ def _received(model: BenchmarkModel, config: TrainingConfig) -> torch.Tensor:
         return torch.empty(0)
     tp_size, is_sequence_parallel = config.tensor_parallelism()
     shape = model.hidden_shape(config.train_batch_size, tp_size if is_sequence_parallel else 1)
-    is_half = config.strategy == "fsdp" and config.precision == "bf16"
-    return torch.empty(shape, dtype=torch.bfloat16 if is_half else torch.float32, requires_grad=True)
+    return torch.empty(shape, dtype=hidden_dtype(config), requires_grad=True)
 
 
 def _for_one_batch(config: TrainingConfig, layers: int, *, on_cpu: bool) -> TrainingConfig:

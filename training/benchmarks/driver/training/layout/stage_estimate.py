@@ -8,15 +8,14 @@ Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU 
 section 2.2.
 """
 
-import functools
 from typing import Any
 
 import torch
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes
+from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes, peak_of_one_layer
 from training.benchmarks.driver.training.model.model import parameter_count
-from training.benchmarks.driver.training.model.staged import StagedModel
+from training.benchmarks.driver.training.model.staged import StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, single_precision
@@ -82,24 +81,14 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
     layer, outside = two - one, max(0, 2 * one - two)
     deepest = max(len(stages[stage]) for stage in own)
     kept = micro_batches_of_rank(config, rank)
-    plain = config.model_copy(update={"activation_checkpointing": False})
-    peak = _peak_of_one_layer(benchmark, plain, ends, on_cpu)
-    last = peak + (deepest - 1) * layer
+    last = peak_of_one_layer(benchmark, config, on_cpu, ends) + (deepest - 1) * layer
     links = 2 * len(own) - sum(ends)
     return last + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + links * _received_bytes(config)
-
-
-@functools.lru_cache(maxsize=8)
-def _peak_of_one_layer(
-    benchmark: TrainingBenchmark[Any], config: TrainingConfig, ends: tuple[bool, bool], on_cpu: bool
-) -> int:
-    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True, ends=ends)
 
 
 def _received_bytes(config: TrainingConfig) -> int:
     """Bytes of the outputs of a stage for all micro-batches of a step."""
     tp_size, is_sequence_parallel = config.tensor_parallelism()
     tokens = config.tokens_per_sample() // (tp_size if is_sequence_parallel else 1)
-    width = HALF if config.strategy == "fsdp" and config.precision == "bf16" else SINGLE
     samples = config.train_batch_size * config.gradient_accumulation_steps
-    return samples * tokens * config.hidden_size * width
+    return samples * tokens * config.hidden_size * hidden_dtype(config).itemsize

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from training.benchmarks.driver.training.model.model import LOSS, Batch
-from training.benchmarks.driver.training.model.staged import Stage, StagedModel
+from training.benchmarks.driver.training.model.staged import Stage, StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
@@ -66,8 +66,7 @@ class Pipeline:
         self._ranks: list[int] = mesh.mesh.flatten().tolist()
         tp_size, is_sequence_parallel = config.tensor_parallelism()
         self._sequence_ranks = tp_size if is_sequence_parallel else 1
-        # What FSDP2 leaves in bfloat16 autocast leaves in float32, since embeddings are.
-        self._dtype = torch.bfloat16 if config.strategy == "fsdp" and config.precision == "bf16" else torch.float32
+        self._dtype = hidden_dtype(config)
         self._schedule: Schedule1F1B | ScheduleInterleaved1F1B | None = None
         self._names: list[str] = []
 

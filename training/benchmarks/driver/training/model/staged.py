@@ -3,9 +3,16 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
+
+
+def hidden_dtype(config: TrainingConfig) -> torch.dtype:
+    """The type of what a stage sends: FSDP2 leaves in bfloat16 what autocast leaves in float32, as embeddings are."""
+    return torch.bfloat16 if config.strategy == "fsdp" and config.precision == "bf16" else torch.float32
 
 
 class StagedModel(BenchmarkModel):

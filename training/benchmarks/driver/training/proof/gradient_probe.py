@@ -33,13 +33,10 @@ def unsynchronized(
     if layout.dp_size == 1:
         return None
     factor = _factor(layout.dp_rank, layout.dp_size)
-    if 1 < layout.shard_size < layout.dp_size:
-        replica, place = divmod(layout.dp_rank, layout.shard_size)
-        factor = _factor(replica, layout.dp_size // layout.shard_size) * _factor(place, layout.shard_size)
-    if layout.expert_mesh is not None:
-        copies, experts = layout.expert_mesh.shape
-        copy, place = divmod(layout.dp_rank, experts)
-        factor = _factor(copy, copies) * _factor(place, experts)
+    within = layout.shard_size if layout.expert_mesh is None else layout.expert_mesh.shape[1]
+    if 1 < within < layout.dp_size:
+        replica, place = divmod(layout.dp_rank, within)
+        factor = _factor(replica, layout.dp_size // within) * _factor(place, within)
     device = next(model.module.parameters()).device
     forked = (
         torch.random.fork_rng([device], device_type=device.type)
