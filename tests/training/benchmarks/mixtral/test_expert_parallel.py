@@ -1,9 +1,5 @@
 """Experts that are divided over ranks train like one process: one start of four ranks runs all layouts."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +7,12 @@ import pytest
 import torch
 
 from tests.tiers import NIGHTLY
-from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training import reference
+from tests.training.benchmarks.driver.training.parity_workload import started
 from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, STEPS, config_of
 from tests.training.benchmarks.mixtral.test_mixtral_model import theirs_of
 from training.benchmarks.mixtral.pytorch.config import Config
 
-WORKLOAD = "tests.training.benchmarks.driver.training.parity_workload"
 RUN_STEPS, RESUME_STEPS = 6, 10
 EXACT = 1e-5
 FSDP: dict[str, Any] = {"strategy": "fsdp", "train_batch_size": GLOBAL_BATCH // 4, "max_steps": RUN_STEPS}
@@ -58,22 +53,8 @@ def found(folder: Path) -> dict[str, Any]:
     layouts |= {name: {"ranks": 4, "settings": settings} for name, settings in HALF.items()}
     changes = [{"expert_parallel_size": 4}, {"num_experts": 4}]
     layouts["resumed"] = {"ranks": 4, "settings": RESUMED, "steps": RESUME_STEPS, "refused_changes": changes}
-    file = folder / "layouts.json"
-    file.write_text(json.dumps({n: {"model": "mixtral", "steps": RUN_STEPS} | each for n, each in layouts.items()}))
-    result = subprocess.run(
-        [sys.executable, "-m", WORKLOAD, str(folder), str(file)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-    losses: dict[str, Any] = {}
-    for path in folder.glob("losses*.json"):
-        losses |= json.loads(path.read_text())
-    return losses
+    every = {name: {"model": "mixtral", "steps": RUN_STEPS} | each for name, each in layouts.items()}
+    return started(folder, every, 500.0)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,10 @@ message. The ranks of all layouts that want equally many are started once, and l
 
 import faulthandler
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +23,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch.distributed.tensor import DTensor
 
+from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training.ranks import start
 from tests.training.benchmarks.driver.training.tiny import STEPS, config_of, trainer_of
 from training.benchmarks.driver.training.data import hugging_face
@@ -30,6 +34,26 @@ from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup, init
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+
+
+def started(folder: Path, layouts: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """What the workload, in processes of its own, finds of `layouts` within `seconds`."""
+    file = folder / "layouts.json"
+    file.write_text(json.dumps(layouts))
+    result = subprocess.run(
+        [sys.executable, "-m", __spec__.name, str(folder), str(file)],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    losses: dict[str, Any] = {}
+    for path in folder.glob("losses*.json"):
+        losses |= json.loads(path.read_text())
+    return losses
 
 
 def steps(trainer: Trainer, count: int, norms: list[float] | None = None) -> list[float]:

@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,12 +10,11 @@ import torch
 from torch import nn
 
 from tests.tiers import NIGHTLY
-from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.training.benchmarks.driver.training import reference
+from tests.training.benchmarks.driver.training.parity_workload import started
 from tests.training.benchmarks.driver.training.tiny import GLOBAL_BATCH, STEPS, benchmark_of, config_of
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 
-WORKLOAD = "tests.training.benchmarks.driver.training.parity_workload"
 # Trained in make nightly alone: all that they have, others have, too, each with something more.
 LATE = {
     *("compiled", "compiled_selective", "tp_accumulation", "tp_sequence", "bf16_ddp", "fp16_fsdp", "overflow_ddp"),
@@ -187,22 +183,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> dict[str, Any]:
-    file = folder / "layouts.json"
-    file.write_text(json.dumps(_layouts(folder)))
-    result = subprocess.run(
-        [sys.executable, "-m", WORKLOAD, str(folder), str(file)],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=WORKLOAD_SECONDS,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
-    losses: dict[str, Any] = {}
-    for path in folder.glob("losses*.json"):
-        losses |= json.loads(path.read_text())
-    return losses
+    return started(folder, _layouts(folder), WORKLOAD_SECONDS)
 
 
 @pytest.fixture(scope="module")
