@@ -247,8 +247,8 @@ def _losses(states: Sequence[ReplicaState], expected: Expectation) -> Departure 
 
 
 def _data_parallel(place: Coordinates) -> Hashable:
-    """The place that ranks share that have the same samples: their place in all dimensions but those within a model."""
-    return tuple(number for name, number in place.items() if name not in ("tp", "pp"))
+    """The place that ranks share that have the same samples."""
+    return place["dp"]
 
 
 def _odd(values: Sequence[int], group: Callable[[int], Hashable], words: Callable[[int, int], str]) -> Departure | None:
