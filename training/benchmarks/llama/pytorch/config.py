@@ -96,8 +96,9 @@ class Config(PipelineSettings):
             "hidden_size": self.hidden_size,
             "hidden_size / num_attention_heads * num_key_value_heads": kv_size,
             "ffn_hidden_size": self.ffn_hidden_size,
-            "seq_length / context_parallel_size": self.seq_length // self.context_parallel_size,
         }
+        ranks = self.context_parallel_size
+        sizes["seq_length" + " / context_parallel_size" * (ranks > 1)] = self.seq_length // ranks
         for key, value in sizes.items():
             if value % FP8_MULTIPLE:
                 raise ValueError(f"{key} = {value} is no multiple of {FP8_MULTIPLE}, which fp8 = {self.fp8!r} needs")
