@@ -46,19 +46,9 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
         "fsdp_accumulation_recomputed": ("llama", FSDP | HALF | {"activation_checkpointing": True}, EXACT),
         "fsdp_selective": ("llama", FSDP | HALF | {"activation_checkpointing": "selective"}, EXACT),
         "tp": ("llama", TP, EXACT),
-        "tp_accumulation": (
-            "llama",
-            TP | {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2},
-            EXACT,
-        ),
+        "tp_accumulation": ("llama", TP | HALF_OF_ALL, EXACT),
         "tp_sequence": ("llama", TP | {"sequence_parallel": True}, EXACT),
-        "tp_sequence_accumulation": (
-            "llama",
-            {"sequence_parallel": True, "gradient_accumulation_steps": 2}
-            | TP
-            | {"train_batch_size": GLOBAL_BATCH // 2},
-            EXACT,
-        ),
+        "tp_sequence_accumulation": ("llama", TP | HALF_OF_ALL | {"sequence_parallel": True}, EXACT),
         "pp": ("llama", PP, EXACT),
         "cp": ("llama", CP, EXACT),
         "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
@@ -138,7 +128,10 @@ PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
 # Of which each sample's sequence is divided. The model has two key-value heads.
 CONTEXTS: dict[str, tuple[int, dict[str, Any]]] = {
     "cp_ddp": (4, CP | {"train_batch_size": GLOBAL_BATCH // 2}),
-    "cp4_fsdp_recomputed": (4, CP | HALF_OF_ALL | FSDP | {"context_parallel_size": 4, "activation_checkpointing": True}),
+    "cp4_fsdp_recomputed": (
+        4,
+        CP | HALF_OF_ALL | FSDP | {"context_parallel_size": 4, "activation_checkpointing": True},
+    ),
     "cp_tp_sequence": (4, CP | FSDP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
 } | (
     {

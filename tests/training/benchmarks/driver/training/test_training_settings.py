@@ -155,7 +155,9 @@ def test_all_that_a_pipeline_cannot_have_is_said_at_once() -> None:
         "num_layers = 2", "allowed: 3 or more, a layer in each stage",
         "gradient_accumulation_steps = 1", "allowed: 3 or more, the micro-batches of pipeline_parallel_size = 3",
     ]  # fmt: skip
-    others = "context_parallel_size = 2; allowed: 1, which pipeline_parallel_size = 2 needs; fp8 = 'rowwise'; allowed: N"
+    others = (
+        "context_parallel_size = 2; allowed: 1, which pipeline_parallel_size = 2 needs; fp8 = 'rowwise'; allowed: N"
+    )
     with pytest.raises(ValueError, match=others):
         config_of("llama", **PP, **FP8, gradient_accumulation_steps=2, context_parallel_size=2)
 

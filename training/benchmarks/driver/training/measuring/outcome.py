@@ -131,7 +131,8 @@ class TrainingOutcome(DefaultOutcome):
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
             "precision": "fp8" if config.fp8_recipe() else config.precision, "mbs": config.train_batch_size,
             "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
-            "pp": pp_size, "vpp": chunks, "cp": config.context_parallelism(), "cp_comm": "a2a", "ep": config.expert_parallelism(), "distributed_optimizer": 0,
+            "pp": pp_size, "vpp": chunks, "cp": config.context_parallelism(), "cp_comm": "a2a",
+            "ep": config.expert_parallelism(), "distributed_optimizer": 0,
             # One rank has torch's own kernels, too, which predict takes for FSDP2.
             "fsdp": 0 if config.strategy == "ddp" and ranks > 1 else shards,
             "recompute": f"{recompute} elementwise" if recompute == "selective" else recompute,

@@ -110,7 +110,9 @@ class OneTraining(RankComparison):
         self._losses = every, work
 
     def losses(self) -> list[float]:
-        """The loss of each data-parallel rank, of those that divide its sequences the mean, in the step of the last `share_loss`; all ranks call it."""
+        """The loss of each data-parallel rank, the mean of those that divide its sequences, in the step of the last
+        `share_loss`; all ranks call it.
+        """
         assert self._losses is not None, "share_loss comes first"
         (every, work), self._losses = self._losses, None
         if work is not None:
