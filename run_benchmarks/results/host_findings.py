@@ -94,8 +94,10 @@ def _slow_links(host: str, info: Mapping[str, Any], usual: Mapping[str, PortLink
         speed, known = _speed(port), usual.get(port["name"])
         best = fastest.get(str(port.get("model")), 0.0) if known is None else known.speed_mbit_s
         if 0 < speed < best:
-            others = "others of its model on this host" if known is None else "that of most hosts"
-            evidence = f"its link runs at {speed / 1000:g} Gbit/s, {others} at {best / 1000:g}"
+            own, more = f"{speed / 1000:g}", f"{best / 1000:g}"
+            evidence = f"its link runs at {own} Gbit/s, that of most hosts at {more}"
+            if known is None:
+                evidence = f"its link runs at {own} Gbit/s, others of its model on this host at {more}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the cable and the switch port")
         slot = port.get("pcie")
         values = {key: number(value) for key, value in slot.items()} if isinstance(slot, dict) else {}
