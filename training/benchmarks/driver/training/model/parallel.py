@@ -231,17 +231,7 @@ def spread(
         if not isinstance(model, StagedModel):
             raise NotImplementedError(f"{type(model).__name__} has no pipeline parallelism")
         stages = cut_to_rank(model, config, layout.mesh.get_local_rank("pp"))
-    if layout.tp_size > 1:
-        there = dict(model.named_modules())
-        plan = model.tensor_parallel_plan(layout.sequence_parallel)
-        parallelize_module(model, layout.mesh["tp"], {name: style for name, style in plan.items() if name in there})
-    if layout.expert_mesh is not None:
-        divide_experts(model, layout.expert_mesh["ep"])
-    if layout.context_mesh is not None:
-        group = layout.context_mesh["cp"].get_group()
-        model.divide_sequence(ContextParallel(layout.cp_size, group.rank(), group))
-    if layout.averaged_size > 1 and mixtures(model):
-        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
+    _divide(model, layout)
     if config.strategy != "ddp":
         for part in stages.values() or [model]:
             _shard(part, layout, config)
@@ -255,6 +245,21 @@ def spread(
     if compile_backend is not None:
         compile_blocks(model, compile_backend)
     return ParallelModel(model, layout, config, device, stages)
+
+
+def _divide(model: BenchmarkModel, layout: Layout) -> None:
+    """Leave this rank its part of layers, experts and sequences."""
+    if layout.tp_size > 1:
+        there = dict(model.named_modules())
+        plan = model.tensor_parallel_plan(layout.sequence_parallel)
+        parallelize_module(model, layout.mesh["tp"], {name: style for name, style in plan.items() if name in there})
+    if layout.expert_mesh is not None:
+        divide_experts(model, layout.expert_mesh["ep"])
+    if layout.context_mesh is not None:
+        group = layout.context_mesh["cp"].get_group()
+        model.divide_sequence(ContextParallel(layout.cp_size, group.rank(), group))
+    if layout.averaged_size > 1 and mixtures(model):
+        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
 
 
 def _shard(model: BenchmarkModel | Stage, layout: Layout, config: TrainingConfig) -> None:
