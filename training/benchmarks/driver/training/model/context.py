@@ -42,13 +42,13 @@ class ContextParallel:
         copies = max(1, self.ranks // key.shape[1])
         if copies > 1:
             key, value = key.repeat_interleave(copies, dim=1), value.repeat_interleave(copies, dim=1)
-        heads = [each.unflatten(1, (self.ranks, -1)).movedim(1, 0) for each in (query, key, value)]
+        heads = [each.reshape(len(each), self.ranks, -1, *each.shape[2:]).movedim(1, 0) for each in (query, key, value)]
         counts = [each.shape[2] for each in heads]
         # (ranks, batch, heads, seq / ranks, head_size): to each rank its heads, of each rank its tokens.
         received = self._exchanged(torch.cat(heads, dim=2).contiguous())
-        whole = received.movedim(0, 2).flatten(2, 3).split(counts, dim=1)
+        whole = torch.split(received.movedim(0, 2).flatten(2, 3), counts, dim=1)
         attended = attend(implementation, *whole, is_causal=is_causal)
-        parts = attended.unflatten(2, (self.ranks, -1)).movedim(2, 0).contiguous()
+        parts = attended.reshape(*attended.shape[:2], self.ranks, -1, attended.shape[3]).movedim(2, 0).contiguous()
         return self._exchanged(parts).movedim(0, 1).flatten(1, 2)
 
     def loss(self, logits: Tensor, tokens: Tensor, *, is_training: bool) -> Tensor:
