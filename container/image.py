@@ -38,6 +38,29 @@ class ImageSpecError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageIdentity:
+    """The identity of an image that all engines share: its id; for engines that compute ids differently its layers,
+    labels and `started_with` (variables, user, folder and command, which are in no layer).
+    """
+
+    id: str
+    layers: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    size: int
+    started_with: str = ""
+
+    def same(self, other: "ImageIdentity") -> bool:
+        """Whether both are the same image."""
+        ours = (self.layers, self.labels, self.started_with)
+        theirs = (other.layers, other.labels, other.started_with)
+        return self.id == other.id or (self.layers != () and ours == theirs)
+
+    def label(self, name: str) -> str | None:
+        """The value of one of its labels."""
+        return dict(self.labels).get(name)
+
+
+@dataclass(frozen=True, slots=True)
 class ContextFile:
     """One file of the build context: its name there, its source, size in bytes, sha256 in hex."""
 
