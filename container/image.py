@@ -15,8 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 from urllib.parse import urlsplit
 
-import jinja2
-
 from container.reference import is_reference
 from container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
 from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
@@ -250,6 +248,8 @@ def _wheels(wheelhouse: Path | None, workload: Path, requirements: Sequence[Path
 
 
 def _render(vendor: Vendor, parameters: ImageParameters, variables: Mapping[str, object]) -> str:
+    import jinja2  # a plan without containers needs none
+
     folders = [vendor_dir(vendor.name), TEMPLATES]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
