@@ -140,5 +140,5 @@ def test_on_a_shared_home_the_ranks_of_every_host_are_ended_before_their_states_
         assert not result.failed and "ONE/round1/node2_noderank0.workload" in result.succeeded["node2"]
         assert not home.exists()
     finally:
-        for task in tasks.values():
-            task.remove()
+        for running in tasks.values():
+            running.remove()
