@@ -11,11 +11,10 @@ from training.benchmarks.driver.training.model.experts import Experts, has_group
 from training.benchmarks.mixtral.pytorch.config import Config
 from training.benchmarks.mixtral.pytorch.model import Mixtral
 
-transformers = pytest.importorskip("transformers")
-
 
 def theirs_of(config: Config) -> Any:
     """transformers' model of these settings, whose loss has the router's in it."""
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     return transformers.MixtralForCausalLM(
         transformers.MixtralConfig(
             vocab_size=config.vocab_size,
