@@ -40,8 +40,8 @@ class MixtralBenchmark(llama.LlamaBenchmark):
             mine, theirs = (f"model.layers.{number}.{name}" for name in ("mlp", "block_sparse_moe"))
             experts = [f"{theirs}.experts.{expert}" for expert in range(config.num_experts)]
             found[f"{mine}.gate.weight"] = (f"{theirs}.gate.weight",)
-            found[f"{mine}.experts.gate_up_proj"] = tuple(f"{each}.{w}.weight" for each in experts for w in ("w1", "w3"))
-            found[f"{mine}.experts.down_proj"] = tuple(f"{each}.w2.weight" for each in experts)
+            for name, parts in (("gate_up_proj", ("w1", "w3")), ("down_proj", ("w2",))):
+                found[f"{mine}.experts.{name}"] = tuple(f"{each}.{part}.weight" for each in experts for part in parts)
         return found
 
 

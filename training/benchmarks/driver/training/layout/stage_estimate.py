@@ -86,8 +86,8 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
     kept = micro_batches_of_rank(config, rank)
     copies = max(0, kept - len(own)) * deepest * _copied_bytes(benchmark, config)
     last = peak_of_one_layer(benchmark, config, on_cpu, ends) + (deepest - 1) * layer
-    links = 2 * len(own) - sum(ends)
-    return last + copies + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + links * _received_bytes(config)
+    links = (2 * len(own) - sum(ends)) * _received_bytes(config)
+    return last + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + copies + links
 
 
 def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> float:

@@ -4,13 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.training.benchmarks.driver.launch.launching import ROOT
 from tests.tiers import NIGHTLY
+from tests.training.benchmarks.driver.launch.launching import ROOT
 
 COMMON: dict[str, Any] = {
     "num_layers": 4, "hidden_size": 256, "ffn_hidden_size": 704, "vocab_size": 1024, "seq_length": 128,
