@@ -59,7 +59,7 @@ class Joined(Mapping[str, Tensor]):
 
     def file_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes that the tensors have to have in the files, by their names there."""
-        wanted = {}
+        wanted: dict[str, tuple[int, ...]] = {}
         for name, shape in self._shapes.items():
             parts = self._parts.get(name, (name,))
             of_part = shape if len(parts) == 1 else (prod(shape[:-1]) // len(parts), shape[-1])
