@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.estimate import Estimate
+from run_benchmarks.acceptance.links import idle_ports
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
+    EVERY_LINK,
     FEWEST,
     HEALTH,
     NO_OTHERS,
@@ -217,7 +219,11 @@ class Climb:
         for host, said in looked.sick.items():
             record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
         known = {said for rung in self.rungs for said in rung.not_run}
-        record.not_run += [said for said in dict.fromkeys([*not_run_in(loaded), *looked.unseen]) if said not in known]
+        record.not_run += [
+            said
+            for said in dict.fromkeys([*not_run_in(loaded), *idle_ports(loaded, EVERY_LINK), *looked.unseen])
+            if said not in known
+        ]
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
         return loaded, {host: said for host, said in found.items() if host not in looked.sick}
 

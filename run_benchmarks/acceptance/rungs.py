@@ -18,7 +18,8 @@ LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
 """A soak is at least so many trainings long, takes so many seconds at most, and this share of the time that is left."""
 LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
-TOOLS = "ACCEPT_TOOLS"
+EVERY_LINK, TOOLS = "ACCEPT_ALL_TO_ALL", "ACCEPT_TOOLS"
+"""Cases: that loads every link of the network at once; that runs tools of others."""
 TOOLS_CONFIG = {SINGLE: "config_host", NETWORK: "config_pairs"}
 SHORT_REPEATS, SHORT_STEPS = 3, 3
 """Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
@@ -177,7 +178,7 @@ def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
         pairs, together = (dict(stage) for stage in stages[:2])
         if "repeats" in pairs["ACCEPT_PAIRS"]["overrides"]:
             pairs["ACCEPT_PAIRS"] = _changed(pairs["ACCEPT_PAIRS"], repeats=SHORT_REPEATS)
-        del together["ACCEPT_ALL_TO_ALL"]
+        del together[EVERY_LINK]
         return [pairs, together]
     return [
         {name: _changed(case, max_steps=case["overrides"]["max_steps"] // SHORT_STEPS) for name, case in stage.items()}
