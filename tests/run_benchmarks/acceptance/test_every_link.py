@@ -1,4 +1,4 @@
-"""All hosts send to all: every link of a fabric is loaded in both directions, and a port that carried nothing is told."""
+"""While all hosts send to all, every link of a fabric is loaded both ways; a port that carried nothing is told."""
 
 from __future__ import annotations
 

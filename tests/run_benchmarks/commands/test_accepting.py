@@ -137,9 +137,9 @@ def test_tools_of_others_are_looked_for_once_before_the_first_rung(
     files = {"cluster_conf": tmp_path / "cluster_conf.py", "test_conf": tmp_path / "test_conf.py"}
     asked = asked_for(Namespace(**files))
     acceptance = Acceptance(asked, asked.settings(), tmp_path, 1)
-    planned = acceptance.tools(RUNGS, ["localhost"], is_planned=True)
-    assert planned["single"].names == ["ib_write_bw_loopback", "ib_write_lat_loopback"] and not planned["single"].missing
+    planned = acceptance.tools(RUNGS, ["localhost"], is_planned=True)["single"]
+    assert planned.names == ["ib_write_bw_loopback", "ib_write_lat_loopback"] and not planned.missing
     found = acceptance.tools(RUNGS, ["localhost"])
     assert found.keys() == {"single"}, "the network needs two hosts"
-    assert found["single"].names == ["ib_write_bw_loopback"] and found["single"].seconds == planned["single"].seconds / 2
+    assert found["single"].names == ["ib_write_bw_loopback"] and found["single"].seconds == planned.seconds / 2
     assert found["single"].missing == ["ib_write_lat is not installed on any host"]
