@@ -31,9 +31,11 @@ from run_benchmarks.acceptance.suspects import (
     Suspects,
     against_datasheet,
     agreed,
+    in_vain,
     not_run_in,
     proven,
     suspects_of,
+    unjudged,
     usual_of,
     without_result,
 )
@@ -151,6 +153,7 @@ class Climb:
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""
         loaded, found = self._occasion(record, stage, hosts)
+        record.not_run += unjudged(loaded, self.usual)
         if loaded.record.verdict.is_failure:
             self._without(record, stage, hosts, loaded, found)
         elif found:
@@ -159,7 +162,8 @@ class Climb:
             self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
         if record.rung == SINGLE:
             self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
-        record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded), *without_result(loaded)]))
+        proofless = [*against_datasheet(loaded), *without_result(loaded), *in_vain(loaded)]
+        record.reason = "; ".join(filter(None, [record.reason, *proofless]))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from run_benchmarks.plan.plan import round_folder
+from run_benchmarks.acceptance.kinds import node_infos
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.monitor_readings import read_sys_info, sight_of
-from run_benchmarks.results.seal import node_folder
+from run_benchmarks.results.monitor_readings import sight_of
 
 IDLE, SHOWN, MOST_PORTS = 0.01, 4, 32
 """Share of the usual port's bytes below which a port is idle; hosts of a port, and ports, that are named."""
@@ -33,18 +32,14 @@ def idle_ports(run: LoadedRun, case: str) -> list[str]:
 
 def _carried(run: LoadedRun, case: str) -> Iterator[tuple[str, str, int]]:
     """Host, port and bytes of each active RDMA port whose traffic was counted."""
-    folders = {each.name: run.folder / each.folder for each in run.record.cases}
-    for record in run.rounds.get(case, []) if case in folders else []:
-        folder = folders[case] / round_folder(record.round, record.attempt)
-        for node in record.nodes:
-            info = read_sys_info(folder / node_folder(node.host, node.node_rank))
-            ports = info.get("network")
-            active = [_name(port) for port in ports if _is_active(port)] if isinstance(ports, list) else []
-            counters = sight_of(node.host, info, node.monitor).counters
-            for name in dict.fromkeys(active):
-                counted = counters.get(name, {})
-                if all(way in counted for way in WAYS):
-                    yield node.host, name, min(counted[way] for way in WAYS)
+    for node, info in node_infos(run, case):
+        ports = info.get("network")
+        active = [_name(port) for port in ports if _is_active(port)] if isinstance(ports, list) else []
+        counters = sight_of(node.host, info, node.monitor).counters
+        for name in dict.fromkeys(active):
+            counted = counters.get(name, {})
+            if all(way in counted for way in WAYS):
+                yield node.host, name, min(counted[way] for way in WAYS)
 
 
 def _is_active(port: object) -> bool:
