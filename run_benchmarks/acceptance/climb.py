@@ -49,7 +49,7 @@ GOOD_BESIDE = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """What a look at hosts found. sick: who is to be taken out; unseen: what could not be looked at; warnings: by host,
+    """The result of a look at hosts. sick: who is to be taken out; unseen: what could not be looked at; warnings: by host,
     pairs of a subject and a sentence, that take nobody out.
     """
 

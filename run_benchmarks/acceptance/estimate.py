@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from common.reading import read_bounded
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord, RungRecord
-from run_benchmarks.acceptance.rungs import ALL_PAIRS, HEALTH, NETWORK, NO_OTHERS, PAIR_REPEATS, Others
+from run_benchmarks.acceptance.rungs import ALL_PAIRS, FEWEST, HEALTH, NETWORK, NO_OTHERS, PAIR_REPEATS, Others
 from run_benchmarks.console.language import words
 from run_benchmarks.results.records import MAX_RECORD_BYTES
 
@@ -44,14 +44,14 @@ def estimates(
     earlier: Sequence[AcceptRecord],
     tools: Mapping[str, Others] = MappingProxyType({}),
 ) -> dict[str, Estimate]:
-    """By rung its seconds: those of the newest of the `earlier` acceptances of such devices in which it passed, scaled
-    to the number of hosts; else from what a run of the vendor's usually takes.
+    """By rung for which the hosts suffice its seconds: those of the newest of the `earlier` acceptances of such devices
+    in which it passed, scaled to the number of hosts; else from what a run of the vendor's usually takes.
 
     The tools of others are counted as that acceptance measured them, if it called the same, else as they usually take.
     """
     alike = [record for record in earlier if (record.vendor, record.nproc) == (vendor, nproc)]
     found = {}
-    for rung in rungs:
+    for rung in (each for each in rungs if hosts >= FEWEST[each]):
         then = next(((record, each) for record in alike for each in record.rungs if _counts(each, rung)), None)
         others = _of_tools(tools.get(rung, NO_OTHERS), vendor)
         if then is None:

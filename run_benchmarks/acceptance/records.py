@@ -50,7 +50,7 @@ class Usual(BaseModel):
 
 
 class WarningRecord(BaseModel):
-    """What the health check warns of, without taking a host out. kind: the sentence, each number #; count: hosts that
+    """A warning of the health check, which takes no host out. kind: the sentence, each number #; count: hosts that
     have it, of which `hosts` names some, with what was said of each first, and last if that differs.
     """
 

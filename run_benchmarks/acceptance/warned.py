@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[0-9]+(?:[.:]?[0-9A-Fa-f]+)*")
 
 
 class Warned:
-    """What was said so far. Of a counter that rises the first and the last value show how it does."""
+    """The warnings so far. Of a counter that rises the first and the last value show how it does."""
 
     def __init__(self) -> None:
         self._said: dict[str, dict[str, dict[str, list[str]]]] = {}

@@ -332,12 +332,14 @@ def same_options(asked: Request, names: Sequence[str]) -> list[str]:
 
 def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None) -> AcceptRecord:
     drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
+    states = climb.states()
+    good = [host for host in climb.left if states[host] != "comes and goes"]
     listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
     if climb.measured:
         options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
 
     def again(host: str) -> str:
-        beside = ",".join([host, *climb.left[:GOOD_BESIDE]])
+        beside = ",".join([host, *good[:GOOD_BESIDE]])
         return own_command("accept", "--hosts", beside, "--nproc", str(climb.nproc), *options)
 
     return AcceptRecord(
@@ -347,7 +349,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
         started_ms=int(began * 1000),
         finished_ms=int(time.time() * 1000),
         rungs=climb.rungs,
-        hosts=climb.states(),
+        hosts=states,
         drain=drain,
         commands=list(draining.commands(listed, folder.name)),
         again={host: again(host) for host in drain},

@@ -66,6 +66,10 @@ def test_the_time_of_tools_of_others_counts_as_measured_or_as_documented(tmp_pat
     assert estimates(RUNGS, "nvidia", 8, 8, earlier)[SINGLE].seconds == 300, "hosts that have no longer any"
 
 
+def test_a_rung_for_which_there_are_too_few_hosts_takes_no_time() -> None:
+    assert estimates(RUNGS, "cpu", 1, 1, ()).keys() == {"health", "single", "whole"}
+
+
 def test_thousands_of_hosts_take_little_longer_than_hundreds() -> None:
     few, many = (estimates(RUNGS, "nvidia", hosts, 8, ())["network"].seconds for hosts in (512, 4096))
     assert few < many < 1.3 * few
