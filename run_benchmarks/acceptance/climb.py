@@ -49,7 +49,7 @@ GOOD_BESIDE = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Looked:
-    """The result of a look at hosts. sick: who is to be taken out; unseen: what could not be looked at; warnings: by host,
+    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; warnings: by host,
     pairs of a subject and a sentence, that take nobody out.
     """
 

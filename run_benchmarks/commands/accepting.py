@@ -370,11 +370,11 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
     if record.warnings:
-        rows = warned_rows(record, words)[:SHOWN_WARNINGS]
+        kinds = warned_rows(record, words)[:SHOWN_WARNINGS]
         title = words("Warnings, which take nobody out")
-        print_table(title, ("hosts", "host", "what was seen"), rows)
-        if len(rows) < len(record.warnings):
-            say(words("and {n} more", n=len(record.warnings) - len(rows)))
+        print_table(title, ("hosts", "host", "what was seen"), kinds)
+        if len(kinds) < len(record.warnings):
+            say(words("and {n} more", n=len(record.warnings) - len(kinds)))
     table = [
         (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs
