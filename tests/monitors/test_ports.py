@@ -85,6 +85,17 @@ def test_infiniband_counters_have_the_kernels_units_and_only_changes_are_recorde
     sampler.close()
 
 
+def test_ports_whose_bytes_others_count_as_well_are_told_once(tmp_path: Path) -> None:
+    counted = {f"{name}/statistics/rx_bytes": 1 for name in ("eth0", "bond0", "ib0")}
+    write(tmp_path / "net", {**counted, "eth0/type": 1, "ib0/type": 32, "bond0/lower_eth0/type": 1, "bond0/type": 1})
+    sampler = PortSampler(tmp_path / "net", tmp_path / "no_ib", tmp_path / "no_snmp")
+    first = sampler.sample()
+    assert first is not None and sorted(first["upper"]) == ["bond0", "ib0"] and set(first["ports"]) > {"eth0", "bond0"}
+    write(tmp_path / "net", {"eth0/statistics/rx_bytes": 2})
+    assert sampler.sample_last() == {"ports": {"eth0": {"rx_bytes": 2}}}
+    sampler.close()
+
+
 def test_a_host_without_ports_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no network port"):
         PortSampler(tmp_path, tmp_path)

@@ -62,7 +62,7 @@ class Project:
         files = ["--cluster-conf", "cluster_conf.py", "--test-conf", "test_conf.py"]
         argv = [sys.executable, "run_benchmarks/run.py", *files, *words]
         wide = {**os.environ, "COLUMNS": "400"}  # no cell of a table is wrapped, whatever else stands in it
-        done = subprocess.run(argv, cwd=self.folder, env=wide, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(argv, cwd=self.folder, env=wide, capture_output=True, text=True, timeout=200)
         return done.returncode, " ".join((done.stdout + done.stderr).replace("│", " ").split())
 
     def result(self, name: str) -> str:

@@ -47,7 +47,7 @@ def check(repository: Path, missed_percent: float) -> tuple[int, str]:
     (repository / "monitors" / "product.py").write_text(f"{covered}\nif x < 0:\n{lines}\n")
     (repository / "tests" / "test_product.py").write_text("def test_it():\n    import monitors.product\n")
     command = ["bash", str(repository / "scripts" / "check.sh"), "venv", "coverage"]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=200)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -85,7 +85,7 @@ def test_the_translated_tree_passes_plan(tmp_path: Path) -> None:
     run_py = [sys.executable, str(root / "run_benchmarks" / "run.py")]
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*run_py, *words], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        return subprocess.run([*run_py, *words], capture_output=True, text=True, timeout=200, cwd=tmp_path)
 
     config = root / "run_benchmarks" / "config"
     (config / "flagperf_test_conf.py").write_text("# somebody's own\n")

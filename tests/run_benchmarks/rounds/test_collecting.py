@@ -60,7 +60,7 @@ def test_the_journal_says_how_a_round_that_is_collected_ended(tmp_path: Path) ->
 
 def killed_at(run: Run, name: str, when: str, *words: str) -> None:
     argv = [sys.executable, "-c", KILLED_AT, name, when, *run.argv[2:], *words]
-    ended = subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=200)
     assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
 
 
@@ -78,7 +78,7 @@ def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> N
     recorded = (folder / "round.json").read_bytes()
     states = [path.parent.name for path in tmp_path.rglob("supervisor.json")]
     assert sorted(states) == ["localhost_noderank0.monitor", "localhost_noderank0.workload"]
-    answer = subprocess.run([*run.argv, "resume", name], capture_output=True, text=True, timeout=100)
+    answer = subprocess.run([*run.argv, "resume", name], capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert (folder / "round.json").read_bytes() == recorded
     record = json.loads(recorded)
@@ -95,12 +95,12 @@ def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> N
 @pytest.mark.timeout(180)
 def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 3\n", root)
-    assert subprocess.run(run.argv, capture_output=True, timeout=100).returncode == 0
+    assert subprocess.run(run.argv, capture_output=True, timeout=200).returncode == 0
     assert run.result is not None
     case = run.result / "ONE"
     (case / "round1/round.json").write_bytes(b"")
     others = [(case / name / "round.json").read_bytes() for name in ("round2", "round3")]
-    answer = subprocess.run([*run.argv, "resume", run.result.name], capture_output=True, text=True, timeout=100)
+    answer = subprocess.run([*run.argv, "resume", run.result.name], capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "round1/round.json cannot be read" in answer.stdout
     assert sorted(path.name for path in case.iterdir()) == ["round1", "round1_try2", "round2", "round3"]

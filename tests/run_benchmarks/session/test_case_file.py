@@ -113,7 +113,7 @@ ONE = {{"model": "probe", "framework": "plain", "config": "config_probe", "nproc
     def call(self, *words: str, steps: int = 7, **options: Any) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PROBE_STEPS": str(steps), "PYTHONPATH": "."}
         argv = self.argv(*words, **options)
-        return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=200)
 
     @property
     def run(self) -> Path:
