@@ -140,15 +140,18 @@ class Climb:
             stage_began = time.monotonic()
             has_tools = TOOLS in self._cases(record.rung, hosts)[stage]
             self._measure_stage(record, stage, hosts)
-            seconds = round(time.monotonic() - stage_began, 1)
-            if has_tools:
-                record.tools, record.tools_seconds = list(self.tools[record.rung].commands), seconds
-            elif self._soak:
-                record.soak_seconds = seconds
-            elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
-                self._soak = soak_times(self.budget_s - (time.monotonic() - self._began), seconds)
+            self._count(record, round(time.monotonic() - stage_began, 1), has_tools=has_tools)
             stage += 1
         record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
+        """Note how long a stage took that is counted by itself; after the training decide whether a soak has room."""
+        if has_tools:
+            record.tools, record.tools_seconds = list(self.tools[record.rung].commands), seconds
+        elif self._soak:
+            record.soak_seconds = seconds
+        elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
+            self._soak = soak_times(self.budget_s - (time.monotonic() - self._began), seconds)
 
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""

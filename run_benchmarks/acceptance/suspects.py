@@ -136,42 +136,46 @@ def slow_devices(
     """Host and evidence of each device that is behind its peers, or what was `usual`, by more than `limit` percent, or
     below FLOORS. kinds: of hosts, each compared by itself; then nothing else is usual.
     """
-    hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for figure in _figures(record):
-        if figure.is_vain:
-            continue
-        for rank, sent in figure.nonsense.items():
-            if rank in hosts:
-                yield hosts[rank], f"device {_local(record, rank)}: {figure.test}: sent {sent}, which is no result"
-        found: dict[int, str] = {}
-        parts = _by_kind(figure, record, kinds)
-        for part in parts.values():
-            found |= _slow_ranks(part, record, limit, usual.get(figure.test) if len(parts) == 1 else None)
-        values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
-        slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
-        for rank, value in values.items():
-            said = f"{figure.test} {value:.4g} {figure.unit}, {found[rank]}"
-            if figure.is_judged:
-                yield hosts[rank], said
-            elif figure.test not in OF_HOST:
-                yield hosts[rank], f"device {_local(record, rank)}: {said}"
-            elif slowest[hosts[rank]] == rank:
-                yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
+        if not figure.is_vain:
+            parts = _by_kind(figure, record, kinds)
+            found: dict[int, str] = {}
+            for part in parts.values():
+                found |= _slow_ranks(part, record, limit, usual.get(figure.test) if len(parts) == 1 else None)
+            yield from _accused(figure, record, found)
     for step in record.steps:
         yield from _slow_pairs(record, step, limit)
 
 
+def _accused(figure: _Figure, record: RoundRecord, found: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    """Host and evidence of the ranks that sent no result, and of those `found`: of a test of hosts once for each."""
+    hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
+    for rank, sent in figure.nonsense.items():
+        if rank in hosts:
+            yield hosts[rank], f"device {_local(record, rank)}: {figure.test}: sent {sent}, which is no result"
+    values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
+    slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
+    for rank, value in values.items():
+        said = f"{figure.test} {value:.4g} {figure.unit}, {found[rank]}"
+        if figure.is_judged:
+            yield hosts[rank], said
+        elif figure.test not in OF_HOST:
+            yield hosts[rank], f"device {_local(record, rank)}: {said}"
+        elif slowest[hosts[rank]] == rank:
+            yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
+
+
 def _by_kind(figure: _Figure, record: RoundRecord, kinds: Mapping[str, str]) -> dict[str, _Figure]:
-    """By kind of host the figure with the results of that kind alone."""
+    """By kind of host the figure with the results of that kind alone; the datasheet is that of rank 0's kind."""
     kind_of = {rank: kinds.get(node.host, "") for node in record.nodes for rank in node.ranks}
     if len({*kind_of.values()}) <= 1:
         return {next(iter(kind_of.values()), ""): figure}
-    return {
-        kind: replace(
-            figure, values=[value if kind_of.get(rank) == kind else None for rank, value in enumerate(figure.values)]
-        )
-        for kind in dict.fromkeys(kind_of.values())
-    }
+    first = kind_of.get(0)
+    found = {}
+    for kind in dict.fromkeys(kind_of.values()):
+        own = [value if kind_of.get(rank) == kind else None for rank, value in enumerate(figure.values)]
+        found[kind] = replace(figure, values=own, promised=figure.promised if kind == first else None)
+    return found
 
 
 def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
@@ -183,11 +187,10 @@ def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
         kinds = kinds_of(run, case)
         for record, figure in ((each, figure) for each in records for figure in _figures(each)):
             parts = _by_kind(figure, record, kinds)
-            if (figure.test in usual and len(parts) == 1) or (figure.test in FLOORS and figure.promised):
-                continue
             for kind, part in parts.items():
                 count = sum(value is not None for value in part.values)
-                if 0 < count < FEWEST_PEERS:
+                is_known = (figure.test in usual and len(parts) == 1) or (figure.test in FLOORS and part.promised)
+                if 0 < count < FEWEST_PEERS and not is_known:
                     tests.setdefault((kind, count), {})[figure.test] = None
     return [
         f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} devices alike are compared, there are {count}"
@@ -285,7 +288,7 @@ def _below_datasheet(figure: _Figure) -> dict[int, str]:
 
 def _is_contradicted(figure: _Figure, record: RoundRecord) -> bool:
     """Whether most devices of two or more hosts are below the floor: what all have is no fault of one."""
-    return len(record.nodes) > 1 and 2 * len(_below_datasheet(figure)) > len(figure.values)
+    return len(record.nodes) > 1 and 2 * len(_below_datasheet(figure)) > len([*filter(None, figure.values)])
 
 
 def in_vain(run: LoadedRun) -> list[str]:

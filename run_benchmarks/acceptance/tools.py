@@ -36,20 +36,24 @@ def others_of(config: Config, nproc: int, there: Container[str] | None = None) -
     programs = dict.fromkeys(TOOLS[name].command[0] for name in config.tools if name not in names)
     missing = [f"{program} is not installed on any host" for program in programs]
     settings: dict[str, Any] = {}
-    if any(name not in names for name in config.arguments):
+    if not config.arguments.keys() <= {*names}:
         settings["arguments"] = {name: words for name, words in config.arguments.items() if name in names}
-    if config.devices is not None and all(TOOLS[name].scope == "host" for name in names):
+    if config.devices is not None and {TOOLS[name].scope for name in names} <= {"host"}:
         settings["devices"] = None
         missing.append(f"RDMA devices {', '.join(config.devices)}: no tool for them is installed on any host")
-    devices = nproc if config.devices is None else len(config.devices)
-    calls = {"host": 1, "loopback": devices, "pairs": devices * MOST_MEETINGS}
     return Others(
         names=names,
         missing=missing,
         settings=settings,
         commands=[" ".join([TOOLS[name].command[0], *config.words_of(name)]) for name in names],
-        seconds=sum(calls[TOOLS[name].scope] * TOOLS[name].usual_seconds(config.words_of(name)) for name in names),
+        seconds=sum(_seconds(config, name, nproc) for name in names),
     )
+
+
+def _seconds(config: Config, name: str, nproc: int) -> float:
+    devices = nproc if config.devices is None else len(config.devices)
+    calls = {"host": 1, "loopback": devices, "pairs": devices * MOST_MEETINGS}
+    return calls[TOOLS[name].scope] * TOOLS[name].usual_seconds(config.words_of(name))
 
 
 def installed(hosts: Mapping[str, Host], names: Sequence[str]) -> tuple[set[str] | None, list[str]]:

@@ -50,6 +50,7 @@ from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
+from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
 SHOWN_WARNINGS = 12
@@ -139,18 +140,14 @@ class Acceptance:
         """By rung the tools of others that the vendor's configs name and that hosts have; where it is only planned, or
         an image has them, all that are named.
         """
-        chosen = [rung for rung in rungs if rung in TOOLS_CONFIG and len(hosts) >= FEWEST[rung]]
-        named = {rung: tools_of(self._vendor, TOOLS_CONFIG[rung]) for rung in chosen}
-        configs = {rung: config for rung, config in named.items() if config is not None}
+        configs: dict[str, Config] = {}
+        for rung in rungs:
+            config = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else None
+            if config is not None and len(hosts) >= FEWEST[rung]:
+                configs[rung] = config
         names = list(dict.fromkeys(name for config in configs.values() for name in config.tools))
-        there, silent = None, list[str]()
         is_asked = bool(names) and not is_planned and not self._in_containers
-        if is_asked:
-            with (
-                allocated(self.look(hosts)) as prepared,
-                connected(prepared.settings.cluster, prepared.allocation) as reached,
-            ):
-                there, silent = installed(reached, names)
+        there, silent = self._asked(names, hosts) if is_asked else (None, [])
         found: dict[str, Others] = {}
         for rung, config in configs.items():
             others = Others() if is_asked and there is None else others_of(config, self._nproc, there)
@@ -158,6 +155,13 @@ class Acceptance:
             found[rung] = replace(others, missing=[*silent, *others.missing], inspector=inspector)
             silent = []
         return found
+
+    def _asked(self, names: Sequence[str], hosts: Sequence[str]) -> tuple[set[str] | None, list[str]]:
+        with (
+            allocated(self.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
+            return installed(reached, names)
 
     def _inspector(self, hosts: Sequence[str]) -> str | None:
         """The folder where NCCL Inspector writes of the collectives of all hosts, by the environment of the ranks."""

@@ -148,7 +148,7 @@ def test_a_tools_figures_are_held_to_accepted_ones_and_its_peers_are_judged_by_i
     assert slow == {"n1": "ib_write_bw mlx5_0 23 GB/s, 100 % above 3 accepted ones"}
 
 
-def of_test(test: str, values: list[float], **more: object) -> RoundRecord:
+def of_test(test: str, values: Sequence[float | None], **more: object) -> RoundRecord:
     """A round of one test on hosts with DEVICES ranks each."""
     made = measured(len(values) // DEVICES, 0.0, 1, {})
     return made.model_copy(update={"steps": [{"test": test, "unit": "GB/s", "values_of_ranks": values, **more}]})
@@ -236,6 +236,8 @@ def test_old_and_new_devices_are_compared_with_their_own_kind_and_never_accused_
     assert {host for host, _ in slow_devices(record, LIMIT)} == {"n3", "n4"}, "without kinds"
     run = with_kinds(tmp_path, record, kinds)
     assert suspects_of(run, LIMIT) == {} and unjudged(run, {}) == []
+    record.steps[1]["datasheet"] = 3350.0
+    assert suspects_of(run, LIMIT) == {}, "the datasheet of the first rank's kind"
     for rank in (1 * DEVICES + 2, 4 * DEVICES + 5):
         record.steps[1]["values_of_ranks"][rank] *= 0.8
     found = suspects_of(run, LIMIT)
@@ -252,7 +254,11 @@ def test_too_few_devices_of_a_kind_are_measured_and_said_not_to_be_judged(tmp_pa
     said = ["memory: measured, not judged: 4 devices alike are compared, there are 1 of odd"]
     assert unjudged(run, {}) == said and suspects_of(run, LIMIT) == {}
     record.steps[0]["datasheet"] = 100.0
-    assert unjudged(run, {}) == []
+    assert unjudged(run, {}) == said, "it is not that of the odd one"
+    alike = replace(run, folder=tmp_path / "none", rounds={"PAIRS": [of_test("memory", [100.0, *[None] * 7])]})
+    assert unjudged(alike, {}) == [said[0].removesuffix(" of odd")]
+    alike.rounds["PAIRS"][0].steps[0]["datasheet"] = 100.0
+    assert unjudged(alike, {}) == []
     one = replace(a_run("run1", [1.0]), rounds={"PAIRS": [of_a_tool([9.0, 1.0])]})
     assert unjudged(one, {}) == ["ib_write_bw mlx5_0: measured, not judged: 4 devices alike are compared, there are 2"]
     assert unjudged(one, {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=9, scatter=0, devices=9)}) == []
