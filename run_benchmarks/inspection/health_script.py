@@ -36,6 +36,8 @@ for device in "$root"/sys/bus/pci/devices/*; do
     if [ -n "$now" ] && [ -n "$most" ]; then say pcie_speed "${device##*/} $kind $now $most"; fi ;;
   esac
   now=$(value "$device/current_link_width"); most=$(value "$device/max_link_width")
+  above=$(value "$device/../max_link_width") # of the port that it hangs on, its parent in sysfs
+  if [ "${above:-0}" -gt 0 ] && [ "$above" -lt "${most:-0}" ]; then most=$above; fi
   if [ "${now:-0}" != 0 ] && [ "${most:-0}" != 0 ] && [ "$now" != 255 ]; then
     kind=$(value "$device/vendor"):$(value "$device/device")
     say pci "${device##*/} $kind $now $most"

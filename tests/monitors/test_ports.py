@@ -129,6 +129,19 @@ def test_ports_are_described_with_state_speed_pcie_and_numa(tmp_path: Path) -> N
     assert (bad["kind"], bad["state"], bad["pcie"]["width"], "numa_node" in bad) == ("ethernet", "down", 8, False)
 
 
+def test_a_link_can_be_what_both_its_ends_can(tmp_path: Path) -> None:
+    """A card for PCIe 5.0 x16 behind a port of 4.0 x8, in folders as the kernel nests them."""
+    rdma_port(tmp_path / "ib", "mlx5_0", current_link_speed="16.0 GT/s PCIe", current_link_width=8)
+    port = write(tmp_path / "0000:16:01.0", {"max_link_speed": "16.0 GT/s PCIe", "max_link_width": 8})
+    card, link = port / "0000:17:00.0", tmp_path / "ib" / "mlx5_0" / "device"
+    link.rename(card)
+    write(card, {"vendor": "0x15b3", "device": "0x1021", "subsystem_vendor": "0x15b3", "subsystem_device": "0x0023"})
+    link.symlink_to(card)
+    (found,) = hardware.network(tmp_path / "no_net", tmp_path / "ib")
+    assert found["pcie"] == {"speed_gt_s": 16.0, "max_speed_gt_s": 16.0, "width": 8, "max_width": 8}
+    assert found["model"] == "0x15b3:0x1021:0x15b3:0x0023"
+
+
 def test_accelerators_are_described_by_pci_address(tmp_path: Path) -> None:
     write(tmp_path / "0000:17:00.0", {"class": "0x030200", "numa_node": 0, "max_link_width": 16})
     write(tmp_path / "0000:18:00.0", {"class": "0x020700", "numa_node": 0})

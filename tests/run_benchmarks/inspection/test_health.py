@@ -206,6 +206,15 @@ def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, 
     assert firmware == f"the same everywhere: {count // 2} of {count} have 28.39"
 
 
+def test_a_card_with_more_lanes_than_the_port_above_it_is_no_finding(tmp_path: Path) -> None:
+    root = tree(tmp_path, host_files(8))
+    device, port = root / "sys/bus/pci/devices/0000:3b:00.0", root / "sys/devices/0000:3a:01.0"
+    tree(port, {"max_link_width": "8\n"})
+    device.rename(port / device.name)
+    device.symlink_to(port / device.name)
+    assert not any(key[1].startswith("PCIe") for key in said({"n0": looked(root)}))
+
+
 def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:
     files = host_files() | {"sys/kernel/iommu_groups/2/type": "DMA-FQ\n"}
     found = said({"n0": looked(tree(tmp_path, files))})
