@@ -181,7 +181,7 @@ class _WatchedReduceScatter(DefaultReduceScatter):
         output_tensor: Tensor,
         input_tensor: Tensor,
         group: dist.ProcessGroup,
-        op: dist.ReduceOp,
+        op: dist.ReduceOp | dist.ReduceOp.RedOpType,
         async_op: bool = False,
     ) -> dist.Work:
         self._note(input_tensor)
