@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,7 +31,9 @@ FABRICS = {
 }
 
 
-def loads(text: str, folder: Path, *, on_rails: bool = False) -> tuple[Counter[tuple[int, int]], set[tuple[int, int]]]:
+def loads(
+    text: str, folder: Path, *, on_rails: bool = False
+) -> tuple[dict[tuple[int, int], float], set[tuple[int, int]]]:
     """What each link carries in each direction while each GPU sends one to each of other hosts, and all such links.
 
     As in ib_burn, traffic is even over the shortest paths, here those of networkx. on_rails: the first part of a way to
@@ -45,7 +47,7 @@ def loads(text: str, folder: Path, *, on_rails: bool = False) -> tuple[Counter[t
     links = {
         way for one, two in graph.subgraph([*range(fabric.gpus), *switches]).edges for way in ((one, two), (two, one))
     }
-    found: Counter[tuple[int, int]] = Counter()
+    found: defaultdict[tuple[int, int], float] = defaultdict(float)
     for source in range(fabric.gpus):
         for target in range(fabric.gpus):
             host, place = divmod(source, fabric.gpus_per_server)
@@ -86,7 +88,7 @@ def counted(root: Path, run: LoadedRun, loads: dict[str, dict[str, tuple[int, in
         increases.take((sampler.sample() or {})["ports"])
         for device, words in ports.items():
             received, sent = words or (0, 0)
-            counters = {"port_rcv_data": 1000 + received, "port_xmit_data": 2000 + sent}
+            counters: dict[str, object] = {"port_rcv_data": 1000 + received, "port_xmit_data": 2000 + sent}
             write(tree / device / "ports/1/counters", counters)
         increases.take((sampler.sample_last() or {"ports": {}})["ports"])
         sampler.close()
