@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ LIMIT, DEVICES = 7.0, 8
 TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
 
 
-def measured(hosts: int, noise: float, seed: int, bad: dict[int, tuple[str, int | None, float]]) -> RoundRecord:
+def measured(hosts: int, noise: float, seed: int, bad: Mapping[int, tuple[str, int | None, float]]) -> RoundRecord:
     """A round of device tests. bad: by host its test, its device (None: all), and the share of speed that is left."""
     draw = random.Random(seed)
     node = a_round([]).nodes[0]
