@@ -124,8 +124,13 @@ def _problems(mutant: Mutant) -> list[str]:
         found.append(f"{mutant.name}: there is no {mutant.place}")
     elif not mutant.fits(text):
         found.append(f"{mutant.name}: {mutant.place} has nothing like {mutant.old!r}")
-    missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).exists()]
+    missing = [test for test in mutant.tests if not _is_there(test)]
     return found + [f"{mutant.name}: there is no {test}" for test in missing]
+
+
+def _is_there(test: str) -> bool:
+    path, _, name = test.partition("::")
+    return (ROOT / path).exists() if not name else f"def {name.partition('[')[0]}(" in (_text(ROOT / path) or "")
 
 
 @functools.cache

@@ -13,11 +13,14 @@ def test_the_functions_and_tests_of_each_mutant_are_there() -> None:
     assert read()
 
 
+TESTS = ["tests/no_such_test.py", "tests/test_mutants.py::test_of_another_name"]
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mutants.toml"
     place = "tests/mutants.py::Mutant.no_such_method"
-    file.write_text(f'["one"]\nplace = "{place}"\nold = "x"\nnew = ""\ntests = ["tests/no_such_test.py"]\n')
-    with pytest.raises(ValueError, match=f"one: there is no {place}\none: there is no tests/no_such_test.py"):
+    file.write_text(f'["one"]\nplace = "{place}"\nold = "x"\nnew = ""\ntests = {TESTS}\n')
+    with pytest.raises(ValueError, match="\n".join(f"one: there is no {each}" for each in (place, *TESTS))):
         read(file)
 
 
