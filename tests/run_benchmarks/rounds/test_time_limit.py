@@ -102,7 +102,7 @@ class RunPy:
 
     def call(self, *words: str) -> tuple[int, str]:
         process = self.start(*words)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=200)
         return process.returncode, output
 
     @property

@@ -63,7 +63,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _train(project: Path, folder: Path, ranks: int, *arguments: str) -> tuple[int, list[PerfLogRecord]]:
     workload = [MODULE, "--vendor", "cpu", "--config_file", CASE, *arguments]
     argv = command(folder, plain_processes(ranks), workload)
-    result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=200, check=False)
     assert exit_record(folder) is not None, result.stderr
     lines = (folder / "rank0.out.log").read_text(encoding="utf-8").splitlines()
     return result.returncode, [record for record in map(parse_line, lines) if record is not None]
