@@ -86,6 +86,14 @@ class NotBegunError(DeadlineError):
         HostError.__init__(self, host, message)
 
 
+class TooSlowError(DeadlineError):
+    """A transfer that brought too little in its last `seconds`; `message` says how little that is."""
+
+    def __init__(self, host: str, argv: Sequence[str], seconds: float, message: str) -> None:
+        super().__init__(host, argv, seconds, "")
+        HostError.__init__(self, host, message)
+
+
 class TaskError(HostError):
     """A node's task (container or process tree) could not be created, started or stopped."""
 

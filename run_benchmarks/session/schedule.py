@@ -160,13 +160,19 @@ class RoundScheduler:
         return self._parts(plan, started.case, started.round, started.attempt, beside)
 
     def collect_owed(self) -> Iterator[RoundRecord]:
-        """Collect what earlier collections could not, from the hosts that answer; the attempts' new records."""
+        """Collect what earlier collections could not, from the hosts that answer; the attempts' new records.
+
+        Raises:
+            InterruptedRunError: before an attempt.
+        """
         self.past = self._journal.read()
         names = {case.name for case in self._prepared.plan.cases}
         owing = {host for owed in self.past.owed.values() if owed.started.case in names for host in owed.hosts}
         asked = for_each({host: self._hosts[host] for host in sorted(owing)}, answers).succeeded
         there = [host for host, answered in asked.items() if answered]
         for owed in [each for each in self.past.owed.values() if each.started.case in names]:
+            if self._interruption.is_set():
+                self._interruption.check()
             round_ = OwedRound(*self._parts_of(owed.started), note=self._journal.append)
             record = round_.collect_owed(owed, there)
             if record is not None:
