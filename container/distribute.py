@@ -25,12 +25,12 @@ from container.engine_images import (
     QUIET_S,
     UNREADABLE,
     DistributeError,
-    ImageIdentity,
     ImageLoadError,
     Progress,
     Upload,
     identity,
 )
+from container.image import ImageIdentity
 
 T = TypeVar("T")
 # EOFError is what an SSH link raises that ends while a channel is opened: it has no text.

@@ -47,6 +47,22 @@ def test_a_mutant_changes_its_own_function_alone(name: str, changed: str | None)
     assert mutant.changed(TWICE) == changed
 
 
+@pytest.mark.parametrize(
+    ("old", "fits"),
+    [
+        ("count + 1", True),
+        ("total + 1", True),
+        ("total +\n    1", True),
+        ("total - 1", False),
+        ("other(total + 1)", False),
+    ],
+    ids=["as it stands", "renamed", "on two lines", "changed", "gone"],
+)
+def test_by_day_a_text_that_left_its_function_is_noticed_and_a_renamed_variable_is_none(old: str, fits: bool) -> None:
+    mutant = Mutant(name="m", place="made.py::value", old=old, new="", tests=())
+    assert mutant.fits("def value(count):\n    return count + 1\n\ndef other(total):\n    return total - 1\n") == fits
+
+
 def test_a_mutant_whose_text_is_gone_is_no_proof(tmp_path: Path) -> None:
     (tmp_path / "made.py").write_text("VALUE = 1\n")
     mutant = Mutant(name="m", place="made.py", old="VALUE = 2", new="", tests=("test_made.py",))

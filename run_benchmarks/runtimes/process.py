@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from container.engine_images import ImageIdentity
-from container.image import ImageSpec
+from container.image import ImageIdentity, ImageSpec
 from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from container.engine_images import ImageIdentity
+from container.image import ImageIdentity
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ClusterDynoError, HostError
 from run_benchmarks.hosts.base import Host

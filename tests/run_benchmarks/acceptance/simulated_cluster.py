@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.finding import PartFinding
-from run_benchmarks.acceptance.climb import Climb
+from run_benchmarks.acceptance.climb import Climb, Looked
 from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.acceptance.rungs import RUNGS, Cases
 from run_benchmarks.results.drain import drain_list
@@ -101,8 +101,8 @@ class SimulatedCluster:
             hosts=list(hosts),
             budget_s=1e6,
             run=self.run,
-            examine=lambda names: ({}, []),
-            gate=lambda names: ({}, []),
+            examine=lambda names: Looked(),
+            gate=lambda names: Looked(),
             usual=usual or {},
         )
         for rung in RUNGS:

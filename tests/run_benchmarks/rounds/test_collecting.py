@@ -138,6 +138,9 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     owed = [event["owed"] for event in run.journal() if event["event"] == "round_ended"]
     assert owed and all(hosts == ["localhost"] for hosts in owed), owed
 
+    launch = run.result / "ONE/round1/localhost_noderank0/start_pytorch_task.log"
+    with launch.open("a") as log:
+        log.write("said by a task that is gone\n")
     seal, signature = run.result / "seal.json", run.result / "seal.json.sig"
     sealed = seal.read_bytes()
     signature.write_text("of the old seal")
@@ -151,6 +154,7 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     record = json.loads((run.result / "run.json").read_text())
     assert run.verdict() == record["verdict"] == "pass", "the signal was to the collection alone"
     assert json.loads(of_the_round.read_text())["nodes"][0]["missing"] == []
+    assert "said by a task that is gone" in launch.read_text()
     assert seal.read_bytes() != sealed and not signature.exists()
     verified = subprocess.run([*run.argv, "verify", name], capture_output=True, text=True, timeout=200)
     assert verified.returncode == 0, verified.stdout + verified.stderr
