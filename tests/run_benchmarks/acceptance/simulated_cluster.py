@@ -65,11 +65,14 @@ def five_bad(hosts: Sequence[str], seed: int) -> Bad:
 
 
 class SimulatedCluster:
-    """Answers Climb.run; `rounds` counts what all hosts did together, a repeated round once."""
+    """Answers Climb.run; `rounds` counts what all hosts did together, a repeated round once. all_devices: a host with
+    slow devices has no other.
+    """
 
     def __init__(self, bad: Bad, seed: int) -> None:
         self._bad, self._seed = bad, seed
         self.rounds = 0
+        self.all_devices = False
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """See Climb."""
@@ -128,7 +131,8 @@ class SimulatedCluster:
             values = [usual * (1 + 0.01 * draw.gauss(0, 1)) for _ in range(len(hosts) * DEVICES)]
             for host, share in self._bad.slow_gpus.items():
                 if host in hosts:
-                    values[hosts.index(host) * DEVICES + 5] *= share
+                    for device in range(DEVICES) if self.all_devices else [5]:
+                        values[hosts.index(host) * DEVICES + device] *= share
             steps.append({"test": test, "unit": unit, "values_of_ranks": values})
         return steps
 
