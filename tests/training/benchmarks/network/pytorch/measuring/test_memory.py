@@ -12,7 +12,7 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring import memory
 from training.benchmarks.network.pytorch.measuring.congestion import traffic_of
-from training.benchmarks.network.pytorch.operations.collectives import Buffered
+from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.pytorch.operations.variants import created
 
 TEAM = Team(ranks=(0, 1, 2, 3), rank=0, device=torch.device("cpu"))
@@ -25,9 +25,9 @@ def run_with(free: int, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Wor
     return cast("WorkloadContext[Config]", SimpleNamespace(config=config, group=None))
 
 
-def all_reduce(config: Config) -> Buffered:
+def all_reduce(config: Config) -> AllReduce:
     made = created(config, TEAM)
-    assert isinstance(made, Buffered)
+    assert isinstance(made, AllReduce)
     return made
 
 
