@@ -24,10 +24,13 @@ class ClusterDynoError(Exception):
 
 
 class HostError(ClusterDynoError):
-    """An operation on a host, or the connection to it, failed. `detail` is the message without the host's name."""
+    """An operation on a host, or the connection to it, failed. `detail` is the message without the host's name;
+    `beside`: the errors of all hosts on which the same operation failed, this one's too, where several were asked.
+    """
 
     def __init__(self, host: str, message: str) -> None:
         self.host, self.detail = host, message
+        self.beside: Sequence[ClusterDynoError] = ()
         super().__init__(f"{host}: {message}")
 
 

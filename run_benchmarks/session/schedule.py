@@ -9,9 +9,9 @@ from pathlib import Path
 
 from container.image import ImageIdentity
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.errors import ClusterDynoError, HostError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import for_each, together
+from run_benchmarks.hosts.fleet import by_host, for_each, together
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.outages import across_outages
 from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
@@ -250,7 +250,15 @@ class RoundScheduler:
         if hosts is None and left != self._plan.hosts:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._planned(left)
-        return self._planned(left)
+        try:
+            return self._planned(left)
+        except HostError as error:
+            self._interruption.check()
+            if not (failed := by_host(error.beside)):
+                raise
+            LOG.warning("Without an image, and left out: %s", "; ".join(failed.values()))
+            self._left_out |= failed
+            return self._place(case, hosts)
 
     def _planned(self, hosts: tuple[str, ...]) -> Plan:
         """The plan of the run on these hosts, which have its images then."""
