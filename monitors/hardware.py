@@ -46,11 +46,7 @@ def accelerators(pci: Path = PCI) -> list[dict[str, Any]]:
 
 
 def _slot(device: Path) -> dict[str, Any]:
-    """`model` (PCI numbers of device and board), `numa_node` (not of machines that have one), and `pcie`.
-
-    Speeds are in GT/s per lane, widths in lanes. The most that a link can be is what both its ends can: the device and
-    the port above it, its parent in sysfs (Linux, Documentation/ABI/testing/sysfs-bus-pci).
-    """
+    """`model` (PCI numbers of device and board), `numa_node` (not of machines that have one), and `pcie`."""
     found: dict[str, Any] = {}
     numbers = [_text(device / name) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")]
     if numbers[0] and numbers[1]:
@@ -58,18 +54,23 @@ def _slot(device: Path) -> dict[str, Any]:
     node = _number(device / "numa_node")
     if node is not None and node >= 0:
         found["numa_node"] = node
+    return found | _link(device)
+
+
+def _link(device: Path) -> dict[str, Any]:
+    """`pcie`, where the device tells of its link: speeds in GT/s per lane, widths in lanes.
+
+    The most that a link can be is what both its ends can: the device and the port above it, its parent in sysfs
+    (Linux, Documentation/ABI/testing/sysfs-bus-pci).
+    """
     speed, width = _mbit_of(device / "current_link_speed"), _number(device / "current_link_width")
     ends = (device, device.resolve().parent)
     speeds = [most for end in ends if (most := _mbit_of(end / "max_link_speed"))]
     widths = [most for end in ends if (most := _number(end / "max_link_width"))]
-    if speed and width and speeds and widths:
-        found["pcie"] = {
-            "speed_gt_s": speed / 1000,
-            "max_speed_gt_s": min(speeds) / 1000,
-            "width": width,
-            "max_width": min(widths),
-        }
-    return found
+    if not (speed and width and speeds and widths):
+        return {}
+    of_speed = {"speed_gt_s": speed / 1000, "max_speed_gt_s": min(speeds) / 1000}
+    return {"pcie": {**of_speed, "width": width, "max_width": min(widths)}}
 
 
 def _mbit_of(file: Path) -> int | None:

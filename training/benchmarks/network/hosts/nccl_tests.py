@@ -213,6 +213,11 @@ def _json_side(side: Mapping[str, Any] | None) -> Side | None:
     return Side(time_us=float(time), busbw_gbps=float(side["bus_bw"]), wrong=None if wrong is None else float(wrong))
 
 
+def _name(step: Mapping[str, Any], *, has_both: bool) -> str:
+    root = f" root {step['root']}" if "root" in step else ""
+    return format_size(int(step["size_bytes"])) + root + (" in place" if has_both and step["in_place"] else "")
+
+
 def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple[dict[str, float], list[str]]:
     """({size: our busbw / theirs, dimensionless}, sentences) for the values of our STEP_END and nccl-tests' results.
 
@@ -226,8 +231,7 @@ def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple
     sentences = []
     for step in alike:
         size = int(step["size_bytes"])
-        name = format_size(size) + (f" root {step['root']}" if "root" in step else "")
-        name += " in place" if has_both and step["in_place"] else ""
+        name = _name(step, has_both=has_both)
         other = known.get((size, step.get("root", 0))) or known.get((size, None))
         side = (other.in_place if step["in_place"] else other.out_of_place) if other else None
         if side is None:
