@@ -66,6 +66,11 @@ class Attention(NamedTuple):
         """FlashAttention-2, arXiv:2307.08691: two products forward, five backward (2.5 times)."""
         return (2.5 if self.backward else 1.0) * self.heads * self.seq**2 * (self.qk + self.v)
 
+    @property
+    def products_of_backward(self) -> float:
+        """FLOPs of the backward pass over those of the forward pass: three products as wide as qk, two as v."""
+        return (3 * self.qk + 2 * self.v) / (self.qk + self.v)
+
 
 class Decoding(NamedTuple):
     """Attention of one token to `context` tokens of `units` heads of keys and values (times sequences); widths: of a
