@@ -19,7 +19,8 @@ class TrainingJob:
     """A job. ffn: inner width of a dense MLP; moe_ffn, shared_ffn: of an expert, of all shared experts together.
 
     dense_layers: leading layers without experts. sp: sequence parallelism. micro_batches: of one rank and iteration.
-    fsdp: ranks that hold one copy of the weights between them, 0: each rank has its own.
+    fsdp: ranks of FSDP2 that hold one copy of the weights between them, 1: each rank has its own, as torch's DDP has
+    it; 0: Megatron-LM.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
     lies between products (Megatron-LM's own kernels always do).
@@ -79,6 +80,11 @@ class TrainingJob:
     def leading_dense(self) -> int:
         """Layers without experts."""
         return self.dense_layers if self.experts else self.layers
+
+    @property
+    def replicated(self) -> bool:
+        """Whether torch's DistributedDataParallel sums the gradients of whole copies."""
+        return self.fsdp == 1 and self.dp * self.cp > 1
 
     @property
     def eager(self) -> bool:

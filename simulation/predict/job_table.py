@@ -31,7 +31,7 @@ MODEL = (
 )  # fmt: skip
 LAYOUT = (
     "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
-    "distributed_optimizer", "power_limit_W", "compile",
+    "ddp", "distributed_optimizer", "power_limit_W", "compile",
 )  # fmt: skip
 WORDS = ("name", "gpu", "precision", "cp_comm", "recompute", "grad_dtype", "overlap", "ce_fusion")
 KEYS = (*MODEL, *LAYOUT, *WORDS)
@@ -42,7 +42,7 @@ MEASURED = (
 )  # fmt: skip
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile"}
+_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
     *_FLAGS,
     "experts",
@@ -206,6 +206,8 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
         mistakes.add(
             f"{where}: gpus_per_node", given["gpus_per_node"], f"must be {machine.allowed_servers()} for {machine.gpu}"
         )
+    if given.get("ddp") and given.get("fsdp"):
+        mistakes.add(f"{where}: ddp", 1, f"each rank holds all weights: must be 0 with fsdp {given['fsdp']}")
     job = _assembled(row, given, machine.gpu, precision)
     _check_layout(job, numbers.get("gbs"), where, mistakes)
     mistakes.check()
@@ -275,7 +277,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         gated=bool(value("swiglu", 1)), seq=given["seq"], mbs=mbs, micro_batches=batches, tp=tp,
         sp=bool(value("sp", int(tp > 1))), pp=pp, vpp=value("vpp", 1), cp=cp,
         cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1),
-        fsdp=dp * cp if value("fsdp", 0) == 1 else value("fsdp", 0),
+        fsdp=1 if value("ddp", 0) else dp * cp if value("fsdp", 0) == 1 else value("fsdp", 0),
         experts=value("experts", 0), topk=value("topk", 0), moe_ffn=value("moe_ffn", 0),
         shared_ffn=value("shared_ffn", 0), dense_layers=value("first_dense_layers", 0), latent=latent,
         recompute=_recompute(row), distributed_optimizer=bool(value("distributed_optimizer", 1)),
