@@ -14,10 +14,12 @@ from simulation.predict.operations import (
     ATTENTION,
     CP,
     EP,
+    FP8,
     HEAD,
     MEMORY,
     PERMUTATION,
     PRODUCTS,
+    QUANTISATION,
     SEND,
     TP,
     Attention,
@@ -143,6 +145,8 @@ class Stopwatch:
 
     def _cast_bytes(self, each: Product) -> int:
         """Bytes that move where operands become FP8 or FP4."""
+        if self.job.is_torch_decoder and self.precision == FP8:
+            return 0  # the rows have them
         if not self.job.fsdp:
             return CAST_BYTES * each.times * each.m * each.k
         # The gradient of the output is cast once for both products of the backward pass.
@@ -203,7 +207,7 @@ class Stopwatch:
 ELEMENTWISE = "selective elementwise"
 _AGAIN_ELEMENTWISE = {MEMORY: 1.0}
 _AGAIN = {ATTENTION: 1.0}
-_AGAIN_FSDP = {PRODUCTS: 0.5, MEMORY: 1.0}
+_AGAIN_FSDP = {PRODUCTS: 0.5, QUANTISATION: 0.5, MEMORY: 1.0}
 """What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
 operations between products. Elementwise: these alone, as our trainer's.
 """

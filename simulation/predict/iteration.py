@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from simulation.predict import memory, operations
 from simulation.predict.duration import Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
-from simulation.predict.machine import Machine
+from simulation.predict.machine import PEAKS, Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
 from workloads.compute.operators import OPERATORS
 from workloads.rows.traced_op import FLOAT32, SIZES
@@ -48,8 +48,9 @@ class Prediction:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs (without recomputation) over the dense peak of bf16."""
-        return self.flops / self.job.gpus / self.ms / 1e9 / self.machine.bf16_TFLOPS
+        """Model FLOPs (without recomputation) over the dense peak of the job's precision."""
+        peak = self.machine.bf16_TFLOPS * PEAKS[self.job.precision]
+        return self.flops / self.job.gpus / self.ms / 1e9 / peak
 
 
 def predict(job: TrainingJob, machine: Machine, network: Links | None = None) -> Prediction:

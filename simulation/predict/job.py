@@ -22,6 +22,7 @@ class TrainingJob:
     fsdp: ranks of FSDP2 that hold one copy of the weights between them, 1: each rank has its own, as torch's DDP has
     it; 0: Megatron-LM.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
+    scaling: of FP8, of a tensor ("tensorwise") or of its rows ("rowwise").
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
     lies between products (Megatron-LM's own kernels always do).
     """
@@ -66,6 +67,7 @@ class TrainingJob:
     power_limit: int = 0
     memory_GBps: int = 0  # noqa: N815 - the unit's own spelling
     compiled: bool = True
+    scaling: str = "tensorwise"
 
     @property
     def tokens(self) -> int:
@@ -85,6 +87,12 @@ class TrainingJob:
     def replicated(self) -> bool:
         """Whether torch's DistributedDataParallel sums the gradients of whole copies."""
         return self.fsdp == 1 and self.dp * self.cp > 1
+
+    @property
+    def is_torch_decoder(self) -> bool:
+        """Whether its kernels are those of the decoder that FSDP2 divides, as the dialect framework has them."""
+        plain = not self.experts and self.latent is None and self.cp == 1
+        return bool(self.fsdp) and plain and self.heads * self.head_dim == self.hidden
 
     @property
     def eager(self) -> bool:

@@ -130,7 +130,7 @@ class TrainingOutcome(DefaultOutcome):
         is_replicated = config.strategy == "ddp" and ranks > 1
         return {
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
-            "precision": "fp8" if config.fp8_recipe() else config.precision, "mbs": config.train_batch_size,
+            "precision": f"fp8 {recipe}" if (recipe := config.fp8_recipe()) else config.precision, "mbs": config.train_batch_size,
             "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
             "pp": pp_size, "vpp": chunks, "ep": config.expert_parallelism(), "distributed_optimizer": 0,
             "ddp": int(is_replicated), "fsdp": 0 if is_replicated else shards,
