@@ -165,8 +165,9 @@ def parts(job: TrainingJob) -> Parts:
     """The pieces of the job's model on one rank."""
     # Of a sweep's layouts many differ in what no piece depends on.
     return _parts(replace(
-        job, name="", gpu="", gpus=0, gpus_per_node=0, precision=FP8 if job.precision == FP8 else "", power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1,
-        micro_batches=1, recompute="none", distributed_optimizer=False, overlap=False,
+        job, name="", gpu="", gpus=0, gpus_per_node=0, precision=FP8 if job.precision == FP8 else "",
+        power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1, micro_batches=1, recompute="none",
+        distributed_optimizer=False, overlap=False,
     ))  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Rows that no traced framework shows: FP8 against torchao, windows against a count of pairs, DeepEP against draws."""
 
+import importlib
 import random
 from collections import Counter
 from dataclasses import replace
@@ -31,19 +32,18 @@ EXPERTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Torchao(TorchDispatchMode):
+class Torchao(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own class is untyped
     """Notes what torchao's linear layer asks of a GPU, in the words of the rows; shapes as they lie in memory."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[tuple[str, tuple[int, ...]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from torchao.float8.float8_training_tensor import Float8TrainingTensor
-
-        if any(isinstance(each, Float8TrainingTensor) for each in args):
+        narrow: Any = importlib.import_module("torchao.float8.float8_training_tensor").Float8TrainingTensor
+        if any(isinstance(each, narrow) for each in args):
             with self:
-                return Float8TrainingTensor.__torch_dispatch__(func, types, args, kwargs or {})
+                return narrow.__torch_dispatch__(func, types, args, kwargs or {})
         result, name = func(*args, **(kwargs or {})), func._schema.name.removeprefix("aten::")
         if name in ("max", "amax"):
             self._note("amax", args[0])
@@ -70,10 +70,9 @@ def stated(calls: list[Call]) -> list[tuple[str, tuple[int, ...]]]:
 @pytest.mark.torch
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
 def test_a_layer_in_fp8_computes_what_torchao_calls_in_its_order(recipe: str) -> None:
-    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-
+    torchao: Any = importlib.import_module("torchao.float8")
     model = torch.nn.Sequential(torch.nn.Linear(INNER, OUTER, bias=False, dtype=torch.bfloat16, device="meta"))
-    convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe))  # type: ignore[arg-type]
+    torchao.convert_to_float8_training(model, config=torchao.Float8LinearConfig.from_recipe_name(recipe))
     tokens = torch.empty(TOKENS, INNER, dtype=torch.bfloat16, device="meta", requires_grad=True)
     with Torchao() as noted:
         result = model(tokens)
@@ -175,7 +174,9 @@ def test_what_no_rule_states_is_refused(words: str, said: str, capsys: pytest.Ca
 
 
 def test_rows_in_fp8_survive_a_file_and_get_times_of_fp8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "generate --world_size 8 --num_layers 1 --hidden_size 4096 --global_batch 8 --computation_enable --frame FSDP2"
+    words = (
+        "generate --world_size 8 --num_layers 1 --hidden_size 4096 --global_batch 8 --computation_enable --frame FSDP2"
+    )
     shortest = {}
     for recipe in ("none", "tensorwise"):
         plain, timed = tmp_path / f"{recipe}.csv", tmp_path / f"{recipe}_timed.csv"

@@ -204,7 +204,9 @@ class WorkloadArgs:
     moe_shared_expert_size: int | None = said(
         FRAMEWORKS, None, "width of the experts that see every token (default: none)"
     )
-    moe_token_dispatcher: str = said(FRAMEWORKS, "alltoall", "how tokens reach their experts: allgather, alltoall, deepep")
+    moe_token_dispatcher: str = said(
+        FRAMEWORKS, "alltoall", "how tokens reach their experts: allgather, alltoall, deepep"
+    )
     moe_first_dense_layers: int = said(FRAMEWORKS, 0, "first layers without experts")
     moe_aux_loss: bool = said(FRAMEWORKS, False, "a loss that balances the experts")
     moe_expert_bias: bool = said(FRAMEWORKS, False, "biases that balance the experts (DeepSeek-V3)")

@@ -157,14 +157,19 @@ def _loss_back(_: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     return ("loss_backward", (prod(each[:-1]), each[-1])) if by_token else None
 
 
+def _storage(tensor: torch.Tensor) -> StorageWeakRef:
+    """The tensor's storage, whose place in memory no other gets as long as this lives."""
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch has no types here
+
+
 def _mask(reader: KernelReader, args: Sequence[Any], back: bool) -> Read:
     """The mask of a dropout is drawn; its storage tells the gradient that is multiplied by it."""
-    reader.masks.add(StorageWeakRef(args[0].untyped_storage()))
+    reader.masks.add(_storage(args[0]))
     return _rows("dropout")(reader, args, back)
 
 
 def _masked(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
-    storages = [StorageWeakRef(each.untyped_storage()) for each in args if back and isinstance(each, torch.Tensor)]
+    storages = [_storage(each) for each in args if back and isinstance(each, torch.Tensor)]
     return _rows("dropout_backward")(reader, args, back) if reader.masks.intersection(storages) else None
 
 

@@ -81,7 +81,8 @@ def test_a_case_that_is_no_training_says_that_it_cannot_be_predicted(tmp_path: P
         ({}, 8, {"fsdp": 8, "micro_batches": 1, "recompute": "full", "precision": "bf16", "tp": 1, "sp": 0}),
         ({"tensor_parallel_size": 2, "sequence_parallel": True}, 8, {"fsdp": 4, "tp": 2, "sp": 1}),
         ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 8}, 8, {"pp": 4, "fsdp": 2, "micro_batches": 8}),
-        ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "precision": "fp8"}),
+        ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "ddp": 0, "precision": "fp8 rowwise"}),
+        ({"strategy": "ddp"}, 8, {"fsdp": 0, "ddp": 1, "precision": "bf16"}),
     ],
 )
 def test_a_published_layout_reaches_the_prediction_as_it_runs(

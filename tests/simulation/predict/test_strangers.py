@@ -36,7 +36,9 @@ def test_a_measured_gpu_is_found_by_the_names_that_it_has(name: str, gpu: str) -
     assert found is not None and found.gpu == gpu and not other_part(name)
 
 
-@pytest.mark.parametrize("name", ["H100 PCIe", "NVIDIA A100-PCIE-80GB", "H100 NVL", "A100-SXM4-40GB", "RTX 4090", "H20"])
+@pytest.mark.parametrize(
+    "name", ["H100 PCIe", "NVIDIA A100-PCIE-80GB", "H100 NVL", "A100-SXM4-40GB", "RTX 4090", "H20"]
+)
 def test_a_gpu_that_nobody_measured_is_refused_and_not_taken_for_its_sister(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -46,9 +48,18 @@ def test_a_gpu_that_nobody_measured_is_refused_and_not_taken_for_its_sister(
 @pytest.mark.parametrize(
     ("text", "ms"),
     [
-        ("\ufeffname,gpu,gpus,hidden,layers,heads,vocab,seq,measured_ms\na,H100,8,4096,32,32,32000,4096,409.8\n", 409.8),
-        ("\ufeffname;gpu;gpus;hidden;layers;heads;vocab;seq;measured_ms\r\na;H100;8;4096;32;32;32000;4096;409,8\r\n", 409.8),
-        ("name\tgpu\tgpus\thidden\tlayers\theads\tvocab\tseq\tmeasured_ms\na\tH100\t8\t4096\t32\t32\t32000\t4096\t\n", 0),
+        (
+            "\ufeffname,gpu,gpus,hidden,layers,heads,vocab,seq,measured_ms\na,H100,8,4096,32,32,32000,4096,409.8\n",
+            409.8,
+        ),
+        (
+            "\ufeffname;gpu;gpus;hidden;layers;heads;vocab;seq;measured_ms\r\na;H100;8;4096;32;32;32000;4096;409,8\r\n",
+            409.8,
+        ),
+        (
+            "name\tgpu\tgpus\thidden\tlayers\theads\tvocab\tseq\tmeasured_ms\na\tH100\t8\t4096\t32\t32\t32000\t4096\t\n",
+            0,
+        ),
         ("name, gpu ,gpus,hidden,layers,heads,vocab,seq,mine\na,H100,8,4096.0,32,32,32000,4096,x\n", 0),
     ],
 )
@@ -64,7 +75,8 @@ def test_a_spreadsheets_csv_is_read(text: str, ms: float) -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "said"),
     [
-        ("hidden", "NaN", "hidden NaN: must be a whole number"), ("measured_ms", "nan", "measured_ms nan: must be a number"),
+        ("hidden", "NaN", "hidden NaN: must be a whole number"),
+        ("measured_ms", "nan", "measured_ms nan: must be a number"),
         ("gpus", "", "gpus: is missing"), ("seq", "4k", "seq 4k: must be a whole number"),
         ("overlap", "maybe", "overlap maybe: is none of none"), ("grad_dtype", "fp64", "grad_dtype fp64"),
         ("Hidden", "4096", "did you mean hidden?"),
@@ -80,7 +92,8 @@ def test_a_cell_that_says_nothing_is_a_mistake_with_its_line(column: str, cell: 
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("name", "config"), [("llama2_7b", "LlamaConfig"), ("mixtral_8x7b", "MixtralConfig"), ("deepseek_v3", "DeepseekV3Config")]
+    ("name", "config"),
+    [("llama2_7b", "LlamaConfig"), ("mixtral_8x7b", "MixtralConfig"), ("deepseek_v3", "DeepseekV3Config")],
 )
 def test_a_models_own_configuration_is_read_as_its_preset(name: str, config: str) -> None:
     """What transformers writes of a model whose sizes are its defaults."""
@@ -116,7 +129,8 @@ def drawn(seed: int) -> dict[str, str]:
     """A job at random, as a stranger might ask for it."""
     draw = random.Random(seed)
     choices: dict[str, tuple[Any, ...]] = {
-        "gpu": tuple(machines()), "gpus": (1, 2, 7, 8, 16, 64, 72, 512, 10000), "tp": (1, 1, 2, 4, 8), "pp": (1, 1, 2, 4),
+        "gpu": tuple(machines()), "gpus": (1, 2, 7, 8, 16, 64, 72, 512, 10000), "tp": (1, 1, 2, 4, 8),
+        "pp": (1, 1, 2, 4),
         "cp": (1, 1, 2, 4), "vpp": (1, 1, 2), "mbs": (1, 2, 4), "ep": (1, 1, 2, 8), "fsdp": (0, 0, 1), "ddp": (0, 0, 1),
         "recompute": ("none", "selective", "full"), "precision": ("bf16", "fp8", "fp8 rowwise", "nvfp4"),
         "seq": (128, 2048, 8192, 131072), "compile": (0, 1), "overlap": ("none", ""), "micro_batches": (1, 4, 8),
@@ -145,13 +159,15 @@ def test_no_figure_of_a_random_job_is_implausible() -> None:
         except InputProblems:
             continue
         more = predict(twice, machines()[its.gpu])
-        assert more.ms > 0.8 * found.ms and more.memory.allocated <= 1.001 * held.allocated or its.dp == 1, said
+        assert its.dp == 1 or (more.ms > 0.8 * found.ms and more.memory.allocated <= 1.001 * held.allocated), said
     assert compared > 100
 
 
 def test_ddp_sums_whole_gradients_in_buckets_beside_the_last_backward_pass() -> None:
     def its(**more: str | int) -> Any:
-        return predict(job(gpu="H200", seq=4096, recompute="full", **more), machines()["H200"])
+        return predict(
+            job("llama3_8b", **{"gpu": "H200", "seq": 4096, "recompute": "full", **more}), machines()["H200"]
+        )
 
     alone, eight, sharded = its(gpus=1, ddp=1), its(gpus=8, ddp=1), its(gpus=8, fsdp=1)
     # Weights, gradients and two moments of float32 on each rank, and the weights in 16 bits that autocast keeps.

@@ -6,8 +6,8 @@ torch's linear layers compute the gradient of the weight first, ZeRO 3's own tha
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from workloads.dialects.framework.decoder import DecoderPart
 from workloads.dialects.framework import float8
+from workloads.dialects.framework.decoder import DecoderPart
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import activation
 from workloads.job.parameters import FP8_RECIPES, WorkloadArgs

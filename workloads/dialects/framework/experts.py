@@ -1,7 +1,7 @@
 """Describes a mixture-of-experts layer: router, dispatch over the ranks that share the experts, experts, combination.
 
 Dispatchers are Megatron-core's allgather (every rank sees every token of its tp x ep group), alltoall (tokens travel to
-their experts and back) and deepep (once to each rank). Who gets how many tokens is the routing's to say; see `trace.routing`.
+their experts and back) and deepep (once to each rank). Who gets how many tokens is the routing's to say.
 """
 
 from functools import cache
@@ -346,4 +346,8 @@ def chance_to_meet(experts: int, ep: int, topk: int) -> float:
 
 
 Dispatch = AllGatherDispatch | AllToAllDispatch | DeepEpDispatch
-DISPATCHES = {"allgather": AllGatherDispatch, "alltoall": AllToAllDispatch, refusals.DEEPEP: DeepEpDispatch}
+DISPATCHES: dict[str, type[Dispatch]] = {
+    "allgather": AllGatherDispatch,
+    "alltoall": AllToAllDispatch,
+    refusals.DEEPEP: DeepEpDispatch,
+}

@@ -131,7 +131,7 @@ def _computed(args: WorkloadArgs) -> Iterator[str]:
     if args.sliding_window is not None and args.sliding_window < 1:
         yield f"sliding_window is {args.sliding_window}; it must be at least 1, nearest: 1"
     if args.sliding_window is not None and args.context_parallel_size > 1:
-        yield f"sliding_window {args.sliding_window}: context-parallel ranks see all tokens here; nearest: none, or cp 1"
+        yield f"sliding_window {args.sliding_window}: context-parallel ranks see all tokens here; nearest: none"
     if args.full_attention_every < 0 or (args.full_attention_every and args.sliding_window is None):
         yield f"full_attention_every is {args.full_attention_every}; it is at least 0 and needs sliding_window"
 
