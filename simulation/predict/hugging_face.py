@@ -44,6 +44,12 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
             "shared_ffn": found.get("shared_expert_intermediate_size") or _times(shared, width),
             "first_dense_layers": found.get("first_k_dense_replace") or 0,
         }  # fmt: skip
+    _refuse(found, where, mistakes)
+    return row
+
+
+def _refuse(found: Mapping[str, object], where: str, mistakes: MistakeList) -> None:
+    """Tell what of the model is not predicted."""
     window = found.get("sliding_window")
     if window and found.get("use_sliding_window", True):
         mistakes.add(f"{where} sliding_window", window, "attention to all tokens alone is predicted: null says that")
@@ -51,7 +57,6 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         mistakes.add(f"{where} decoder_sparse_step", step, "dense layers are predicted before those with experts alone")
     if "text_config" in found:
         mistakes.add(f"{where} text_config", None, "a model with images is not predicted: give its text_config alone")
-    return row
 
 
 def _times(count: object, width: object) -> int:

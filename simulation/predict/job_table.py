@@ -92,13 +92,18 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     if not rows:
         mistakes.add(str(path), None, "has no row under its header")
     for row in rows:
-        for key in _MEASURED_NUMBERS:
-            if text := (row.get(key) or "").strip():
-                if separator != ",":
-                    row[key] = text = text.replace(",", ".")
-                _check_positive(text, f"{row['']}: {key}", mistakes)
+        _check_measured(row, separator, mistakes)
     mistakes.check()
     return rows
+
+
+def _check_measured(row: dict[str, str], separator: str, mistakes: MistakeList) -> None:
+    """Measured values of a row, whose decimal sign is a comma where cells are not between commas."""
+    for key in _MEASURED_NUMBERS:
+        if text := (row.get(key) or "").strip():
+            if separator != ",":
+                row[key] = text = text.replace(",", ".")
+            _check_positive(text, f"{row['']}: {key}", mistakes)
 
 
 def carried(rows: list[dict[str, str]]) -> list[str]:
