@@ -25,12 +25,12 @@ from container.engine_images import (
     QUIET_S,
     UNREADABLE,
     DistributeError,
-    ImageIdentity,
     ImageLoadError,
     Progress,
     Upload,
     identity,
 )
+from container.image import ImageIdentity
 
 T = TypeVar("T")
 # EOFError is what an SSH link raises that ends while a channel is opened: it has no text.
@@ -109,7 +109,10 @@ def prune(spool: Path) -> None:
 
     Archives that a transfer of this or another process uses stay, too.
     """
-    archives = [(path, path.stat()) for path in spool.glob("*.tar")]
+    archives: list[tuple[Path, os.stat_result]] = []
+    for path in spool.glob("*.tar"):
+        with contextlib.suppress(FileNotFoundError):  # another process removes them, too
+            archives.append((path, path.stat()))
     left = SPOOL_BYTES
     for index, (path, state) in enumerate(sorted(archives, key=lambda each: each[1].st_mtime, reverse=True)):
         left -= state.st_size

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 from docker import APIClient
 from docker.errors import APIError, NotFound
 
-from container.image import LABEL_BASE, LABEL_HASH, ImageSpec, ImageSpecError
+from container.image import LABEL_BASE, LABEL_HASH, ImageIdentity, ImageSpec, ImageSpecError
 
 Progress = Callable[[str, float | None], None]
 
@@ -74,29 +74,6 @@ def find(client: APIClient, tag: str) -> str | None:
 
 def _unreadable(ref: str, error: Exception) -> DistributeError:
     return DistributeError(f"the engine's description of image {ref} cannot be read: {type(error).__name__}")
-
-
-@dataclass(frozen=True, slots=True)
-class ImageIdentity:
-    """The identity of an image that all engines share: its id; for engines that compute ids differently its layers,
-    labels and `started_with` (variables, user, folder and command, which are in no layer).
-    """
-
-    id: str
-    layers: tuple[str, ...]
-    labels: tuple[tuple[str, str], ...]
-    size: int
-    started_with: str = ""
-
-    def same(self, other: "ImageIdentity") -> bool:
-        """Whether both are the same image."""
-        ours = (self.layers, self.labels, self.started_with)
-        theirs = (other.layers, other.labels, other.started_with)
-        return self.id == other.id or (self.layers != () and ours == theirs)
-
-    def label(self, name: str) -> str | None:
-        """The value of one of its labels."""
-        return dict(self.labels).get(name)
 
 
 def identity(client: APIClient, ref: str) -> ImageIdentity | None:

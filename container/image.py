@@ -15,8 +15,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn
 from urllib.parse import urlsplit
 
-import jinja2
-
 from container.reference import is_reference
 from container.wheels import WheelhouseError, default_cache, hash_files, needed_wheels
 from vendors import CaseFileError, ImageParameters, Vendor, vendor_dir
@@ -35,6 +33,29 @@ LABEL_FRAMEWORK = "org.clusterdyno.framework"
 
 class ImageSpecError(ValueError):
     """An image cannot be described: a parameter is wrong, or parameters contradict each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageIdentity:
+    """The identity of an image that all engines share: its id; for engines that compute ids differently its layers,
+    labels and `started_with` (variables, user, folder and command, which are in no layer).
+    """
+
+    id: str
+    layers: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    size: int
+    started_with: str = ""
+
+    def same(self, other: "ImageIdentity") -> bool:
+        """Whether both are the same image."""
+        ours = (self.layers, self.labels, self.started_with)
+        theirs = (other.layers, other.labels, other.started_with)
+        return self.id == other.id or (self.layers != () and ours == theirs)
+
+    def label(self, name: str) -> str | None:
+        """The value of one of its labels."""
+        return dict(self.labels).get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +248,8 @@ def _wheels(wheelhouse: Path | None, workload: Path, requirements: Sequence[Path
 
 
 def _render(vendor: Vendor, parameters: ImageParameters, variables: Mapping[str, object]) -> str:
+    import jinja2  # a plan without containers needs none
+
     folders = [vendor_dir(vendor.name), TEMPLATES]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),

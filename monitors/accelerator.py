@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -92,15 +93,14 @@ class AcceleratorSampler(Sampler):
         probe = self._probe
         return self._worker.call(probe.processes, self._deadline_s) if isinstance(probe, ProcessLister) else None
 
-    def health(self) -> list[AcceleratorHealth] | None:
-        """The counters of the devices; None if the vendor's probe cannot tell.
+    def begin_health(self) -> Future[list[AcceleratorHealth]] | None:
+        """Begins to read the counters of the devices; None if the vendor's probe cannot tell.
 
         Raises:
-            Late: the driver does not answer in time.
-            Exception: whatever the vendor's driver raises.
+            Late: an earlier call still hangs.
         """
         probe = self._probe
-        return self._worker.call(probe.health, OPEN_DEADLINE_S) if isinstance(probe, HealthReader) else None
+        return self._worker.begin(probe.health) if isinstance(probe, HealthReader) else None
 
     def rows(self, values: Values) -> list[Sequence[Any]]:
         """One line per device in FlagPerf's order: temperature, power, memory used, memory size, utilization."""
@@ -134,6 +134,8 @@ class AcceleratorMeter(PowerMeter):
     def read(self) -> Reading | None:
         """The sum over the devices that report it, in watts and joules, and how many of all these are.
 
+        There are no joules unless each of these devices counts them.
+
         Raises:
             Unavailable: no device reports its power.
         """
@@ -144,9 +146,10 @@ class AcceleratorMeter(PowerMeter):
             if any(sample.error is None for sample in self._sampler.latest):
                 raise Unavailable("no device reports its power")
             return None
-        energy = self._sampler.energy_j
+        energy = self._sampler.energy_j or {}
+        are_counted = all(each.index in energy for each in self._sampler.latest if each.power_w is not None)
         of_devices = (len(watts), len(self._sampler.latest))
-        return Reading(sum(watts), None if energy is None else sum(energy.values()), of_devices)
+        return Reading(sum(watts), sum(energy.values()) if are_counted else None, of_devices)
 
 
 def _mib(size: int | None) -> int | None:

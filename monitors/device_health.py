@@ -1,43 +1,67 @@
 """Reads the error counters and states of the accelerators: at the begin of a round, every EVERY_S, and at its end."""
 
 import time
+from concurrent.futures import Future, wait
 from dataclasses import asdict
 from typing import Any
 
-from monitors.accelerator import AcceleratorSampler
-from monitors.sampler import Sampler, Values
+from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorSampler
+from monitors.sampler import Late, Sampler, Values
+from vendors.base import AcceleratorHealth
 
 EVERY_S = 10.0  # eighteen links of eight devices have 720 counters: not at every tick
 
 
 class DeviceHealthSampler(Sampler):
-    """Looks at the health of all devices through the sampler's own driver thread."""
+    """Looks at the health of all devices through the sampler's own driver thread.
+
+    A look that takes longer than SAMPLE_DEADLINE_S is fetched at a later tick, so that the other samplers do not wait.
+    """
 
     source = "accelerator_health"
     is_rare = True
 
     def __init__(self, sampler: AcceleratorSampler) -> None:
         self._sampler = sampler
-        self._due = time.monotonic() + EVERY_S
-        self._first: Values | None = self._look()
+        self._looking: Future[list[AcceleratorHealth]] | None = None
+        self._due = time.monotonic()
+        try:
+            self._begin()
+        except Late:  # the driver still answers an earlier question: the first tick looks
+            return
+        self._wait()
 
     def sample(self) -> Values | None:
-        """{"devices": [the fields of AcceleratorHealth]}, when due; the first look with the first sample."""
-        first, self._first = self._first, None
-        if first is not None:
-            return first
-        if time.monotonic() < self._due:
-            return None
-        self._due = time.monotonic() + EVERY_S
-        return self._look()
+        """{"devices": [the fields of AcceleratorHealth]}, of the look that has ended; begins one when it is due.
+
+        Raises:
+            Late: the driver still answers an earlier question.
+            Exception: whatever the vendor's driver raises.
+        """
+        if self._looking is None and time.monotonic() >= self._due:
+            self._begin()
+            self._wait()
+        return self._taken()
 
     def sample_last(self) -> Values | None:
-        """As sample(), always due."""
-        return self._look()
+        """As sample(), always due; a look that goes on is waited for, and has the answer."""
+        self._due = time.monotonic()
+        self._wait()
+        return self.sample()
 
-    def _look(self) -> Values | None:
-        found = self._sampler.health()
-        return None if found is None else {"devices": [_device(asdict(each)) for each in found]}
+    def _begin(self) -> None:
+        self._looking = self._sampler.begin_health()
+
+    def _wait(self) -> None:
+        if self._looking is not None:
+            wait([self._looking], SAMPLE_DEADLINE_S)
+
+    def _taken(self) -> Values | None:
+        look = self._looking
+        if look is None or not look.done():
+            return None
+        self._looking, self._due = None, time.monotonic() + EVERY_S
+        return {"devices": [_device(asdict(each)) for each in look.result()]}
 
 
 def _device(fields: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from monitors.accelerator import AcceleratorSampler
-from monitors.sampler import Sampler, Unavailable, Values
+from monitors.sampler import Sampler, Values
 from vendors.base import AcceleratorProcess
 
 EVERY_S = 30.0  # a driver needs about a millisecond per device to list them
@@ -41,10 +41,10 @@ class ForeignProcesses(Sampler):
     def _look(self, *, is_first: bool) -> Values | None:
         try:
             listed = self._sampler.processes()
-        except Exception as error:
+        except Exception:
             if is_first:  # the samples say what is wrong with the driver
                 return None
-            raise Unavailable(f"{type(error).__name__}: {error}") from error
+            raise
         if listed is None:
             return None
         if is_first:

@@ -12,7 +12,7 @@ MAX_DEVICES = 64
 
 
 def network(net: Path = NET, infiniband: Path = INFINIBAND) -> list[dict[str, Any]]:
-    """Each port: `name`, `kind`, `state`, `speed_mbit_s`, `is_device` (not a virtual one), `numa_node` and `pcie`.
+    """Each port: `name`, `kind`, `state`, `speed_mbit_s`, `is_device` (not a virtual one), and what `_slot` says.
 
     Unknown values are left out. The kind of an RDMA device's port is its link layer: "infiniband" or "ethernet".
     """
@@ -28,12 +28,11 @@ def network(net: Path = NET, infiniband: Path = INFINIBAND) -> list[dict[str, An
         }
         found.append(port | _slot(folder / "device"))
     for name, folder in ports(infiniband):
-        rate = (_text(folder / "rate") or "").split()
         port = {
             "name": name,
             "kind": (_text(folder / "link_layer") or "InfiniBand").lower(),
             "state": (_text(folder / "state") or "").partition(": ")[2].lower() or None,
-            "speed_mbit_s": _mbit(rate[0]) if rate else None,
+            "speed_mbit_s": _mbit_of(folder / "rate"),
             "is_device": True,
         }
         found.append(port | _slot(folder.parents[1] / "device"))
@@ -41,32 +40,43 @@ def network(net: Path = NET, infiniband: Path = INFINIBAND) -> list[dict[str, An
 
 
 def accelerators(pci: Path = PCI) -> list[dict[str, Any]]:
-    """Each accelerator or display device on PCI: `address`, `numa_node`, `pcie`."""
+    """Each accelerator or display device on PCI: `address`, and what `_slot` says."""
     devices = sorted(folder for folder in pci.glob("*") if (_text(folder / "class") or "")[:6] in _ACCELERATOR_CLASSES)
     return [{"address": folder.name, **_slot(folder)} for folder in devices[:MAX_DEVICES]]
 
 
 def _slot(device: Path) -> dict[str, Any]:
-    """The NUMA node (not of machines that have one) and the PCIe link: speeds in GT/s per lane, widths in lanes."""
+    """`model` (PCI numbers of device and board), `numa_node` (not of machines that have one), and `pcie`."""
     found: dict[str, Any] = {}
+    numbers = [_text(device / name) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")]
+    if numbers[0] and numbers[1]:
+        found["model"] = ":".join(number or "" for number in numbers)
     node = _number(device / "numa_node")
     if node is not None and node >= 0:
         found["numa_node"] = node
-    speeds = [_mbit((_text(device / f"{which}_link_speed") or "").split(" ")[0]) for which in ("current", "max")]
-    widths = [_number(device / f"{which}_link_width") for which in ("current", "max")]
-    if all(speeds) and all(widths):
-        found["pcie"] = {
-            "speed_gt_s": (speeds[0] or 0) / 1000,
-            "max_speed_gt_s": (speeds[1] or 0) / 1000,
-            "width": widths[0],
-            "max_width": widths[1],
-        }
-    return found
+    return found | _link(device)
 
 
-def _mbit(giga: str) -> int | None:
+def _link(device: Path) -> dict[str, Any]:
+    """`pcie`, where the device tells of its link: speeds in GT/s per lane, widths in lanes.
+
+    The most that a link can be is what both its ends can: the device and the port above it, its parent in sysfs
+    (Linux, Documentation/ABI/testing/sysfs-bus-pci).
+    """
+    speed, width = _mbit_of(device / "current_link_speed"), _number(device / "current_link_width")
+    ends = (device, device.resolve().parent)
+    speeds = [most for end in ends if (most := _mbit_of(end / "max_link_speed"))]
+    widths = [most for end in ends if (most := _number(end / "max_link_width"))]
+    if not (speed and width and speeds and widths):
+        return {}
+    of_speed = {"speed_gt_s": speed / 1000, "max_speed_gt_s": min(speeds) / 1000}
+    return {"pcie": {**of_speed, "width": width, "max_width": min(widths)}}
+
+
+def _mbit_of(file: Path) -> int | None:
+    """Thousand times the number that a file such as "32.0 GT/s PCIe" begins with."""
     try:
-        return round(float(giga) * 1000)
+        return round(float((_text(file) or "").partition(" ")[0]) * 1000)
     except (ValueError, OverflowError):
         return None
 

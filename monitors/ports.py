@@ -81,9 +81,13 @@ class PortSampler(Sampler):
         if not self._ports:
             raise Unavailable(f"no network port below {net} and {infiniband}")
         self._last: dict[str, dict[str, int]] = {}
+        self._upper: list[str] | None = [folder.name for folder in interfaces(net) if is_upper(folder)]
 
     def sample(self) -> Values | None:
-        """{"ports": {port: {counter: number}}} of those that changed; None before PERIOD_S have passed."""
+        """{"ports": {port: {counter: number}}} of those that changed; None before PERIOD_S have passed.
+
+        The first has "upper", too: the ports whose bytes others of this host count as well.
+        """
         if time.monotonic() < self._due:
             return None
         return self.sample_last()
@@ -101,7 +105,10 @@ class PortSampler(Sampler):
         }
         self._last = found
         changed = {name: numbers for name, numbers in changed.items() if numbers}
-        return {"ports": changed} if changed else None
+        if not changed:
+            return None
+        upper, self._upper = self._upper, None
+        return {"ports": changed, **({"upper": upper} if upper else {})}
 
     def close(self) -> None:
         """See Sampler."""
@@ -115,6 +122,19 @@ def interfaces(net: Path) -> list[Path]:
     """The interfaces but loopback, at most MAX_PORTS, those of real devices first."""
     found = [folder for folder in net.glob("*") if folder.name != "lo" and (folder / "statistics").is_dir()]
     return sorted(found, key=lambda folder: (not (folder / "device").exists(), folder.name))[:MAX_PORTS]
+
+
+def is_upper(interface: Path) -> bool:
+    """Whether other ports count its bytes, too: a bond, VLAN or bridge, or IP over InfiniBand.
+
+    Source: Linux, Documentation/ABI/testing/sysfs-class-net: lower_<name>, and type 32, ARPHRD_INFINIBAND.
+    """
+    if any(interface.glob("lower_*")):
+        return True
+    try:
+        return (interface / "type").read_text().strip() == "32"
+    except OSError:
+        return False
 
 
 def ports(infiniband: Path) -> list[tuple[str, Path]]:

@@ -70,17 +70,28 @@ class Worker:
             Late: the deadline has passed, or an earlier call still hangs.
         """
         end = time.monotonic() + deadline_s
-        if self._pending is not None and wait([self._pending], deadline_s).not_done:
-            raise Late("the call before has not come back")
-        future: Future[T] = Future()
-        self._pending = future
-        self._calls.put((future, function))
+        if self._pending is not None:
+            wait([self._pending], deadline_s)
+        future = self.begin(function)
         try:
             return future.result(max(0.0, end - time.monotonic()))
         except TimeoutError:
             if future.done():  # the function itself raised it
                 raise
             raise Late(f"no answer within {deadline_s:g} s") from None
+
+    def begin(self, function: Callable[[], T]) -> Future[T]:
+        """Begins a call, and waits for nothing: its result or exception comes to the future.
+
+        Raises:
+            Late: an earlier call still hangs.
+        """
+        if self._pending is not None and not self._pending.done():
+            raise Late("the call before has not come back")
+        future: Future[T] = Future()
+        self._pending = future
+        self._calls.put((future, function))
+        return future
 
     def _serve(self) -> None:
         while True:

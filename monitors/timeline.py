@@ -37,6 +37,7 @@ class Timeline:
         self.bucket_ms = FIRST_MS
         self._series: dict[tuple[str, str], list[tuple[float, int]]] = {}
         self._counters: dict[tuple[str, str], tuple[int, float]] = {}
+        self._upper: frozenset[str] = frozenset()
 
     def take(self, source: str, moment_ms: int, values: Mapping[str, Any]) -> None:
         """Take the next sample of that source.
@@ -66,12 +67,18 @@ class Timeline:
                 for metric, (field, _) in _DEVICE.items():
                     yield from _number(metric, str(device["index"]), device.get(field))
         elif source == "ports":
+            self._upper = self._upper or frozenset(values.get("upper", ()))
             yield from self._rates(moment_ms, values["ports"])
 
     def _rates(self, moment_ms: int, ports: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, float]]:
-        """Bytes/s of all ports together since each port's last record; a port that did not change is not in it."""
+        """Bytes/s of all ports together since each port's last record; a port that did not change is not in it.
+
+        Bonds and others whose bytes their lower ports count are left out.
+        """
         rates: dict[str, float] = {}
         for port, counters in ports.items():
+            if port in self._upper:
+                continue
             for counter, metric in _RATES.items():
                 for _, _, now in _number(metric, "", counters.get(counter)):
                     if len(self._counters) >= MAX_SERIES:

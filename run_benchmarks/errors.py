@@ -24,10 +24,13 @@ class ClusterDynoError(Exception):
 
 
 class HostError(ClusterDynoError):
-    """An operation on a host, or the connection to it, failed. `detail` is the message without the host's name."""
+    """An operation on a host, or the connection to it, failed. `detail` is the message without the host's name;
+    `beside`: the errors of all hosts on which the same operation failed, this one's too, where several were asked.
+    """
 
     def __init__(self, host: str, message: str) -> None:
         self.host, self.detail = host, message
+        self.beside: Sequence[ClusterDynoError] = ()
         super().__init__(f"{host}: {message}")
 
 
@@ -77,6 +80,14 @@ class DeadlineError(HostError):
 
 class NotBegunError(DeadlineError):
     """A command whose deadline passed before the account's login shell began it; `message` says what is known."""
+
+    def __init__(self, host: str, argv: Sequence[str], seconds: float, message: str) -> None:
+        super().__init__(host, argv, seconds, "")
+        HostError.__init__(self, host, message)
+
+
+class TooSlowError(DeadlineError):
+    """A transfer that brought too little in its last `seconds`; `message` says how little that is."""
 
     def __init__(self, host: str, argv: Sequence[str], seconds: float, message: str) -> None:
         super().__init__(host, argv, seconds, "")

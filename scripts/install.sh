@@ -20,31 +20,49 @@ trace) locks=(-r requirements/trace.lock) ;;
 esac
 eval "pip_args=(${PIP_ARGS:-})"
 eval "torch_args=(${TORCH_ARGS:-})"
-# pip compiles on one core.
+# pip compiles and unpacks on one core.
 install=("$python" -m pip install --disable-pip-version-check --no-compile "${pip_args[@]}")
 locked=("${install[@]}" --require-hashes --no-deps)
 
+# A quarter of what is installed is ever loaded: the rest is compiled when it is, if at all.
+late='/(tests?|testing|_inductor|onnx|transformers|pandas|scipy|numba|jieba|torchao|mypy|mypyc|pip|setuptools)/'
+
 compile_all() { # on all cores; packages hold some files for other versions of Python
-    "$python" -m compileall -qq -j 0 "$1" || true
+    "$python" -m compileall -qq -j 0 -x "$late" "$1" || true
 }
 
-"${locked[@]}" "${locks[@]}"
-case $2 in
-docs | paddle) # which need no torch
-    compile_all "$1/lib"
-    exit 0
-    ;;
-esac
-if [ ${#torch_args[@]} -gt 0 ]; then
-    echo "torch is not locked: pip install ${torch_args[*]}" >&2
-    "${install[@]}" "${torch_args[@]}"
-else
-    cpu=(-r requirements/torch-cpu.lock) # also with a GPU, where an index given with PIP_ARGS has it
+install_torch() { # with a GPU its CPU build, too, where an index given with PIP_ARGS has it
+    local cpu=(-r requirements/torch-cpu.lock)
     compgen -G "$gpus" >/dev/null || cpu+=(--extra-index-url "$cpu_index" --retries 1)
     if ! "${locked[@]}" "${cpu[@]}"; then
         echo "install.sh: none of the indexes has the CPU build of torch (see above): taking PyPI's, 4.8 GB" >&2
         "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
     fi
+}
+
+case $2 in
+docs | paddle) # which need no torch
+    "${locked[@]}" "${locks[@]}"
+    compile_all "$1/lib"
+    exit 0
+    ;;
+esac
+if [ ${#torch_args[@]} -gt 0 ]; then
+    "${locked[@]}" "${locks[@]}"
+    echo "torch is not locked: pip install ${torch_args[*]}" >&2
+    "${install[@]}" "${torch_args[@]}"
+else
+    log=$(mktemp)
+    set -m # a process group of its own, which ends with this one
+    "${locked[@]}" "${locks[@]}" >"$log" 2>&1 &
+    set +m
+    beside=$!
+    trap 'kill -- "-$beside" 2>/dev/null || true; rm -f "$log"' EXIT
+    install_torch
+    code=0
+    wait "$beside" || code=$?
+    cat "$log"
+    [ $code = 0 ] || exit $code
 fi
 compile_all "$1/lib"
 # mlc-chakra is there for its schema alone, apache-otava for its change points, without what their other tools need.

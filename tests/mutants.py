@@ -11,6 +11,7 @@ no longer stands in its function is named and counts as unnoticed: whoever chang
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import os
 import re
@@ -29,6 +30,7 @@ PARALLEL = 2
 SECONDS = 600.0
 TESTS_FAILED = 1  # pytest's exit code
 # A line of pytest's summary: the id, which may hold spaces between brackets, and the reason, which may be cut off.
+_NAME = re.compile(r"(?!\d)\w+")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?::\w+(?:\[.*?\](?= - |$))?)", re.MULTILINE)
 
 
@@ -56,6 +58,17 @@ class Mutant:
         before = text[begin:end]
         return text[:begin] + before.replace(self.old, self.new) + text[end:] if before.count(self.old) == 1 else None
 
+    def fits(self, text: str) -> bool:
+        """Whether `old` stands at the place of the file's text, whatever names and line breaks are: that much make test
+        looks at, which a renamed variable may not break.
+        """
+        begin, end = span(text, self.place.partition("::")[2]) or (0, 0)
+        return _shape(self.old) in _shape(text[begin:end])
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"\s", "", _NAME.sub("_", text))
+
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -66,13 +79,18 @@ def span(text: str, name: str) -> tuple[int, int] | None:
         return 0, len(text)
     found: list[_Definition] = []
     for depth, part in enumerate(name.split(".")):
-        among: Sequence[ast.AST] = found if depth else [ast.parse(text)]
+        among: Sequence[ast.AST] = found if depth else [_parsed(text)]
         found = [node for each in among for node in _definitions(each) if node.name == part]
     if not found:
         return None
     lines = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
     first = min([found[0].lineno, *(each.lineno for each in found[0].decorator_list)])
     return lines[first - 1], lines[found[0].end_lineno or first]
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def _definitions(node: ast.AST) -> Iterator[_Definition]:
@@ -88,7 +106,7 @@ def read(file: Path = FILE) -> list[Mutant]:
     """The mutants of a file.
 
     Raises:
-        ValueError: a function or a test file that a mutant names is missing; all of them are named.
+        ValueError: a function, a text in it or a test file that a mutant names is missing; all of them are named.
     """
     table = tomllib.loads(file.read_text(encoding="utf-8"))
     mutants = [Mutant(name=name, **{**entry, "tests": tuple(entry["tests"])}) for name, entry in table.items()]
@@ -100,11 +118,24 @@ def read(file: Path = FILE) -> list[Mutant]:
 
 def _problems(mutant: Mutant) -> list[str]:
     path, _, name = mutant.place.partition("::")
-    file = ROOT / path
-    there = file.is_file() and (not name or span(file.read_text(encoding="utf-8"), name) is not None)
-    found = [] if there else [f"{mutant.name}: there is no {mutant.place}"]
-    missing = [test for test in mutant.tests if not (ROOT / test.partition("::")[0]).exists()]
+    text = _text(ROOT / path)
+    found = []
+    if text is None or span(text, name) is None:
+        found.append(f"{mutant.name}: there is no {mutant.place}")
+    elif not mutant.fits(text):
+        found.append(f"{mutant.name}: {mutant.place} has nothing like {mutant.old!r}")
+    missing = [test for test in mutant.tests if not _is_there(test)]
     return found + [f"{mutant.name}: there is no {test}" for test in missing]
+
+
+def _is_there(test: str) -> bool:
+    path, _, name = test.partition("::")
+    return (ROOT / path).exists() if not name else f"def {name.partition('[')[0]}(" in (_text(ROOT / path) or "")
+
+
+@functools.cache
+def _text(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
 def noticed_by(mutant: Mutant, copy: Path) -> str | None:

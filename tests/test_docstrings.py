@@ -8,18 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "simulation",
-)
+from tests.product import PACKAGES, ROOT
+
 MAX_LENGTH = 120
 QUESTION_WORDS = ("What", "How", "Which", "Where", "Whether", "Who", "Whose", "Why", "When")
 

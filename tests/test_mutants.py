@@ -13,11 +13,14 @@ def test_the_functions_and_tests_of_each_mutant_are_there() -> None:
     assert read()
 
 
+TESTS = ["tests/no_such_test.py", "tests/test_mutants.py::test_of_another_name"]
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     file = tmp_path / "mutants.toml"
     place = "tests/mutants.py::Mutant.no_such_method"
-    file.write_text(f'["one"]\nplace = "{place}"\nold = "x"\nnew = ""\ntests = ["tests/no_such_test.py"]\n')
-    with pytest.raises(ValueError, match=f"one: there is no {place}\none: there is no tests/no_such_test.py"):
+    file.write_text(f'["one"]\nplace = "{place}"\nold = "x"\nnew = ""\ntests = {TESTS}\n')
+    with pytest.raises(ValueError, match="\n".join(f"one: there is no {each}" for each in (place, *TESTS))):
         read(file)
 
 
@@ -45,6 +48,22 @@ def value():
 def test_a_mutant_changes_its_own_function_alone(name: str, changed: str | None) -> None:
     mutant = Mutant(name="m", place=f"made.py::{name}", old="return 1", new="return 2", tests=())
     assert mutant.changed(TWICE) == changed
+
+
+@pytest.mark.parametrize(
+    ("old", "fits"),
+    [
+        ("count + 1", True),
+        ("total + 1", True),
+        ("total +\n    1", True),
+        ("total - 1", False),
+        ("other(total + 1)", False),
+    ],
+    ids=["as it stands", "renamed", "on two lines", "changed", "gone"],
+)
+def test_by_day_a_text_that_left_its_function_is_noticed_and_a_renamed_variable_is_none(old: str, fits: bool) -> None:
+    mutant = Mutant(name="m", place="made.py::value", old=old, new="", tests=())
+    assert mutant.fits("def value(count):\n    return count + 1\n\ndef other(total):\n    return total - 1\n") == fits
 
 
 def test_a_mutant_whose_text_is_gone_is_no_proof(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Defines a datasheet: peak rates of a device by its vendor's document, for comparison with measurements.
 
 Tensor-core rates are dense: half of those that the documents print with sparsity. fp64 is the rate of the tensor cores
-where they have one, which matrix products use; fp32 that of the other cores (AMD: of both). A type without a row has no
-figure in the document, mostly because the device computes it by other means. Each row names its document.
+where they have one, which matrix products use; fp32 that of the other cores (AMD: of both). tf32 stands only where
+torch computes products of float32 in it if that is allowed. Any other type without a row has no figure in the document,
+mostly because the device computes it by other means. Each row names its document.
 """
 
 from collections.abc import Mapping
@@ -58,6 +59,7 @@ def row(
     )
 
 
-def matrix_rates(fp64: float, fp32: float, tf32: float, bf16: float, fp8: float) -> Rates:
+def matrix_rates(fp64: float, fp32: float, tf32: float | None, bf16: float, fp8: float) -> Rates:
     """Rates in 1e12 operations/s of devices on which fp16 is as fast as bf16, and int8 as fp8."""
-    return {"fp64": fp64, "fp32": fp32, "tf32": tf32, "bf16": bf16, "fp16": bf16, "fp8": fp8, "int8": fp8}
+    found = {"fp64": fp64, "fp32": fp32, "tf32": tf32, "bf16": bf16, "fp16": bf16, "fp8": fp8, "int8": fp8}
+    return {name: rate for name, rate in found.items() if rate is not None}

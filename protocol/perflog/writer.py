@@ -26,24 +26,28 @@ class PerfLogger:
         self.rank = rank
         self._stream = stream
         self._lock = threading.Lock()
+        self._last_ms = 0
 
     def log(self, event: Event, value: object = None, *, step: int | None = None, other: str | None = None) -> None:
         """Write one line, whole and at once, stamped with the caller's file and line.
 
-        `step` (from 1) and `other` stand beside the value, where FlagPerf's logs have them.
+        `step` (from 1) and `other` stand beside the value, where FlagPerf's logs have them. While a clock that was set
+        back is behind the line before, lines have the time of that one.
 
         Raises:
             PerfLogError: `value` is no JSON; nothing is written then.
         """
         caller = sys._getframe(1)
-        metadata = {
-            "file": caller.f_code.co_filename,
-            "lineno": caller.f_lineno,
-            "time_ms": time.time_ns() // 1_000_000,
-            "rank": self.rank,
-        }
-        line = _format(event, value, {"step": step, "other": other}, metadata) + "\n"
         with self._lock:
+            time_ms = max(self._last_ms, time.time_ns() // 1_000_000)
+            metadata = {
+                "file": caller.f_code.co_filename,
+                "lineno": caller.f_lineno,
+                "time_ms": time_ms,
+                "rank": self.rank,
+            }
+            line = _format(event, value, {"step": step, "other": other}, metadata) + "\n"
+            self._last_ms = time_ms
             write_line(self._stream or sys.stdout, line)
             note_event(event.value)
 

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.estimate import Estimate
+from run_benchmarks.acceptance.links import idle_ports
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
+    EVERY_LINK,
     FEWEST,
     HEALTH,
     NO_OTHERS,
     SINGLE,
+    TOOLS,
     WHOLE,
     Cases,
     DataPath,
@@ -28,12 +31,15 @@ from run_benchmarks.acceptance.suspects import (
     Suspects,
     against_datasheet,
     agreed,
+    in_vain,
     not_run_in,
     proven,
     suspects_of,
+    unjudged,
     usual_of,
     without_result,
 )
+from run_benchmarks.acceptance.warned import Warned
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
@@ -41,8 +47,15 @@ GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 
 
-Looked = tuple[Suspects, list[str]]
-"""What is wrong with hosts, and what could not be looked at."""
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """Of a look at hosts. sick: who is to be taken out; unseen: things not to be looked at; warnings: by host,
+    pairs of a subject and a sentence, that take nobody out.
+    """
+
+    sick: Suspects = field(default_factory=dict)
+    unseen: Sequence[str] = ()
+    warnings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
 class EndedError(Exception):
@@ -54,8 +67,8 @@ class Climb:
     """The findings of the rungs so far.
 
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: the
-    tools of others that a rung's hosts have. expected: the estimate of each rung to do, in their order. usual: figures
+    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
+    rung, the tools of others that hosts have. expected: the estimate of each rung to do, in their order. usual: figures
     of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run.
     """
 
@@ -67,16 +80,16 @@ class Climb:
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
-    tools: Callable[[str, Sequence[str]], Others] = lambda rung, hosts: NO_OTHERS
+    tools: Mapping[str, Others] = field(default_factory=dict)
     expected: Mapping[str, Estimate] = field(default_factory=dict)
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
+    warned: Warned = field(default_factory=Warned)
     _soak: int = 0
     _is_short: bool = False
     _began: float = field(default_factory=time.monotonic)
-    _tools: Others = NO_OTHERS
 
     @property
     def left(self) -> list[str]:
@@ -101,7 +114,9 @@ class Climb:
         elif seconds < 1:
             record.reason = f"the budget of {self.budget_s:g} s is spent"
         elif rung == HEALTH:
-            record.out, record.not_run = self.examine(hosts)
+            looked = self.examine(hosts)
+            self.warned.add(looked.warnings)
+            record.out, record.not_run = dict(looked.sick), list(looked.unseen)
             record.verdict = "fail" if record.out else "pass"
         else:
             self._measure(record, began)
@@ -110,8 +125,10 @@ class Climb:
 
     def _measure(self, record: RungRecord, began: float) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        self._tools = self.tools(record.rung, record.hosts)
-        record.not_run = [*self._tools.missing, *([NO_DATA] if record.rung == SINGLE and not self.data else [])]
+        record.not_run = [
+            *self.tools.get(record.rung, NO_OTHERS).missing,
+            *([NO_DATA] if record.rung == SINGLE and not self.data else []),
+        ]
         if self._is_short:
             full = self._full(record.rung, record.hosts)
             record.shrunk = left_out(full, shortened(record.rung, full))
@@ -121,18 +138,25 @@ class Climb:
             if len(hosts) < FEWEST[record.rung]:
                 break
             stage_began = time.monotonic()
+            has_tools = TOOLS in self._cases(record.rung, hosts)[stage]
             self._measure_stage(record, stage, hosts)
-            if self._soak:
-                record.soak_seconds = round(time.monotonic() - stage_began, 1)
-            elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
-                room = self.budget_s - (time.monotonic() - self._began)
-                self._soak = soak_times(room, time.monotonic() - stage_began)
+            self._count(record, round(time.monotonic() - stage_began, 1), has_tools=has_tools)
             stage += 1
         record.verdict = "fail" if record.out or record.reason else "pass"
+
+    def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
+        """Note how long a stage took that is counted by itself; after the training decide whether a soak has room."""
+        if has_tools:
+            record.tools, record.tools_seconds = list(self.tools[record.rung].commands), seconds
+        elif self._soak:
+            record.soak_seconds = seconds
+        elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
+            self._soak = soak_times(self.budget_s - (time.monotonic() - self._began), seconds)
 
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""
         loaded, found = self._occasion(record, stage, hosts)
+        record.not_run += unjudged(loaded, self.usual)
         if loaded.record.verdict.is_failure:
             self._without(record, stage, hosts, loaded, found)
         elif found:
@@ -141,7 +165,8 @@ class Climb:
             self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
         if record.rung == SINGLE:
             self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
-        record.reason = "; ".join(filter(None, [record.reason, *against_datasheet(loaded), *without_result(loaded)]))
+        proofless = [*against_datasheet(loaded), *without_result(loaded), *in_vain(loaded)]
+        record.reason = "; ".join(filter(None, [record.reason, *proofless]))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""
@@ -150,7 +175,7 @@ class Climb:
         return [*found, soak_of(found[-1], self._soak)] if rung == WHOLE and self._soak else found
 
     def _full(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
-        return stages_of(rung, self.vendor, hosts, self.nproc, self.data, self._tools)
+        return stages_of(rung, self.vendor, hosts, self.nproc, self.data, self.tools.get(rung, NO_OTHERS))
 
     def _without(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, found: Suspects
@@ -196,13 +221,18 @@ class Climb:
             raise EndedError
         record.runs.append(loaded.folder.name)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
-        sick, unseen = self.gate(hosts)
-        for host, said in sick.items():
+        looked = self.gate(hosts)
+        self.warned.add(looked.warnings)
+        for host, said in looked.sick.items():
             record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
         known = {said for rung in self.rungs for said in rung.not_run}
-        record.not_run += [said for said in dict.fromkeys([*not_run_in(loaded), *unseen]) if said not in known]
+        record.not_run += [
+            said
+            for said in dict.fromkeys([*not_run_in(loaded), *idle_ports(loaded, EVERY_LINK), *looked.unseen])
+            if said not in known
+        ]
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
-        return loaded, {host: said for host, said in found.items() if host not in sick}
+        return loaded, {host: said for host, said in found.items() if host not in looked.sick}
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
 from common.reading import read_bounded
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord, RungRecord
-from run_benchmarks.acceptance.rungs import ALL_PAIRS, HEALTH, NETWORK, PAIR_REPEATS
+from run_benchmarks.acceptance.rungs import ALL_PAIRS, FEWEST, HEALTH, NETWORK, NO_OTHERS, PAIR_REPEATS, Others
 from run_benchmarks.console.language import words
 from run_benchmarks.results.records import MAX_RECORD_BYTES
 
@@ -19,33 +20,49 @@ EARLIER = 20
 """Acceptances that are looked at, the newest first."""
 _STARTS, _ROUND, _PAIR_S, _HEALTH_S = 6.0, 1.0, {"cpu": 2.0}, 15.0
 _RUN_S = {"cpu": 60.0}
+_START_S = 15.0
+"""Of a run, whatever it does."""
 _DEVICES_RUN_S, _DEVICES_PAIR_S = 300.0, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds of a rung on hosts that are all good; source: an acceptance's id, or that it is a plain estimate."""
+    """Seconds of a rung on hosts that are all good, tools_seconds of them by tools of others; source: an acceptance's
+    id, or that it is a plain estimate.
+    """
 
     seconds: float
     source: str
+    tools_seconds: float = 0.0
 
 
 def estimates(
-    rungs: Sequence[str], vendor: str, hosts: int, nproc: int, earlier: Sequence[AcceptRecord]
+    rungs: Sequence[str],
+    vendor: str,
+    hosts: int,
+    nproc: int,
+    earlier: Sequence[AcceptRecord],
+    tools: Mapping[str, Others] = MappingProxyType({}),
 ) -> dict[str, Estimate]:
-    """By rung its seconds: those of the newest of the `earlier` acceptances of such devices in which it passed, scaled
-    to the number of hosts; else from what a run of the vendor's usually takes.
+    """By rung for which the hosts suffice its seconds: those of the newest of the `earlier` acceptances of such devices
+    in which it passed, scaled to the number of hosts; else from what a run of the vendor's usually takes.
+
+    The tools of others are counted as that acceptance measured them, if it called the same, else as they usually take.
     """
     alike = [record for record in earlier if (record.vendor, record.nproc) == (vendor, nproc)]
     found = {}
-    for rung in rungs:
+    for rung in (each for each in rungs if hosts >= FEWEST[each]):
         then = next(((record, each) for record in alike for each in record.rungs if _counts(each, rung)), None)
+        others = _of_tools(tools.get(rung, NO_OTHERS), vendor)
         if then is None:
-            found[rung] = Estimate(seconds=_usual(rung, vendor, hosts), source="estimate")
+            seconds, source = _usual(rung, vendor, hosts), "estimate"
         else:
             record, each = then
-            seconds = (each.seconds - each.soak_seconds) * _work(rung, hosts) / _work(rung, len(each.hosts))
-            found[rung] = Estimate(seconds=seconds, source=record.accept_id)
+            own = each.seconds - each.soak_seconds - each.tools_seconds
+            seconds, source = own * _work(rung, hosts) / _work(rung, len(each.hosts)), record.accept_id
+            if rung in tools and each.tools == list(tools[rung].commands):
+                others = each.tools_seconds
+        found[rung] = Estimate(seconds=seconds + others, source=source, tools_seconds=others)
     return found
 
 
@@ -63,13 +80,18 @@ def earlier_ones(root: Path) -> list[AcceptRecord]:
 def in_words(found: dict[str, Estimate], hosts: int, budget_s: float) -> str:
     """The whole time, that of each rung with its source, and whether the budget may not suffice."""
     total = sum(each.seconds for each in found.values())
-    parts = ", ".join(f"{rung} {about(each.seconds)} ({words.reason(each.source)})" for rung, each in found.items())
+    parts = ", ".join(f"{rung} {about(each.seconds)} ({_how(each)})" for rung, each in found.items())
     over = (
         [words("the budget of {time} may not suffice: rungs are shrunk", time=about(budget_s))]
         if total > budget_s
         else []
     )
     return "; ".join([words("About {time} on {n} hosts: {parts}", time=about(total), n=hosts, parts=parts), *over])
+
+
+def _how(each: Estimate) -> str:
+    tools = words("{time} of it tools of others", time=about(each.tools_seconds)) if each.tools_seconds else ""
+    return "; ".join(filter(None, [words.reason(each.source), tools]))
 
 
 def about(seconds: float) -> str:
@@ -90,6 +112,14 @@ def _usual(rung: str, vendor: str, hosts: int) -> float:
     if rung == NETWORK:
         return 2 * run + _pair_rounds(hosts) * _PAIR_S.get(vendor, _DEVICES_PAIR_S)
     return run
+
+
+def _of_tools(tools: Others, vendor: str) -> float:
+    """The run of a rung's tools; beside Inspector's files the collectives that it watches run again."""
+    if not tools.names and tools.inspector is None:
+        return 0.0
+    run = _RUN_S.get(vendor, _DEVICES_RUN_S)
+    return _START_S + tools.seconds + (run if tools.inspector is not None else 0.0)
 
 
 def _work(rung: str, hosts: int) -> float:

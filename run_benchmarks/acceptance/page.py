@@ -12,6 +12,8 @@ from run_benchmarks.acceptance.records import AcceptRecord, RungRecord
 from run_benchmarks.console.language import ENGLISH, Words
 
 PAGE_FILE = "accept.html"
+SHOWN = 5
+"""Hosts of a kind of warning."""
 
 
 def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None:
@@ -49,6 +51,9 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     if unsteady:
         yield f"<h2>{words('Suspected once, not when tested again')}</h2>"
         yield _table((words("host"), words("what was seen"), words("rung")), unsteady)
+    if record.warnings:
+        yield f"<h2>{words('Warnings, which take nobody out')}</h2>"
+        yield _table((words("hosts"), words("host"), words("what was seen")), warned_rows(record, words))
     yield f"<h2>{words('Rungs')}</h2>"
     yield _table(_heads(words), [_row(each, words) for each in record.rungs])
     if record.usual:
@@ -66,6 +71,16 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     hosts = [(host, words(state)) for host, state in record.hosts.items()]
     table = _table((words("host"), words("state")), hosts)
     yield f"<details><summary>{words('Hosts')}</summary>{table}</details>"
+
+
+def warned_rows(record: AcceptRecord, words: Words) -> list[tuple[str, str, str]]:
+    """Of each kind of warning how many hosts have it, the first of them, and what was said of the first one."""
+    rows = []
+    for each in record.warnings:
+        shown = list(each.hosts)[:SHOWN]
+        more = [words("and {n} more", n=each.count - len(shown))] if each.count > len(shown) else []
+        rows.append((str(each.count), ", ".join([*shown, *more]), _joined(each.hosts[shown[0]], words)))
+    return rows
 
 
 def _heads(words: Words) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
@@ -15,8 +15,8 @@ class RungRecord(BaseModel):
     """One rung. runs: names of the runs that it made. out: hosts that it takes out, with the evidence of both
     occasions; unsteady: suspects that the second occasion did not name. not_run: tests that could not be made, and why.
     shrunk: what it did not look at, or less, as the budget had no room.
-    seconds: how long it took, of which soak_seconds is the soak; estimated_seconds: without one, by estimated_from, an
-    earlier acceptance or an "estimate".
+    seconds: how long it took, of which soak_seconds is the soak, tools_seconds that of tools of others, called as in
+    tools; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance or an "estimate".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -32,6 +32,8 @@ class RungRecord(BaseModel):
     shrunk: list[str] = []
     seconds: float = 0.0
     soak_seconds: float = 0.0
+    tools: list[str] = []
+    tools_seconds: float = 0.0
     estimated_seconds: float | None = None
     estimated_from: str = ""
 
@@ -47,10 +49,23 @@ class Usual(BaseModel):
     devices: Annotated[int, Field(ge=1)]
 
 
+class WarningRecord(BaseModel):
+    """A warning of the health check, which takes no host out. kind: the sentence, each number #; count: hosts that
+    have it, of which `hosts` names some, with what was said of each first, and last if that differs.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str
+    count: int
+    hosts: dict[str, list[str]]
+
+
 class AcceptRecord(BaseModel):
-    """An acceptance. ready: every rung passed on every host. hosts: the state of each. again: by host that is out, the
-    command that tests it after its repair. bundles: commands that pack the cases of the rungs that took hosts out, for
-    the vendor. usual: by device test; against: the record whose `usual` counted, too.
+    """An acceptance. ready: every rung passed on every host. warnings: kinds that few hosts have come first. hosts: the
+    state of each. again: by host that is out, the command that tests it after its repair. bundles: commands that pack
+    the cases of the rungs that took hosts out, for the vendor. usual: by device test; against: the record whose `usual`
+    counted, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -70,3 +85,4 @@ class AcceptRecord(BaseModel):
     nproc: int
     usual: dict[str, Usual] = {}
     against: str = ""
+    warnings: list[WarningRecord] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 HEALTH, SINGLE, NETWORK, WHOLE = "health", "single", "network", "whole"
@@ -18,6 +18,8 @@ LEAST_SOAK, MOST_SOAK_S, SOAK_SHARE = 3, 1800.0, 0.7
 """A soak is at least so many trainings long, takes so many seconds at most, and this share of the time that is left."""
 LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
+EVERY_LINK, TOOLS = "ACCEPT_ALL_TO_ALL", "ACCEPT_TOOLS"
+"""Cases: that loads every link of the network at once; that runs tools of others."""
 TOOLS_CONFIG = {SINGLE: "config_host", NETWORK: "config_pairs"}
 SHORT_REPEATS, SHORT_STEPS = 3, 3
 """Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
@@ -30,13 +32,17 @@ DataPath = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """Tools of others on a rung's hosts. names: those that are there; missing: sentences on the rest; inspector: the
-    folder of NCCL Inspector's files of the rung's own collectives.
+    """Tools of others on a rung's hosts. names: those that are there; missing: sentences on the rest; settings: of
+    their config, what only the rest needs, taken back; commands: how they are called, and seconds: what that usually
+    takes; inspector: the folder of NCCL Inspector's files of the rung's own collectives.
     """
 
     names: Sequence[str] = ()
     missing: Sequence[str] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
     inspector: str | None = None
+    commands: Sequence[str] = ()
+    seconds: float = 0.0
 
 
 NO_OTHERS = Others()
@@ -131,12 +137,12 @@ def stages_of(
 
     def others(before: Mapping[str, Any]) -> list[Cases]:
         """`before`: collectives that Inspector sees; they run again with each occasion of the tools."""
-        overrides: dict[str, object] = {"tools": list(tools.names), "max_percent_behind": chosen.limit}
+        overrides = {"tools": list(tools.names), "max_percent_behind": chosen.limit, **tools.settings}
         if tools.inspector is not None:
             overrides |= {"inspector_folder": tools.inspector, "inspector_max_age_s": INSPECTOR_MAX_AGE_S}
         elif not tools.names:
             return []
-        found = {"ACCEPT_TOOLS": case("tools", TOOLS_CONFIG[rung], overrides) | {"nproc": 1}}
+        found = {TOOLS: case("tools", TOOLS_CONFIG[rung], overrides) | {"nproc": 1}}
         return [{**before, **found} if tools.inspector is not None else found]
 
     if rung == SINGLE:
@@ -172,7 +178,7 @@ def shortened(rung: str, stages: Sequence[Cases]) -> list[Cases]:
         pairs, together = (dict(stage) for stage in stages[:2])
         if "repeats" in pairs["ACCEPT_PAIRS"]["overrides"]:
             pairs["ACCEPT_PAIRS"] = _changed(pairs["ACCEPT_PAIRS"], repeats=SHORT_REPEATS)
-        del together["ACCEPT_ALL_TO_ALL"]
+        del together[EVERY_LINK]
         return [pairs, together]
     return [
         {name: _changed(case, max_steps=case["overrides"]["max_steps"] // SHORT_STEPS) for name, case in stage.items()}

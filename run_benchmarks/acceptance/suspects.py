@@ -7,12 +7,13 @@ datasheet is known, one is a suspect below FLOORS, too, which every sound device
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Literal, TypeGuard
 
-from common.statistics import OUTLYING, behind, scatter
+from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
+from run_benchmarks.acceptance.kinds import kinds_of
 from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
@@ -30,6 +31,8 @@ OF_HOST = {
     "data_read": "look at the disk or mount of the data: SMART, network, read-ahead",
 }
 """Tests whose figure is the host's and no device's, each with what to do about a slow one."""
+MOST_TIMES = 10
+"""How many times the median of its peers the figure of a device may be, of those that are alike."""
 PROOFS = {"different_results", "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 Suspects = dict[str, list[str]]
@@ -43,8 +46,9 @@ def suspects_of(run: LoadedRun, limit: float, usual: Mapping[str, Usual] | None 
     for host, reason in run.record.left_out.items():
         found.setdefault(host, []).append(reason)
     for case, rounds in run.rounds.items():
+        kinds = kinds_of(run, case)
         for record in rounds:
-            for host, said in [*_failed(case, record), *slow_devices(record, limit, usual or {})]:
+            for host, said in [*_failed(case, record), *slow_devices(record, limit, usual or {}, kinds)]:
                 if said not in found.setdefault(host, []):
                     found[host].append(said)
     return {host: said for host, said in found.items() if said}
@@ -68,9 +72,10 @@ def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
 
 
 def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, Usual]:
-    """The results of the devices of a run by test, those of the hosts `without` left out."""
+    """The results of the devices of a run by test, without those of some hosts; of hosts of two kinds none."""
     found: dict[str, Usual] = {}
-    for record in (record for records in run.rounds.values() for record in records):
+    alike = (records for case, records in run.rounds.items() if len({*kinds_of(run, case).values()}) <= 1)
+    for record in (record for records in alike for record in records):
         good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
         for figure in _figures(record):
             own = [value for rank, value in enumerate(figure.values) if rank in good and value is not None]
@@ -81,7 +86,9 @@ def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, Usual]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Figure:
-    """A test's results by rank, None where one has none. is_judged: the benchmark compared the peers by itself."""
+    """A test's results by rank, None where one has none. is_judged: the benchmark compared the peers by itself.
+    nonsense: by rank, what was sent instead of a result.
+    """
 
     test: str
     unit: str
@@ -89,6 +96,12 @@ class _Figure:
     values: list[float | None]
     promised: float | None
     is_judged: bool
+    nonsense: dict[int, str]
+
+    @property
+    def is_vain(self) -> bool:
+        """Whether most results are none: then it proves nothing, and nobody is to blame."""
+        return 2 * len(self.nonsense) >= sum(value is not None for value in self.values) + len(self.nonsense) > 0
 
 
 def _figures(record: RoundRecord) -> Iterator[_Figure]:
@@ -97,39 +110,93 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
         parts = step.get("figures")
         for part in parts if isinstance(parts, list) else [step]:
             values = part.get("values_of_ranks") if isinstance(part, dict) else None
-            if isinstance(values, list) and all(value is None or _is_figure(value) for value in values):
+            if isinstance(values, list):
                 promised = part.get("datasheet")
                 yield _Figure(
                     test=str(part.get("test")),
                     unit=str(part.get("unit")),
                     better="lower" if part.get("better") == "lower" else "higher",
-                    values=values,
+                    values=[float(value) if _is_figure(value) else None for value in values],
                     promised=float(promised) if _is_figure(promised) else None,
                     is_judged=part is not step,
+                    nonsense={
+                        rank: repr(value)[:40]
+                        for rank, value in enumerate(values)
+                        if value is not None and not _is_figure(value)
+                    },
                 )
 
 
 def slow_devices(
-    record: RoundRecord, limit: float, usual: Mapping[str, Usual] = MappingProxyType({})
+    record: RoundRecord,
+    limit: float,
+    usual: Mapping[str, Usual] = MappingProxyType({}),
+    kinds: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[str, str]]:
     """Host and evidence of each device that is behind its peers, or what was `usual`, by more than `limit` percent, or
-    below FLOORS.
+    below FLOORS. kinds: of hosts, each compared by itself; then nothing else is usual.
     """
-    hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
     for figure in _figures(record):
-        found = _slow_ranks(figure, record, limit, usual.get(figure.test))
-        values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
-        slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
-        for rank, value in values.items():
-            said = f"{figure.test} {value:.4g} {figure.unit}, {found[rank]}"
-            if figure.is_judged:
-                yield hosts[rank], said
-            elif figure.test not in OF_HOST:
-                yield hosts[rank], f"device {_local(record, rank)}: {said}"
-            elif slowest[hosts[rank]] == rank:
-                yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
+        if not figure.is_vain:
+            parts = _by_kind(figure, record, kinds)
+            found: dict[int, str] = {}
+            for part in parts.values():
+                found |= _slow_ranks(part, record, limit, usual.get(figure.test) if len(parts) == 1 else None)
+            yield from _accused(figure, record, found)
     for step in record.steps:
         yield from _slow_pairs(record, step, limit)
+
+
+def _accused(figure: _Figure, record: RoundRecord, found: Mapping[int, str]) -> Iterator[tuple[str, str]]:
+    """Host and evidence of the ranks that sent no result, and of those `found`: of a test of hosts once for each."""
+    hosts = {rank: node.host for node in record.nodes for rank in node.ranks}
+    for rank, sent in figure.nonsense.items():
+        if rank in hosts:
+            yield hosts[rank], f"device {_local(record, rank)}: {figure.test}: sent {sent}, which is no result"
+    values = {rank: figure.values[rank] or 0.0 for rank in found if rank in hosts}
+    slowest = {hosts[rank]: rank for rank in sorted(values, key=lambda rank: -values[rank])}
+    for rank, value in values.items():
+        said = f"{figure.test} {value:.4g} {figure.unit}, {found[rank]}"
+        if figure.is_judged:
+            yield hosts[rank], said
+        elif figure.test not in OF_HOST:
+            yield hosts[rank], f"device {_local(record, rank)}: {said}"
+        elif slowest[hosts[rank]] == rank:
+            yield hosts[rank], f"{said}: {OF_HOST[figure.test]}"
+
+
+def _by_kind(figure: _Figure, record: RoundRecord, kinds: Mapping[str, str]) -> dict[str, _Figure]:
+    """By kind of host the figure with the results of that kind alone; the datasheet is that of rank 0's kind."""
+    kind_of = {rank: kinds.get(node.host, "") for node in record.nodes for rank in node.ranks}
+    if len({*kind_of.values()}) <= 1:
+        return {next(iter(kind_of.values()), ""): figure}
+    first = kind_of.get(0)
+    found = {}
+    for kind in dict.fromkeys(kind_of.values()):
+        own = [value if kind_of.get(rank) == kind else None for rank, value in enumerate(figure.values)]
+        found[kind] = replace(figure, values=own, promised=figure.promised if kind == first else None)
+    return found
+
+
+def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
+    """A sentence on each kind of host of which too few devices were tested to compare them with each other, and no
+    datasheet and no earlier acceptance says what to expect.
+    """
+    tests: dict[tuple[str, int], dict[str, None]] = {}
+    for case, records in run.rounds.items():
+        kinds = kinds_of(run, case)
+        for record, figure in ((each, figure) for each in records for figure in _figures(each)):
+            parts = _by_kind(figure, record, kinds)
+            for kind, part in parts.items():
+                count = sum(value is not None for value in part.values)
+                is_known = (figure.test in usual and len(parts) == 1) or (figure.test in FLOORS and part.promised)
+                if 0 < count < FEWEST_PEERS and not is_known:
+                    tests.setdefault((kind, count), {})[figure.test] = None
+    return [
+        f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} devices alike are compared, there are {count}"
+        + (f" of {kind}" if kind else "")
+        for (kind, count), found in tests.items()
+    ]
 
 
 def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:
@@ -137,8 +204,20 @@ def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual
     most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
     slower = {} if figure.is_judged else behind(figure.values, most, figure.better)
     found = {rank: f"{percent:.0f} % below its peers' median" for rank, percent in slower.items()}
+    if not figure.is_judged and figure.test not in OF_HOST:
+        found |= _unbelievable(figure)
     found |= _unusual(figure, most, usual)
     return found if _is_contradicted(figure, record) else found | _below_datasheet(figure)
+
+
+def _unbelievable(figure: _Figure) -> dict[int, str]:
+    """By rank, how many times as good as its peers one is that no device can be."""
+    present = [value for value in figure.values if value is not None]
+    if len(present) < FEWEST_PEERS:
+        return {}
+    middle = median(present)
+    times = {rank: value / middle for rank, value in enumerate(figure.values) if value is not None}
+    return {rank: f"{by:.3g} times its peers' median" for rank, by in times.items() if by > MOST_TIMES}
 
 
 def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -> Iterator[tuple[str, str]]:
@@ -209,7 +288,14 @@ def _below_datasheet(figure: _Figure) -> dict[int, str]:
 
 def _is_contradicted(figure: _Figure, record: RoundRecord) -> bool:
     """Whether most devices of two or more hosts are below the floor: what all have is no fault of one."""
-    return len(record.nodes) > 1 and 2 * len(_below_datasheet(figure)) > len(figure.values)
+    return len(record.nodes) > 1 and 2 * len(_below_datasheet(figure)) > len([*filter(None, figure.values)])
+
+
+def in_vain(run: LoadedRun) -> list[str]:
+    """The tests of which most devices sent no result: nothing was tested by them."""
+    records = (record for records in run.rounds.values() for record in records)
+    vain = (figure for record in records for figure in _figures(record) if figure.is_vain)
+    return [f"{figure.test}: {len(figure.nonsense)} of {len(figure.values)} devices sent no result" for figure in vain]
 
 
 def against_datasheet(run: LoadedRun) -> list[str]:

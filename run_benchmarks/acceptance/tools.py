@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import vendors
 from protocol.case_config import load_case_config
@@ -13,34 +14,62 @@ from training.benchmarks.tools.pytorch.config import Config
 from training.benchmarks.tools.table import TOOLS
 
 SECONDS = 30.0
+MOST_MEETINGS = 3
+"""Rounds in which every host of a ring has met both its neighbours."""
 # Arguments: folders to look into beside PATH, joined by colons; programs. Prints those that are there.
 SCRIPT = 'PATH=$PATH:$1; shift; for name; do if command -v "$name" >/dev/null 2>&1; then echo "$name"; fi; done'
 
 
-def tools_of(vendor: str, config: str) -> list[str]:
-    """The tools that a config of the vendor names; none if it has no such config."""
+def tools_of(vendor: str, config: str) -> Config | None:
+    """A vendor's config of the tools; None: it has none."""
     path = vendors.case_dir(vendor, "tools", "pytorch") / "config" / f"{config}.py"
-    return load_case_config(Config, path, {}).tools if path.is_file() else []
+    return load_case_config(Config, path, {}) if path.is_file() else None
 
 
-def installed(hosts: Mapping[str, Host], names: Sequence[str]) -> Others:
-    """The tools among `names` that some host has, and sentences on those that none has.
+def others_of(config: Config, nproc: int, there: Container[str] | None = None) -> Others:
+    """The tools of a config whose programs are `there` (None: all), and sentences on those that are not.
 
-    A host that cannot be asked has none, and is said: the next run says what is wrong with it.
+    What the config says of the others alone is taken back: a case that names it for no tool is refused. The time is of
+    one call after the other, perftest's for each RDMA device: as many as ranks, unless they are named.
     """
-    programs = {name: TOOLS[name].command[0] for name in names}
+    names = [name for name in config.tools if there is None or TOOLS[name].command[0] in there]
+    programs = dict.fromkeys(TOOLS[name].command[0] for name in config.tools if name not in names)
+    missing = [f"{program} is not installed on any host" for program in programs]
+    settings: dict[str, Any] = {}
+    if not config.arguments.keys() <= {*names}:
+        settings["arguments"] = {name: words for name, words in config.arguments.items() if name in names}
+    if config.devices is not None and {TOOLS[name].scope for name in names} <= {"host"}:
+        settings["devices"] = None
+        missing.append(f"RDMA devices {', '.join(config.devices)}: no tool for them is installed on any host")
+    return Others(
+        names=names,
+        missing=missing,
+        settings=settings,
+        commands=[" ".join([TOOLS[name].command[0], *config.words_of(name)]) for name in names],
+        seconds=sum(_seconds(config, name, nproc) for name in names),
+    )
+
+
+def _seconds(config: Config, name: str, nproc: int) -> float:
+    devices = nproc if config.devices is None else len(config.devices)
+    calls = {"host": 1, "loopback": devices, "pairs": devices * MOST_MEETINGS}
+    return calls[TOOLS[name].scope] * TOOLS[name].usual_seconds(config.words_of(name))
+
+
+def installed(hosts: Mapping[str, Host], names: Sequence[str]) -> tuple[set[str] | None, list[str]]:
+    """The programs of the tools `names` that some host has (None: no host answers), and a sentence on those that cannot
+    be asked, of which the next run says what is wrong.
+    """
     folders = ":".join(dict.fromkeys(folder for name in names for folder in TOOLS[name].folders))
-    argv = ["sh", "-c", SCRIPT, "sh", folders, *dict.fromkeys(programs.values())]
+    argv = ["sh", "-c", SCRIPT, "sh", folders, *dict.fromkeys(TOOLS[name].command[0] for name in names)]
 
     def asked(host: Host) -> list[str]:
         host.connect()
         return host.run(argv, deadline=SECONDS, check=False).stdout.split()
 
     result = for_each(hosts, asked)
-    there = {program for found in result.succeeded.values() for program in found}
-    missing = dict.fromkeys(program for program in programs.values() if program not in there)
     failed = [*result.failed.values()]
     others = f" (and {len(failed) - 1} more hosts)" if failed[1:] else ""
     silent = [f"tools of others: {error}"[:300] + others for error in failed[:1]]
-    nowhere = [f"{program} is not installed on any host" for program in missing if result.succeeded]
-    return Others(names=[name for name, program in programs.items() if program in there], missing=[*silent, *nowhere])
+    there = {program for found in result.succeeded.values() for program in found}
+    return there if result.succeeded else None, silent

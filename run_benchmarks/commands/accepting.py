@@ -14,12 +14,13 @@ from pydantic import ValidationError
 from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
-from run_benchmarks.acceptance.page import PAGE_FILE, times, verdict_of, write_page
+from run_benchmarks.acceptance.page import PAGE_FILE, times, verdict_of, warned_rows, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
     HEALTH,
     NETWORK,
+    NO_OTHERS,
     RUNGS,
     SINGLE,
     TOOLS_CONFIG,
@@ -29,7 +30,7 @@ from run_benchmarks.acceptance.rungs import (
     conf_text,
     stages_of,
 )
-from run_benchmarks.acceptance.tools import installed, tools_of
+from run_benchmarks.acceptance.tools import installed, others_of, tools_of
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
@@ -49,8 +50,10 @@ from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
+from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
+SHOWN_WARNINGS = 12
 INSPECTOR_FOLDER = "NCCL_INSPECTOR_DUMP_DIR"
 """Variable of NCCL's profiler plugin Inspector (ext-profiler/inspector, README): where it writes."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -127,23 +130,38 @@ class Acceptance:
                 for name, error in for_each(reached, lambda host: host.connect()).failed.items():
                     reports[name].add("ssh", str(error), "an answer", "look at its power and console")
             examine_health(reached, reports, plan)
-        return {host: report.objections for host, report in reports.items() if report.failed}, not_seen(reports)
+        return Looked(
+            sick={host: report.objections for host, report in reports.items() if report.failed},
+            unseen=not_seen(reports),
+            warnings={host: report.warnings for host, report in reports.items()},
+        )
 
-    def tools(self, rung: str, hosts: Sequence[str]) -> Others:
-        """The tools of others that hosts have; of a container's image it is known when they run."""
-        found = self.named_tools(rung, hosts)
-        if not found.names or self._in_containers:
-            return found
+    def tools(self, rungs: Sequence[str], hosts: Sequence[str], *, is_planned: bool = False) -> dict[str, Others]:
+        """By rung the tools of others that the vendor's configs name and that hosts have; where it is only planned, or
+        an image has them, all that are named.
+        """
+        configs: dict[str, Config] = {}
+        for rung in rungs:
+            config = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else None
+            if config is not None and len(hosts) >= FEWEST[rung]:
+                configs[rung] = config
+        names = list(dict.fromkeys(name for config in configs.values() for name in config.tools))
+        is_asked = bool(names) and not is_planned and not self._in_containers
+        there, silent = self._asked(names, hosts) if is_asked else (None, [])
+        found: dict[str, Others] = {}
+        for rung, config in configs.items():
+            others = Others() if is_asked and there is None else others_of(config, self._nproc, there)
+            inspector = self._inspector(hosts) if rung == NETWORK else None
+            found[rung] = replace(others, missing=[*silent, *others.missing], inspector=inspector)
+            silent = []
+        return found
+
+    def _asked(self, names: Sequence[str], hosts: Sequence[str]) -> tuple[set[str] | None, list[str]]:
         with (
             allocated(self.look(hosts)) as prepared,
             connected(prepared.settings.cluster, prepared.allocation) as reached,
         ):
-            return replace(installed(reached, found.names), inspector=found.inspector)
-
-    def named_tools(self, rung: str, hosts: Sequence[str]) -> Others:
-        """The tools of others that the vendor's configs name, whether or not hosts have them."""
-        names = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else []
-        return Others(names=names, inspector=self._inspector(hosts) if rung == NETWORK and names else None)
+            return installed(reached, names)
 
     def _inspector(self, hosts: Sequence[str]) -> str | None:
         """The folder where NCCL Inspector writes of the collectives of all hosts, by the environment of the ranks."""
@@ -205,8 +223,6 @@ def accept(
     plan_all(asked, settings, names, nproc)
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
-    expected = estimates(names, settings.test.VENDOR, len(hosts), nproc, earlier_ones(root))
-    say(in_words(expected, len(hosts), seconds))
     folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
     folder.mkdir(parents=True)
     acceptance = Acceptance(asked, settings, folder, nproc)
@@ -219,12 +235,14 @@ def accept(
         examine=acceptance.examine,
         gate=acceptance.gate,
         data=data_paths(settings),
-        tools=acceptance.tools,
-        expected=expected,
         usual=earlier,
     )
     began = time.time()
+    known = earlier_ones(root)
     try:
+        climb.tools = acceptance.tools(names, hosts)
+        climb.expected = estimates(names, climb.vendor, len(hosts), nproc, known, climb.tools)
+        say(in_words(climb.expected, len(hosts), seconds))
         for name in names:
             climb.step(name)
     except EndedError:
@@ -300,10 +318,11 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), nproc)
         planned.look(hosts)
+        tools = planned.tools(names, hosts, is_planned=True)
         for name in names:
             if name == HEALTH or len(hosts) < FEWEST[name]:
                 continue
-            for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, planned.named_tools(name, hosts)):
+            for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools.get(name, NO_OTHERS)):
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
 
 
@@ -317,12 +336,14 @@ def same_options(asked: Request, names: Sequence[str]) -> list[str]:
 
 def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None) -> AcceptRecord:
     drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
+    states = climb.states()
+    good = [host for host in climb.left if states[host] != "comes and goes"]
     listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
     if climb.measured:
         options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
 
     def again(host: str) -> str:
-        beside = ",".join([host, *climb.left[:GOOD_BESIDE]])
+        beside = ",".join([host, *good[:GOOD_BESIDE]])
         return own_command("accept", "--hosts", beside, "--nproc", str(climb.nproc), *options)
 
     return AcceptRecord(
@@ -332,7 +353,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
         started_ms=int(began * 1000),
         finished_ms=int(time.time() * 1000),
         rungs=climb.rungs,
-        hosts=climb.states(),
+        hosts=states,
         drain=drain,
         commands=list(draining.commands(listed, folder.name)),
         again={host: again(host) for host in drain},
@@ -340,6 +361,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
         nproc=climb.nproc,
         usual=climb.measured,
         against=str(against or ""),
+        warnings=climb.warned.records(),
     )
 
 
@@ -351,6 +373,12 @@ def show(record: AcceptRecord, folder: Path) -> None:
     unsteady = [(host, said[0]) for rung in record.rungs for host, said in rung.unsteady.items()]
     if unsteady:
         print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
+    if record.warnings:
+        kinds = warned_rows(record, words)[:SHOWN_WARNINGS]
+        title = words("Warnings, which take nobody out")
+        print_table(title, ("hosts", "host", "what was seen"), kinds)
+        if len(kinds) < len(record.warnings):
+            say(words("and {n} more", n=len(record.warnings) - len(kinds)))
     table = [
         (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs

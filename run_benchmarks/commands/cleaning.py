@@ -17,10 +17,18 @@ from run_benchmarks.state.journal import Journal, JournalError
 from run_benchmarks.state.run_lock import is_controlled
 
 SECONDS = 60.0
-# Prints the folder if it was there.
+# Arguments: the run's folder, and the hosts whose tasks may still run: on a shared home they are found by their states
+# alone, and the folder stays. Prints the folder if it was removed.
 REMOVE = r"""
 [ -e "$1" ] || exit 0
-rm -rf "$1" && printf '%s\n' "$1"
+folder=$1
+shift
+for host; do
+  for state in "$folder"/*/*/"$host"_noderank[0-9]*.workload; do
+    [ ! -d "$state" ] || exit 0
+  done
+done
+rm -rf "$folder" && printf '%s\n' "$folder"
 """
 
 
@@ -59,7 +67,7 @@ def may_have_begun(folder: Path) -> bool:
 
 
 def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResult[list[str]]:
-    """Clean every host in parallel; returns the names of what was removed, by host.
+    """End the tasks on all hosts, and then remove the run's folders; returns the names of what was removed, by host.
 
     Raises:
         InputProblems: the plan's run id has another form than ours (it becomes part of a path that is removed).
@@ -68,10 +76,15 @@ def clean(hosts: Mapping[str, Host], plan: Plan, runtime: Runtime) -> FleetResul
         problem = Problem("clean", "RUN_ID", plan.run_id, "the name of a run folder, such as run20261121191924")
         raise InputProblems([problem])
 
-    def clean_host(host: Host) -> list[str]:
+    def end(host: Host) -> list[str]:
         host.connect()
-        removed = runtime.clean(host, plan)
-        folder = host.run(["sh", "-c", REMOVE, "sh", plan.log_root_host], deadline=SECONDS).stdout
-        return [*removed, *folder.splitlines()]
+        return runtime.clean(host, plan)
 
-    return for_each(hosts, clean_host)
+    ended = for_each(hosts, end)
+
+    def remove(host: Host) -> list[str]:
+        argv = ["sh", "-c", REMOVE, "sh", plan.log_root_host, *ended.failed]
+        return [*ended.succeeded[host.name], *host.run(argv, deadline=SECONDS).stdout.splitlines()]
+
+    removed = for_each({name: hosts[name] for name in ended.succeeded}, remove)
+    return FleetResult(removed.succeeded, ended.failed | removed.failed)

@@ -23,8 +23,10 @@ class FleetResult(Generic[ResultT]):
     failed: dict[str, ClusterDynoError]
 
     def raise_first(self) -> dict[str, ResultT]:
-        """The results; fails with the first host's error if there is one."""
+        """The results; fails with the first host's error if there is one, which knows those of the others."""
         for error in self.failed.values():
+            if isinstance(error, HostError):
+                error.beside = [*self.failed.values()]
             raise error
         return self.succeeded
 
@@ -78,3 +80,10 @@ def together(items: Mapping[str, ItemT], action: Callable[[ItemT], ResultT]) -> 
 
 def _ordered(values: dict[str, ResultT], order: Iterable[str]) -> dict[str, ResultT]:
     return {key: values[key] for key in order if key in values}
+
+
+def by_host(errors: Iterable[ClusterDynoError]) -> dict[str, str]:
+    """The messages of errors by host; empty if one of them is no host's."""
+    found = [*errors]
+    hosts = [error for error in found if isinstance(error, HostError)]
+    return {error.host: str(error) for error in hosts} if len(hosts) == len(found) else {}

@@ -107,7 +107,7 @@ def fetch(
 ) -> Pulled:
     """As `pull`; a folder that is seen here is read here, and comes from the host only if its files differ here.
 
-    `deadline` is in seconds.
+    `deadline`, in seconds, is that of `pull`.
 
     Raises:
         CollectError: see `pull`.
@@ -135,7 +135,7 @@ def pull(
 
     The stream is unpacked as it arrives, beside the destination; it replaces what is in the place of a file or of its
     folders. Links, devices and the like are left out, and the names `reserved` for files of the head node; `warn`
-    receives each of them, and what a limit cut. `deadline` is in seconds.
+    receives each of them, and what a limit cut. `deadline`: seconds without progress, see Reception.receive.
 
     Raises:
         CollectError: files are missing or differ (the message names them; the valid ones stay); the transfer broke off,

@@ -38,6 +38,8 @@ from vendors import Vendor
 
 CLOCK_WARN_SECONDS = 0.5
 CLOCK_FAIL_SECONDS = 5.0
+TIMED_OUT = "124"  # the exit code of timeout(1)
+MOST_CHARACTERS = 160
 IMPATIENT = Patience()
 
 
@@ -197,6 +199,12 @@ def _check_devices(report: HostReport, vendor: Vendor, cases: list[CasePlan]) ->
         found = f"{len(facts.devices)} ({', '.join(facts.devices) or 'none'})"
         action = f"install the {vendor.name} driver, lower nproc, or use another host"
         report.add("devices", found, f"{needed} device files {globs}, one per process", action)
+    if needed and (trouble := facts.device_trouble):
+        code, _, said = trouble.partition(" ")
+        answered = code == TIMED_OUT or facts.device_free  # late, or of some devices
+        what = "no answer in 8 s" if code == TIMED_OUT else f"exit code {code}: {said[:MOST_CHARACTERS]}"
+        action = "load the driver again or restart the host"
+        report.add("driver", what, "the memory of each device", action, "warning" if answered else "failure")
 
 
 def _check_data(report: HostReport, cases: list[CasePlan]) -> None:

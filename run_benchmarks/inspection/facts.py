@@ -42,7 +42,8 @@ class HostFacts:
     content if it differs from the folder's name. `power_groups`: the numbers of the login's groups that own a meter of
     the machine's power: one of `ipmi_devices`, or RAPL's counters. `checked_s`: the head node's epoch seconds; `load`:
     runnable tasks, the mean of the last minute; `mounts`: by folder of `free`; `device_free`: bytes of each
-    accelerator; `accelerator_processes`: one line each.
+    accelerator; `accelerator_processes`: one line each; `device_trouble`: exit code of the driver's tool, if it failed,
+    and the first line of what it says.
     """
 
     kernel: str
@@ -77,6 +78,7 @@ class HostFacts:
     memory_available: int | None = None
     device_free: tuple[int, ...] = ()
     accelerator_processes: tuple[str, ...] = ()
+    device_trouble: str = ""
     ipmi_devices: tuple[str, ...] = ()
     power_groups: tuple[str, ...] = ()
 
@@ -170,6 +172,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
     spaces = answer.spaces()
     python, *missing_packages = one.get("python", "").split(" ")
     offset, error = _clock(many("clock_ns"), asked, answered)
+    devices = [(line, _device_free(line)) for line in many("device_memory")]
     return HostFacts(
         kernel=one["kernel"],
         hostname=one["hostname"],
@@ -183,8 +186,9 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
         free={folder: size for folder, (size, _) in spaces.items()},
         mounts={folder: mount for folder, (_, mount) in spaces.items()},
         memory_available=int(one["memory_available"]) if "memory_available" in one else None,
-        device_free=tuple(_device_free(line) for line in many("device_memory")),
+        device_free=tuple(free for _, free in devices if free is not None),
         accelerator_processes=tuple(many("device_process")),
+        device_trouble=_trouble(one.get("device_trouble"), [line for line, free in devices if free is None]),
         code=one.get("code"),
         code_listing=tuple(many("code_file")),
         has_docker_client="docker_client" in one,
@@ -248,10 +252,17 @@ def processors(ranges: str) -> int:
     return count
 
 
-def _device_free(line: str) -> int:
-    """Free bytes of a device; a device that does not report them counts as unlimited."""
-    _, total, used = (word.strip() for word in line.split(","))
+def _device_free(line: str) -> int | None:
+    """Free bytes of a device; one that does not report them counts as unlimited. None of a line about anything else."""
+    words = [word.strip() for word in line.split(",")]
+    if len(words) != 3 or not words[0].isdecimal():
+        return None
+    _, total, used = words
     return (int(total) - int(used)) << 20 if total.isdecimal() and used.isdecimal() else 1 << 62
+
+
+def _trouble(code: str | None, said: Sequence[str]) -> str:
+    return "" if code is None else f"{code} {next(iter(said), '')}"
 
 
 def _interface(own: str | None, route: str | None) -> str | None:

@@ -72,9 +72,15 @@ if read -r _ key _ </etc/ssh/ssh_host_ed25519_key.pub; then say host_key "$key";
 while read -r key value _; do
   if [ "$key" = MemAvailable: ]; then say memory_available "$((value * 1024))"; break; fi
 done </proc/meminfo 2>/dev/null
-# A driver in trouble may hang its tool.
-if [ -n "$memory" ]; then timeout 8 $memory 2>/dev/null | sed 's/^/device_memory	/'; fi
-if [ -n "$processes" ]; then timeout 8 $processes 2>/dev/null | head -n 64 | sed 's/^/device_process	/'; fi
+# A driver in trouble may hang its tool, which prints some errors on stdout; 127: it is not installed.
+if [ -n "$memory" ]; then
+  told=$(timeout 8 $memory 2>&1); code=$?
+  lines device_memory "$told"
+  case $code in 0|127) ;; *) say device_trouble "$code" ;; esac
+fi
+if [ -n "$processes" ] && told=$(timeout 8 $processes 2>/dev/null) && [ -n "$told" ]; then
+  lines device_process "$told" | head -n 64
+fi
 for file in $links; do if [ -e "$file" ]; then say link_device "$file"; fi; done
 if [ -d /sys/class/powercap ] && [ -d /sys/devices/virtual/powercap ]; then say powercap 1; fi
 groups=

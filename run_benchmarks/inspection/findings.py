@@ -75,6 +75,12 @@ class HostReport:
         return "; ".join(f"{each.subject}: {each.found}" for each in self._failures)
 
     @property
+    def warnings(self) -> list[tuple[str, str]]:
+        """Its warnings that concern every case: the subject, and what was found with what to do."""
+        found = (each for each in self.findings if each.severity == "warning" and each.case is None)
+        return [(each.subject, f"{each.found}: {each.action}") for each in found]
+
+    @property
     def _failures(self) -> list[Finding]:
         return [each for each in self.findings if each.severity == "failure" and each.case is None]
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
@@ -184,24 +184,18 @@ def _frames(health: HostHealth) -> Iterator[Found]:
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
     """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
-    for name, (what, own, most) in _odd(_versions(healths)):
-        yield (
-            name,
-            (f"version of {what}", own or "none", f"{most}, as most hosts", "install the same everywhere", "warning"),
-        )
-    for name, (what, own, most) in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
-        yield name, (what, own, f"{most}, as most hosts", "set the same everywhere", "warning")
+    for name, odd in _odd(_versions(healths)):
+        yield name, (f"version of {odd.key}", odd.own or "none", odd.expected, "install the same everywhere", "warning")
+    for name, odd in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
+        yield name, (odd.key, odd.own, odd.expected, "set the same everywhere", "warning")
     ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
     for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
         values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
-        for name, (port, own, most) in _odd(values):
-            if not most:
-                continue
-            action, expected = "check cable, switch port and subnet manager", f"{most}, as most hosts"
-            yield (
-                name,
-                (f"RDMA {port}", f"{what} {own or 'none'}", expected, action, _severity(is_failure and own != "")),
-            )
+        for name, odd in _odd(values):
+            if odd.most:
+                action = "check cable, switch port and subnet manager"
+                severity = _severity(is_failure and odd.own != "" and odd.is_rare)
+                yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
     yield from _narrow(healths)
     yield from _slow_slots(healths)
 
@@ -217,16 +211,26 @@ def _versions(healths: Mapping[str, HostHealth]) -> dict[str, dict[str, str]]:
     }
 
 
-def _odd(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """Host, key, its value and that of most, where more than half of three or more hosts agree on another one."""
+class _Odd(NamedTuple):
+    """A value that differs from that of the largest group of hosts. is_rare: that group is most of three or more."""
+
+    key: str
+    own: str
+    most: str
+    expected: str
+    is_rare: bool
+
+
+def _odd(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, _Odd]]:
+    """Each host whose value of a key is not that of the largest group of hosts; of two groups alike the first."""
     for key in dict.fromkeys(key for own in values.values() for key in own):
         counted = Counter(own.get(key, "") for own in values.values())
         ((most, count),) = counted.most_common(1)
-        if len(values) < FEWEST or 2 * count <= len(values):
-            continue
+        is_rare = len(values) >= FEWEST and 2 * count > len(values)
+        expected = f"{most}, as most hosts" if is_rare else f"the same everywhere: {count} of {len(values)} have {most}"
         for name, own in values.items():
             if own.get(key, "") != most:
-                yield name, (key, own.get(key, ""), most)
+                yield name, _Odd(key, own.get(key, ""), most, expected, is_rare)
 
 
 def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:

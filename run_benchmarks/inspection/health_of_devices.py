@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from run_benchmarks.inspection.findings import Found
+from run_benchmarks.results.device_findings import are_nvlinks_lost
 
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
@@ -33,14 +34,10 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
 
 
 def _of_nvlinks(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
-    """Links that are inactive on a host on which others are active, and those that had to send again.
-
-    GPUs without an active link are spared where most of a host have none: cards that bridges join by twos.
-    """
+    """Links that are inactive on a host on which others are active, and those that had to send again."""
     links = [(gpu, int(up), int(down)) for gpu, up, down in of("nvlinks", 3) if up.isdecimal() and down.isdecimal()]
-    are_linked = 2 * sum(up > 0 for _, up, _ in links) > len(links)
     for gpu, up, down in links:
-        if down and (up or are_linked):
+        if are_nvlinks_lost(up, down, [active for _, active, _ in links]):
             found = f"{down} of {up + down} NVLinks are inactive"
             yield f"GPU {gpu}", found, "all active", "reset the host; check NVSwitches and the board", "failure"
     for gpu, errors in of("nvlink_errors", 2):

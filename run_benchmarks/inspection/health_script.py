@@ -12,7 +12,14 @@ SCRIPT = r"""
 root=$1; shift
 say() { printf '%s\t%s\n' "$1" "$2"; }
 value() { IFS= read -r found <"$1" && printf '%s' "$found"; } 2>/dev/null
-log=$(timeout 8 dmesg 2>/dev/null || timeout 8 journalctl -kb -q --no-pager -o cat 2>/dev/null)
+log=$(timeout 8 dmesg 2>/dev/null) || log=
+first=${log%%.*}; first=${first#[}; first=${first##* } # a long log has lost its beginning: seconds of its first line
+case $first in *[!0-9]*) first= ;; esac
+if [ -z "$log" ] || [ "${first:-0}" -gt 60 ]; then
+  whole=$(timeout 8 journalctl -kb -q --no-pager -o cat 2>/dev/null) || whole=
+  if [ -n "$whole" ]; then log=$whole
+  elif [ -n "$log" ]; then say cannot "kernel log	its beginning is overwritten, and there is no journal"; fi
+fi
 if [ -n "$log" ]; then
   say log read
   printf '%s\n' "$log" | grep -E 'NVRM: Xid|Hardware Error|EDAC .* UE |EXT4-fs error|XFS .*[Cc]orruption|I/O error|'\
@@ -29,6 +36,8 @@ for device in "$root"/sys/bus/pci/devices/*; do
     if [ -n "$now" ] && [ -n "$most" ]; then say pcie_speed "${device##*/} $kind $now $most"; fi ;;
   esac
   now=$(value "$device/current_link_width"); most=$(value "$device/max_link_width")
+  above=$(value "$device/../max_link_width") # of the port that it hangs on, its parent in sysfs
+  if [ "${above:-0}" -gt 0 ] && [ "$above" -lt "${most:-0}" ]; then most=$above; fi
   if [ "${now:-0}" != 0 ] && [ "${most:-0}" != 0 ] && [ "$now" != 255 ]; then
     kind=$(value "$device/vendor"):$(value "$device/device")
     say pci "${device##*/} $kind $now $most"
@@ -66,7 +75,9 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
     printf '%s\n' "$state" | sed 's/^/gpu	/'
   else say cannot "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
   asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure
-  timeout 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader 2>/dev/null | sed 's/^/rows	/'
+  if state=$(timeout 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader 2>/dev/null); then
+    printf '%s\n' "$state" | sed 's/^/rows	/'
+  else say cannot "remapped rows of the GPUs	nvidia-smi does not tell"; fi
   timeout 20 nvidia-smi nvlink -s 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
     if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
     END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
@@ -95,7 +106,7 @@ elif timeout 5 chronyc -n tracking 2>/dev/null | grep -q '^Leap status *: Normal
 else say cannot "clock synchronisation	neither timedatectl nor chronyc answers"; fi
 while [ "$1" != -- ]; do
   if [ -d "$1" ]; then
-    options=$(findmnt -nro OPTIONS -T "$1" 2>/dev/null)
+    options=$(findmnt -nro OPTIONS -T "$1" 2>/dev/null) || say cannot "mount options of $1	no findmnt, or no answer"
     case $1,$options, in
     /,ro,* | /,*,ro,*) ;; # an operating system that is an image: its root is always full and never written
     *,ro,*) say readonly "$1" ;;
@@ -121,7 +132,9 @@ for peer in "$@"; do
   fi
   address=$(getent ahosts "$peer" 2>/dev/null); address=${address%%[!0-9a-fA-F:.]*}
   route=$(ip -o route get "${address:-$peer}" 2>/dev/null); network=${route#* dev }; network=${network%% *}
-  mtu=$(value "$root/sys/class/net/$network/mtu") || continue
+  if ! mtu=$(value "$root/sys/class/net/${network:-none}/mtu"); then
+    say cannot "largest frame	no address of $peer, or no route to it"; continue
+  fi
   case $address in *:*) head=48 ;; *) head=28 ;; esac
   if [ "$network" = lo ]; then continue; fi
   if ! reaches 56; then say cannot "largest frame	$peer answers no ping"

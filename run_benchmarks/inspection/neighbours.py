@@ -30,7 +30,8 @@ SCRIPT = (
     + r"""
 echo "now $(date +%s)"
 [ -d "$claims" ] || claims=$2
-for claim in "$claims/$(uname -n)"-*; do
+for claim in "$claims/$(uname -n)"-*; do # also those of a host named gpu-1 beside one named gpu
+  [ "$claim" = "$claims/$(uname -n)-${claim##*-}" ] || continue
   run=$(cat "$claim" 2>/dev/null) && [ "$run" != "$1" ] || continue
   [ "$(stat -c %Y "$claim")" -lt "$3" ] || echo "claim $run ${claim##*-}"
 done

@@ -6,7 +6,7 @@ from the device or its driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
@@ -38,11 +38,22 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None) -> Iterator[Pa
     """
     listed = (monitor or {}).get("devices")
     devices = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    active_nvlinks = [int(_state(each, "nvlinks_up")) for each in devices]
     for device in devices:
         index = device.get("index")
         if isinstance(index, int):
-            for kind, severity, evidence, action in _of_device(device):
-                yield _finding(host, index, (kind, severity, evidence, action))
+            for found in [*_of_device(device), *_nvlinks(device, active_nvlinks)]:
+                yield _finding(host, index, found)
+
+
+def are_nvlinks_lost(active: int, inactive: int, active_on_host: Sequence[int]) -> bool:
+    """Whether the inactive NVLinks of a device are a fault: it has active ones, or most devices of its host have.
+
+    On a host of cards that bridges join by twos, or none, links are inactive in health. `active_on_host`: the number
+    of active links of each device there.
+    """
+    are_linked = 2 * sum(count > 0 for count in active_on_host) > len(active_on_host)
+    return inactive > 0 and (active > 0 or are_linked)
 
 
 def is_broken_device(finding: PartFinding) -> bool:
@@ -95,13 +106,15 @@ def _links(device: Mapping[str, Any]) -> Iterator[_Found]:
         rise = _rise(device, name)
         if rise > (FEW_REPLAYS if name == "pcie_replays" else 0):
             yield kind, severity, f"{rise:g} {what} during the round", action
-    down = _state(device, "nvlinks_down")
-    if down:
-        up = _state(device, "nvlinks_up")
-        yield "link_speed", "fault", f"{down:g} of {down + up:g} NVLinks are down", "reset the host; check NVSwitches"
     width, most = _state(device, "pcie_width"), _state(device, "pcie_width_max")
     if 0 < width < most:
         yield "link_speed", "warning", f"its PCIe link is x{width:g}; it can be x{most:g}", "check the slot and riser"
+
+
+def _nvlinks(device: Mapping[str, Any], active_on_host: Sequence[int]) -> Iterator[_Found]:
+    up, down = int(_state(device, "nvlinks_up")), int(_state(device, "nvlinks_down"))
+    if are_nvlinks_lost(up, down, active_on_host):
+        yield "link_speed", "fault", f"{down} of {down + up} NVLinks are down", "reset the host; check NVSwitches"
 
 
 def _heat(device: Mapping[str, Any]) -> Iterator[_Found]:

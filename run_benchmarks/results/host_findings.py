@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from monitors.ports import ERRORS
 from protocol.finding import MAX_CHARACTERS, PartFinding
 from run_benchmarks.results.device_findings import device_findings
-from run_benchmarks.results.monitor_readings import number
+from run_benchmarks.results.monitor_readings import PortLink, Sight, number
 
 MAX_OF_A_HOST = 50
+FEWEST = 3  # hosts among which most can agree on a port's link
 SOCKETS = "Socket"
 
 
-def host_findings(host: str, info: Mapping[str, Any], monitor: Mapping[str, Any] | None) -> list[PartFinding]:
+def usual_links(sights: Iterable[Sight]) -> dict[str, PortLink]:
+    """By port the link of more than half of the hosts that have it, where these are FEWEST or more."""
+    seen: defaultdict[str, Counter[PortLink]] = defaultdict(Counter)
+    for sight in sights:
+        for name, link in sight.links.items():
+            seen[name][link] += 1
+    most = {name: (*links.most_common(1)[0], links.total()) for name, links in seen.items()}
+    return {name: link for name, (link, hosts, all_hosts) in most.items() if FEWEST <= all_hosts < 2 * hosts}
+
+
+def host_findings(
+    host: str, info: Mapping[str, Any], monitor: Mapping[str, Any] | None, usual: Mapping[str, PortLink] | None = None
+) -> list[PartFinding]:
     """The findings of one host of a round; `info` is its sys_info.json, `monitor` is its summary.
 
+    `usual`: what `usual_links` says; the speed of a port without one is compared with its host's others.
     Values of another form than the monitor's are passed over: a host may send anything.
     """
     found = [
         *device_findings(host, monitor),
         *_transport(host, info),
         *_port_errors(host, info, monitor or {}),
-        *_slow_links(host, info),
+        *_slow_links(host, info, usual or {}),
     ]
     return found[:MAX_OF_A_HOST]
 
@@ -63,22 +78,33 @@ def _port_errors(host: str, info: Mapping[str, Any], monitor: Mapping[str, Any])
             yield _finding(host, port["name"], "link_errors", "warning", evidence, "check the cable and both its ends")
 
 
-def _slow_links(host: str, info: Mapping[str, Any]) -> Iterator[PartFinding]:
-    """Ports slower than the fastest of their kind, and PCIe links below what slot and device can do."""
-    fastest: dict[object, float] = {}
+def _speed(port: Mapping[str, Any]) -> float:
+    return number(port.get("speed_mbit_s")) if _is_rdma(port) else 0.0
+
+
+def _slow_links(host: str, info: Mapping[str, Any], usual: Mapping[str, PortLink]) -> Iterator[PartFinding]:
+    """Ports slower than at most hosts or, where these are few, than others of their model; and PCIe links below what
+    both their ends can, unless they are so at most hosts.
+    """
+    fastest: dict[str, float] = {}
     for port in _ports(info):
-        speed = number(port.get("speed_mbit_s"))
-        fastest[port.get("kind")] = max(fastest.get(port.get("kind"), 0.0), speed)
+        if isinstance(model := port.get("model"), str):
+            fastest[model] = max(fastest.get(model, 0.0), _speed(port))
     for port in _ports(info):
-        speed, best = number(port.get("speed_mbit_s")), fastest[port.get("kind")]
-        if _is_rdma(port) and 0 < speed < best:
-            evidence = f"its link runs at {speed / 1000:g} Gbit/s, others of this host at {best / 1000:g}"
+        speed, known = _speed(port), usual.get(port["name"])
+        best = fastest.get(str(port.get("model")), 0.0) if known is None else known.speed_mbit_s
+        if 0 < speed < best:
+            own, more = f"{speed / 1000:g}", f"{best / 1000:g}"
+            evidence = f"its link runs at {own} Gbit/s, that of most hosts at {more}"
+            if known is None:
+                evidence = f"its link runs at {own} Gbit/s, others of its model on this host at {more}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the cable and the switch port")
         slot = port.get("pcie")
         values = {key: number(value) for key, value in slot.items()} if isinstance(slot, dict) else {}
         now = values.get("speed_gt_s", 0.0), values.get("width", 0.0)
         most = values.get("max_speed_gt_s", 0.0), values.get("max_width", 0.0)
-        if all(now) and (now[0] < most[0] or now[1] < most[1]):
+        is_usual = known is not None and now == (known.pcie_gt_s, known.pcie_width)
+        if all(now) and (now[0] < most[0] or now[1] < most[1]) and not is_usual:
             evidence = f"its PCIe link is {now[0]:g} GT/s x{now[1]:g}; it can be {most[0]:g} GT/s x{most[1]:g}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the slot, riser and BIOS")
 

@@ -52,6 +52,12 @@ def write_seal(folder: Path, run_id: str, code_digest: str) -> str:
     return sha256(folder / SEAL_FILE)
 
 
+def unseal(folder: Path) -> None:
+    """Remove a run's seal and its signature, before what they vouch for changes."""
+    for name in (SEAL_FILE, SIGNATURE_FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
 def all_files(folder: Path) -> Iterator[str]:
     """Every file below the folder, including links, sorted, except UNSEALED ones and those whose names are not
     UTF-8.

@@ -20,7 +20,7 @@ from run_benchmarks.results.records import CollectedFile, write_text
 from run_benchmarks.rounds.log_ends import bring_ends
 from run_benchmarks.rounds.masked_files import mask_files
 
-COLLECT_SECONDS = 600.0
+COLLECT_SECONDS = 600.0  # without progress
 LAUNCH_LOG, OUTPUT = "start_{}_task.log", "output:"
 MAX_LAUNCH_LOG_BYTES = 64 << 20
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.results.records import RoundRecord, read_round
+from run_benchmarks.rounds.collect import recorded_output
 from run_benchmarks.rounds.ending import end_tasks, restore
 from run_benchmarks.rounds.owed import restore_recorded, take_recorded_end
 from run_benchmarks.rounds.round import RoundRunner
@@ -35,6 +36,8 @@ class OwedRound(RoundRunner):
         for host, error in for_each(there, self._attach_node, reads_hosts=True).failed.items():
             there[host].warnings.append(f"{host}: its tasks cannot be looked for: {error}")
         self.left = end_tasks(there)
+        for node in there.values():  # a task that was removed with the first record says nothing any more
+            node.outcome.output = node.outcome.output or recorded_output(node.outcome.folder, self._case.framework)
         self._collect(there)
         for node in there.values():
             if not node.is_owed:

@@ -19,7 +19,7 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
 from run_benchmarks.results.device_findings import is_broken_device
-from run_benchmarks.results.host_findings import host_findings
+from run_benchmarks.results.host_findings import host_findings, usual_links
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.monitor_readings import Sight, read_sys_info, sight_of
 from run_benchmarks.results.observations import with_observations
@@ -104,13 +104,14 @@ def round_record(
     )
     if facts.recorded is not None:
         record = with_recorded(record, facts.recorded)
-    seen, sights = [], []
+    sights = []
     for node, part in zip(nodes, record.nodes, strict=True):
-        info = read_sys_info(node.outcome.folder)
-        seen += host_findings(part.host, info, part.monitor)
+        sights.append(sight_of(part.host, read_sys_info(node.outcome.folder), part.monitor))
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
-        sights.append(sight_of(part.host, info, part.monitor))
+    usual, seen = usual_links(sights), []
+    for node, part in zip(nodes, record.nodes, strict=True):
+        seen += host_findings(part.host, read_sys_info(node.outcome.folder), part.monitor, usual)
     return with_findings(case, record, seen, sights), judgement.step_curves
 
 

@@ -167,6 +167,8 @@ class RoundRunner:
         record = read_round(self.folder)
         if record is None:
             return self._end()
+        for part in record.nodes:
+            self._nodes[part.host].is_owed = part.incomplete
         remove_tasks(self._nodes, self.left)
         return record
 

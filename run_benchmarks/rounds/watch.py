@@ -31,7 +31,8 @@ STACKS_SECONDS = 2.0  # for the ranks to write their stacks
 class Watch:
     """Watches the running workloads of one round; use once.
 
-    `elapsed` is how many seconds the round has already run (for a resumed one). Limits count while the controller runs.
+    `elapsed` is how many seconds the round has already run (for a resumed one); less than 0, by a clock that was set
+    back, is 0. Limits count while the controller runs.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Watch:
     ) -> None:
         self._context, self._case, self._index, self._nodes = context, case, index, nodes
         self._clock = own_clock()
-        self._deadline = self._clock.now() + case.time_limit - elapsed
+        self._deadline = self._clock.now() + case.time_limit - max(0.0, elapsed)
         self._ended: queue.Queue[RunningNode] = queue.Queue()
         self._over = threading.Event()
         self._heard: dict[str, float] = {}  # by host: when its task last answered, by the clock

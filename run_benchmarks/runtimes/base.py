@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from container.engine_images import ImageIdentity
-from container.image import ImageSpec
+from container.image import ImageIdentity, ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience

@@ -12,8 +12,7 @@ import docker.errors
 import docker.types
 import requests
 
-from container.engine_images import ImageIdentity
-from container.image import ImageSpec
+from container.image import ImageIdentity, ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.errors import EngineSilentError, TaskError
 from run_benchmarks.hosts.base import Host

@@ -19,7 +19,6 @@ from container.distribute import transfer
 from container.engine_images import (
     UNREADABLE,
     DistributeError,
-    ImageIdentity,
     ImageState,
     build,
     identity,
@@ -27,7 +26,7 @@ from container.engine_images import (
     outdated,
     pull,
 )
-from container.image import ImageSpec, ImageSpecError
+from container.image import ImageIdentity, ImageSpec, ImageSpecError
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConnectError, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from container.engine_images import ImageIdentity
-from container.image import ImageSpec
+from container.image import ImageIdentity, ImageSpec
 from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import CommandError, DeadlineError, TaskError
@@ -77,7 +76,12 @@ elif [ -n "$command" ] && dmesg 2>/dev/null | grep -q "Killed process $command "
 """
 TROUBLE_CHARACTERS = 100
 REMOVE_GRACE = 5.0
-TREES = 'for state in "$1"/*/*/*.workload "$1"/*/*/*.monitor; do [ -d "$state" ] && echo "$state"; done; true'
+# Arguments: the run's folder, the host's name in the plan: a shared home holds the other hosts' states, too.
+TREES = """
+for state in "$1"/*/*/"$2"_noderank[0-9]*.workload "$1"/*/*/"$2"_noderank[0-9]*.monitor; do
+  [ ! -d "$state" ] || echo "$state"
+done
+"""
 # Arguments: state folder, interpreter, folder of all code folders. Any will do: the run's may be older than ours, and
 # code of version 0.1 has the supervisor one folder higher.
 STOP = """
@@ -143,7 +147,8 @@ class ProcessRuntime:
 
     def clean(self, host: Host, plan: Plan) -> list[str]:
         """See Runtime.clean: process trees, by their state folders."""
-        found = host.run(["sh", "-c", TREES, "sh", plan.log_root_host], deadline=CLEAN_SECONDS).stdout.splitlines()
+        trees = ["sh", "-c", TREES, "sh", plan.log_root_host, host.name]
+        found = host.run(trees, deadline=CLEAN_SECONDS).stdout.splitlines()
         code = str(PurePosixPath(plan.code_dir_host).parent)
         for state in found:
             host.run(["sh", "-c", STOP, "sh", state, _interpreter(plan.cases), code], deadline=CLEAN_SECONDS)

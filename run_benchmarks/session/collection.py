@@ -8,12 +8,11 @@ from pydantic import ValidationError
 
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
-from run_benchmarks.results.seal import SEAL_FILE
+from run_benchmarks.results.seal import unseal
 from run_benchmarks.session.part import Part
 from run_benchmarks.session.recorded import put
 from run_benchmarks.session.session import Session
@@ -44,43 +43,36 @@ class _Collecting(Part):
             resume = own_command("resume", run_word(self._result_dir))
             LOG.warning("A round is open: %s; `%s` goes on with it", why, resume)
         else:
+            self._interruption.check()
             for record in schedule.take_over():
                 self._keep(record)
         self._collect_owed(schedule)
 
     def _keep(self, record: RoundRecord) -> None:
+        unseal(self._result_dir)
         put(self._state.rounds[record.case], record)
-
-    def _limit_time(self) -> None:
-        """The run's time limit bounds its measurements, not what is fetched later."""
 
 
 class Collection(Session):
     """Collects what is owed of a run whose controller has ended; use once."""
 
     part_kind = _Collecting
+    is_measuring = False
 
     def run(self) -> RunRecord:
-        """Collect from the hosts that answer; run.json and the report are of the new records then.
-
-        Raises:
-            ClusterDynoError: nothing could be collected.
-        """
+        """Collect from the hosts that answer; run.json and the report are of the new records then."""
         self._begin()
-        (self._result_dir / SEAL_FILE).unlink(missing_ok=True)
         if self._prepared.has_jobs_of_cases:
             self._run_by_case()
         else:
-            try:
-                self._run_part(self._prepared, self._interruption)
-            except InterruptedRunError as error:
-                LOG.warning("%s", error)
+            self._problem_of(self._prepared, self._interruption)
         record = self._recorder.record()
         try:
             before = load_record(self._result_dir / "run.json", RunRecord)
             record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
         except (OSError, ValidationError) as error:
             LOG.warning("run.json cannot be read and is made anew: %s", error)
+        unseal(self._result_dir)
         self._finish(record)
         if self._past.run_ended is not None:
             self._close(record)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from container.engine_images import ImageIdentity
-from container.image import LABEL_BASE, ImageSpec
+from container.image import LABEL_BASE, ImageIdentity, ImageSpec
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.inspection.findings import HostReport

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import CheckError
+from run_benchmarks.errors import CheckError, ConnectError, HostError, LinkLostError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import for_each, together
+from run_benchmarks.hosts.fleet import by_host, for_each, together
 from run_benchmarks.hosts.outages import Patience, across_outages
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.code_folder import bring, differences, in_words
@@ -92,39 +92,56 @@ class Part:
         self._state.addresses |= {name: host.address for name, host in hosts.items()}
         self._interruption.check()
         log_findings(reports)
+        for name in plan.hosts:  # an earlier part may have left it out
+            self._state.left_out.pop(name, None)
         self._leave_out({name: f"{name}: {report.reason}" for name, report in reports.items() if report.failed})
         LOG.info("Check configs of all test cases: %s......[SUCCESS]", ", ".join(case.name for case in plan.cases))
 
     def _patience(self) -> Patience:
         return patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
 
-    def _leave_out(self, failed: dict[str, str]) -> None:
-        """Continue without the hosts that failed the check if at least MIN_HOSTS of the hosts passed.
+    def _leave_out(self, failed: dict[str, str], deed: str = "failed the check") -> None:
+        """Continue without the hosts that failed the check, or did what `deed` says, if at least MIN_HOSTS are left.
 
         Raises:
             CheckError: too few passed.
         """
-        for name in self._plan.hosts:  # an earlier part may have left it out
-            self._state.left_out.pop(name, None)
-        names, there = ", ".join(failed), len(self._plan.hosts)
         if not failed:
             LOG.info("Check hosts in the cluster......[SUCCESS]")
             return
+        names, there = ", ".join(failed), len(self._plan.hosts)
+        left = there - len(failed.keys() | self._state.left_out.keys() & {*self._plan.hosts})
         least = self._prepared.settings.cluster.MIN_HOSTS
-        if least is None or there - len(failed) < min(least, there):
+        if least is None or left < min(least, there):
             LOG.error("Check hosts in the cluster......[FAILED] (%s)", names)
-            why = "" if least is None else f"; {there - len(failed)} passed, MIN_HOSTS is {least}"
-            raise CheckError(f"{len(failed)} of {there} hosts failed the check: {names}{why}")
-        LOG.warning("Check hosts in the cluster......[SUCCESS] on %d of %d", there - len(failed), there)
+            why = "" if least is None else f"; {left} passed, MIN_HOSTS is {least}"
+            raise CheckError(f"{len(failed)} of {there} hosts {deed}: {names}{why}")
+        LOG.warning("Check hosts in the cluster......[SUCCESS] on %d of %d", left, there)
         LOG.warning("Left out, since MIN_HOSTS is %d: %s", least, names)
         self._state.left_out |= failed
+
+    def _leave_out_of(self, deed: str, error: HostError) -> None:
+        """Continue without the hosts to which something could not be brought, or from which, if MIN_HOSTS allows it.
+
+        Raises:
+            HostError: this one, without MIN_HOSTS, or if it is of one host that answers, such as that of a build.
+            CheckError: too few are left.
+            InterruptedRunError, RunTimeLimitError: the run has to end.
+        """
+        self._interruption.check()
+        is_lost = isinstance(error, LinkLostError | ConnectError)
+        failed = by_host(error.beside or [error] * is_lost)
+        if not failed or self._prepared.settings.cluster.MIN_HOSTS is None:
+            raise error
+        for reason in failed.values():
+            LOG.error("%s", reason)
+        self._leave_out(failed, deed)
 
     def _run_cases(self, hosts: Mapping[str, Host]) -> None:
         plan = self._plan
         LOG.info("======== Step 2: Prepare hosts and run test cases. ========")
         self._push_code(hosts)
-        schedule = self._schedule(hosts)
-        schedule.provide_images()
+        schedule = self._with_images(hosts)
         self._state.images = {**self._state.images, **schedule.images}
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
@@ -144,6 +161,17 @@ class Part:
             if case.name in put_off:
                 self._run_case(schedule, case, schedule.waves({case.name})[0])
         self._collect_owed(schedule)
+
+    def _with_images(self, hosts: Mapping[str, Host]) -> RoundScheduler:
+        """A scheduler whose hosts have their images."""
+        while True:
+            schedule = self._schedule(hosts)
+            try:
+                schedule.provide_images()
+            except HostError as error:
+                self._leave_out_of("did not get an image", error)
+            else:
+                return schedule
 
     def _rounds_left(self, schedule: RoundScheduler, case: CasePlan) -> list[RoundPlan]:
         retry_lost = self._prepared.settings.test.RETRY_LOST
@@ -219,8 +247,11 @@ class Part:
             across_outages(host, lambda: bring(host, code, path, deadline=seconds, cancel=cancel), waiting)
 
         brought = for_each(lacking, push)
+        try:
+            brought.raise_first()
+        except HostError as error:
+            self._leave_out_of("did not get the code", error)
         self._interruption.check()
-        brought.raise_first()
 
     def _remove_collected(self, hosts: Mapping[str, Host]) -> None:
         """Remove from the hosts what is here; nothing while a round is open, whose ranks may still run."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import in_brief
-from container.engine_images import ImageIdentity
+from container.image import ImageIdentity
 from protocol.baseline_file import CaseBaseline
 from protocol.masking import mask_argv, mask_config
 from protocol.outcome import Assessment

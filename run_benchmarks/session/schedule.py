@@ -7,11 +7,11 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from container.engine_images import ImageIdentity
+from container.image import ImageIdentity
 from run_benchmarks.console.console import LOG
-from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.errors import ClusterDynoError, HostError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.fleet import for_each, together
+from run_benchmarks.hosts.fleet import by_host, for_each, together
 from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.outages import across_outages
 from run_benchmarks.plan.plan import CasePlan, Plan, RoundPlan
@@ -160,13 +160,19 @@ class RoundScheduler:
         return self._parts(plan, started.case, started.round, started.attempt, beside)
 
     def collect_owed(self) -> Iterator[RoundRecord]:
-        """Collect what earlier collections could not, from the hosts that answer; the attempts' new records."""
+        """Collect what earlier collections could not, from the hosts that answer; the attempts' new records.
+
+        Raises:
+            InterruptedRunError: before an attempt.
+        """
         self.past = self._journal.read()
         names = {case.name for case in self._prepared.plan.cases}
         owing = {host for owed in self.past.owed.values() if owed.started.case in names for host in owed.hosts}
         asked = for_each({host: self._hosts[host] for host in sorted(owing)}, answers).succeeded
         there = [host for host, answered in asked.items() if answered]
         for owed in [each for each in self.past.owed.values() if each.started.case in names]:
+            if self._interruption.is_set():
+                self._interruption.check()
             round_ = OwedRound(*self._parts_of(owed.started), note=self._journal.append)
             record = round_.collect_owed(owed, there)
             if record is not None:
@@ -244,7 +250,15 @@ class RoundScheduler:
         if hosts is None and left != self._plan.hosts:
             LOG.warning("The hosts for the next round: %s", ", ".join(left))
             self._plan = self._planned(left)
-        return self._planned(left)
+        try:
+            return self._planned(left)
+        except HostError as error:
+            self._interruption.check()
+            if not (failed := by_host(error.beside)):
+                raise
+            LOG.warning("Without an image, and left out: %s", "; ".join(failed.values()))
+            self._left_out |= failed
+            return self._place(case, hosts)
 
     def _planned(self, hosts: tuple[str, ...]) -> Plan:
         """The plan of the run on these hosts, which have its images then."""

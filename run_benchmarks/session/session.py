@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import CheckError, ClusterDynoError, InterruptedRunError
@@ -15,7 +16,7 @@ from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import CASES_FOLDER
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import JobRecord, RunRecord, write_record, write_text
-from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, SIGNATURE_FILE, write_seal
+from run_benchmarks.results.seal import MANIFEST_FILE, SEAL_FILE, unseal, write_seal
 from run_benchmarks.results.signature import sign_seal
 from run_benchmarks.session.allocation import allocated
 from run_benchmarks.session.learning import baseline_in_use, save_baseline
@@ -33,7 +34,8 @@ from run_benchmarks.state.vouching import signed
 class Session:
     """Runs a prepared plan to its end, or from the state of its journal; use once."""
 
-    part_kind: type[Part] = Part
+    part_kind: ClassVar[type[Part]] = Part
+    is_measuring: ClassVar[bool] = True  # a signal, or RUN_TIME_LIMIT, then ends the run itself
 
     def __init__(
         self,
@@ -50,13 +52,13 @@ class Session:
         self._state = RunState(
             started_ms=time.time_ns() // 1_000_000, rounds={case.name: [] for case in self._plan.cases}
         )
-        self._recorder = RunRecorder(prepared, result_dir, interruption, command, self._state)
+        of_the_run = interruption if self.is_measuring else Interruption("")
+        self._recorder = RunRecorder(prepared, result_dir, of_the_run, command, self._state)
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end in any case, and returned."""
         self.note_start()
-        for name in (SEAL_FILE, SIGNATURE_FILE):  # of an earlier controller; this one writes its own
-            (self._result_dir / name).unlink(missing_ok=True)
+        unseal(self._result_dir)  # what an earlier controller sealed; this one writes its own
         write_text(self._result_dir / MANIFEST_FILE, self._prepared.code.manifest)
         self._record_settings()
         self._begin()
@@ -186,7 +188,7 @@ class Session:
         self._state.jobs = _with_hosts(self._past)
         for case in self._plan.cases:
             self._state.rounds[case.name] = recorded_rounds(self._past, case, self._result_dir)
-        if not self._past.open:
+        if self.is_measuring and not self._past.open:
             limit_time(self._prepared, self._state, self._interruption)
 
     def _finish(self, record: RunRecord) -> None:

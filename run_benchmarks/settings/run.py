@@ -80,7 +80,7 @@ class TestConf(BaseModel):
     PIDS_LIMIT: Number = Field(32768, description="processes and threads of one container")
     MAX_COLLECT_BYTES: Size = Field(
         16 << 30,
-        description="size of one node's files that are collected per round",
+        description="size of one node's files that are collected per round, for as long as 1 MiB/s comes of them",
     )
     MAX_COLLECT_FILES: Number = Field(20_000, description="number of one node's files that are collected per round")
     MAX_OUTPUT_BYTES: OutputSize = Field(1 << 20, description="how much of a task's own output is kept")

@@ -80,8 +80,10 @@ class Interruption:
         return part
 
     def limit_time(self, limit: float, used: float) -> None:
-        """Let the run end `limit` seconds after its start, of which `used` seconds have passed."""
-        self.end_within(limit - used, f"the run reached its RUN_TIME_LIMIT of {limit:g} s")
+        """Let the run end `limit` seconds after its start, of which `used` seconds have passed; less than 0, by a clock
+        that was set back, is 0.
+        """
+        self.end_within(limit - max(0.0, used), f"the run reached its RUN_TIME_LIMIT of {limit:g} s")
 
     def end_within(self, seconds: float, reason: str) -> None:
         """Let the run's time be over in so many seconds, unless it is over earlier; `reason` then says why."""

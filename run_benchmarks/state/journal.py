@@ -259,7 +259,9 @@ class Journal:
         try:
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, b"\n" * torn + event.model_dump_json().encode() + b"\n")
+            rest = b"\n" * torn + event.model_dump_json().encode() + b"\n"
+            while rest:  # a full disk takes a part of it, and refuses the next
+                rest = rest[os.write(descriptor, rest) :]
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -1,11 +1,13 @@
 """Reads SimAI.conf: how NICs and switches of the simulated network behave."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from common.errors import MistakeList, input_problem
-from common.units import bandwidth_bps
+from simulation.topology.options import link_bandwidth
 
 KILO, MEGA = 1000, 1 << 20
 _SPEEDS = (25_000_000_000, 50_000_000_000, 100_000_000_000, 200_000_000_000, 400_000_000_000, 1_600_000_000_000)
@@ -42,32 +44,66 @@ class NetworkConf:
     error_rate: float = 0.0
 
 
-def _speeds(words: list[str]) -> dict[int, float]:
+class _Value(NamedTuple):
+    """A key's field of NetworkConf, and how its words are read."""
+
+    name: str
+    read: Callable[[Sequence[str]], object]
+
+
+def _number(name: str, least: float, most: float, scale: int = 1) -> _Value:
+    """A number from `least` to `most`, kept as `scale` times as many; whole where the field is."""
+
+    def read(words: Sequence[str]) -> float:
+        value = float(words[0])
+        if not least <= value <= most:
+            raise ValueError(f"a number from {least:g} to {most:g}")
+        kept = value * scale
+        return round(kept) if isinstance(getattr(NetworkConf, name), int) else kept
+
+    return _Value(name, read)
+
+
+def _speeds(name: str, most: float) -> _Value:
     """A line such as `KMAX_MAP 2 25000000000 400 50000000000 800`."""
-    numbers = [float(word) for word in words[1:]]
-    if len(numbers) != 2 * int(words[0]) or not numbers:
-        raise ValueError
-    return {int(speed): value for speed, value in zip(numbers[::2], numbers[1::2], strict=True)}
+
+    def read(words: Sequence[str]) -> dict[int, float]:
+        numbers = [float(word) for word in words[1:]]
+        if len(numbers) != 2 * int(words[0]) or not numbers or not all(map(math.isfinite, numbers[::2])):
+            raise ValueError("how many pairs follow, and the pairs: a speed in bit/s, a value")
+        if not all(0 <= value <= most for value in numbers[1::2]):
+            raise ValueError(f"values from 0 to {most:g}")
+        return {int(speed): value for speed, value in zip(numbers[::2], numbers[1::2], strict=True)}
+
+    return _Value(name, read)
 
 
-_READERS: dict[str, tuple[str, Callable[[list[str]], object]]] = {
-    "PACKET_PAYLOAD_SIZE": ("payload_bytes", lambda words: int(words[0])),
-    "ENABLE_QCN": ("ecn", lambda words: words[0] == "1"),
-    "KMIN_MAP": ("kmin", _speeds),
-    "KMAX_MAP": ("kmax", _speeds),
-    "PMAX_MAP": ("pmax", _speeds),
-    "BUFFER_SIZE": ("buffer_bytes", lambda words: int(words[0]) * MEGA),
-    "ALPHA_RESUME_INTERVAL": ("alpha_interval", lambda words: round(float(words[0]) * KILO)),
-    "RATE_DECREASE_INTERVAL": ("decrease_interval", lambda words: round(float(words[0]) * KILO)),
-    "RP_TIMER": ("recovery_interval", lambda words: round(float(words[0]) * KILO)),
-    "EWMA_GAIN": ("ewma_gain", lambda words: float(words[0])),
-    "FAST_RECOVERY_TIMES": ("fast_recoveries", lambda words: int(words[0])),
-    "RATE_AI": ("rate_step", lambda words: bandwidth_bps(words[0].replace("b/s", "bps"))),
-    "RATE_HAI": ("rate_leap", lambda words: bandwidth_bps(words[0].replace("b/s", "bps"))),
-    "MIN_RATE": ("min_rate", lambda words: bandwidth_bps(words[0].replace("b/s", "bps"))),
-    "CLAMP_TARGET_RATE": ("clamp_target", lambda words: words[0] == "1"),
-    "VAR_WIN": ("variable_window", lambda words: words[0] == "1"),
-    "ERROR_RATE_PER_LINK": ("error_rate", lambda words: float(words[0])),
+def _rate(name: str) -> _Value:
+    return _Value(name, lambda words: link_bandwidth(words[0].replace("b/s", "bps")))
+
+
+def _switch(name: str) -> _Value:
+    return _Value(name, lambda words: words[0] == "1")
+
+
+_READERS = {
+    "PACKET_PAYLOAD_SIZE": _number("payload_bytes", 1, 1e6),
+    "ENABLE_QCN": _switch("ecn"),
+    "KMIN_MAP": _speeds("kmin", 1e9),
+    "KMAX_MAP": _speeds("kmax", 1e9),
+    "PMAX_MAP": _speeds("pmax", 1),
+    "BUFFER_SIZE": _number("buffer_bytes", 1, 1e6, MEGA),
+    "ALPHA_RESUME_INTERVAL": _number("alpha_interval", 0.001, 1e9, KILO),
+    "RATE_DECREASE_INTERVAL": _number("decrease_interval", 0.001, 1e9, KILO),
+    "RP_TIMER": _number("recovery_interval", 0.001, 1e9, KILO),
+    "EWMA_GAIN": _number("ewma_gain", 0, 1),
+    "FAST_RECOVERY_TIMES": _number("fast_recoveries", 0, 1e6),
+    "RATE_AI": _rate("rate_step"),
+    "RATE_HAI": _rate("rate_leap"),
+    "MIN_RATE": _rate("min_rate"),
+    "CLAMP_TARGET_RATE": _switch("clamp_target"),
+    "VAR_WIN": _switch("variable_window"),
+    "ERROR_RATE_PER_LINK": _number("error_rate", 0, 0.999),
 }
 
 
@@ -91,11 +127,11 @@ def read_conf(path: Path) -> NetworkConf:
             mistakes.add(place, " ".join(words), "is said by --outage")
         if not words or words[0] not in _READERS:
             continue
-        name, reader = _READERS[words[0]]
+        value = _READERS[words[0]]
         try:
-            found[name] = reader(words[1:])
-        except (ValueError, IndexError):
-            mistakes.add(place, " ".join(words)[:80], f"is no value of {words[0]}")
+            found[value.name] = value.read(words[1:])
+        except (ValueError, IndexError) as error:
+            mistakes.add(place, " ".join(words)[:80], f"is no value of {words[0]}: {error}")
     mistakes.check()
     conf = NetworkConf(**found)  # type: ignore[arg-type] # the readers give what the fields are
     if not conf.kmin.keys() == conf.kmax.keys() == conf.pmax.keys():

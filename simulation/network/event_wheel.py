@@ -5,11 +5,26 @@ events of port p have number p, those of packet k number k + ports. Other events
 order of one heap.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from simulation.network.event_heap import ARRIVED, TRANSMITTED, drop_first, inlined, plan
 from simulation.network.packet_state import NONE, SLOTS, WORD, Simulation
+
+
+@intrinsic
+def trailing_zeros(_typing: object, _bits: object) -> tuple[Any, Callable[..., Any]]:
+    """The zeros below the lowest bit of a word that has one: an instruction of the processor."""
+
+    def emitted(_context: object, builder: Any, _signature: object, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), emitted
 
 
 @inlined
@@ -41,12 +56,12 @@ def next_time(sim: Simulation) -> int:
     place = now & (SLOTS - 1)
     bits = sim.filled[place // WORD] >> np.uint64(place % WORD)
     if bits:
-        return now + np.int64(trailing_zeros(bits))
+        return now + trailing_zeros(bits)
     begin = now - place % WORD
     for step in range(1, SLOTS // WORD + 1):
         bits = sim.filled[(place // WORD + step) & (SLOTS // WORD - 1)]
         if bits:
-            return begin + step * WORD + np.int64(trailing_zeros(bits))
+            return begin + step * WORD + trailing_zeros(bits)
     return now
 
 

@@ -13,12 +13,14 @@ import numpy as np
 
 from common.errors import SimulationError
 from common.progress import StepProgress
+from simulation.flows.collective import SEND_RECEIVE
 from simulation.network.job import QUEUES, WAITS, Job
 from simulation.network.outcome import NOT_YET, NetworkRun
-from simulation.network.packet_state import MOST_HOPS
+from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
+from simulation.network.routing import Ints, Ports
 
 MOST_FLOWS = 1 << 20  # of a run that keeps them
 NEGLIGIBLE = 0.005  # of a part's time, for which the next one may overlap it as if alone
@@ -27,11 +29,28 @@ TURN_NS = 1
 
 
 class _Cluster:
-    """Instances that were simulated together, the ports that they cross, and when the last ends."""
+    """Instances that were simulated together, and when their flows end, instance after instance, and the last (ns)."""
 
-    def __init__(self, instances: list[Instance], mask: int) -> None:
-        self.instances, self.mask, self.end = instances, mask, 0
+    def __init__(self, instances: list[Instance], sketches: list[Sketch]) -> None:
+        self.instances, self.sketches, self.end = instances, sketches, 0
         self.begin = min(when for each in instances for when in each.arrivals.values())
+        self.ends: list[Ints] = []
+
+    def delays(self, mask: int, since: int, ports: Ports) -> bool:
+        """Whether flows that had not ended `since` then (ns) take one of these ports for long.
+
+        That is how much both they and who comes to the ports may be delayed where they share them evenly.
+        """
+        least = NEGLIGIBLE * (self.end - self.begin)
+        if self.end - since <= least:
+            return False
+        taken = np.zeros(len(ports.bps))
+        for sketch, ends in zip(self.sketches, self.ends, strict=True):
+            if sketch.mask & mask and (live := ends > since).any():
+                on_way = np.concatenate([sketch.path[live], sketch.back[live]], axis=1)
+                bits = np.broadcast_to(8e9 * (sketch.size[live, None] + HEADER_BYTES), on_way.shape)
+                taken += np.bincount(on_way[on_way >= 0], bits[on_way >= 0], len(taken))
+        return any(mask >> port & 1 for port in np.flatnonzero(taken > least * ports.bps).tolist())
 
 
 class _Flows(NamedTuple):
@@ -61,6 +80,7 @@ class FastForward:
         self._groups: dict[int, dict[int, int]] = {}
         self._clusters: list[_Cluster] = []
         self._flows = self._all_flows()
+        self._moved: dict[int, dict[int, int]] = {}
         self.marks = self.pauses = 0
 
     def run(self) -> NetworkRun:
@@ -186,13 +206,10 @@ class FastForward:
         """All ranks of a part are there: it runs, with those beside it that share links."""
         first = min(instance.arrivals.values())
         self._clusters = [each for each in self._clusters if each.end > now]
-        cluster = _Cluster([instance], sketch.mask)
-        others = []
+        cluster, others = _Cluster([instance], [sketch]), []
         for each in self._clusters:
-            if each.mask & cluster.mask and each.end - first > NEGLIGIBLE * (each.end - each.begin):
-                cluster.instances = each.instances + cluster.instances
-                cluster.mask |= each.mask
-                cluster.begin = min(cluster.begin, each.begin)
+            if each.delays(sketch.mask, first, self.network.ports):
+                cluster = _Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
             else:
                 others.append(each)
         self._clusters = [*others, cluster]
@@ -202,12 +219,10 @@ class FastForward:
 
     def _take(self, cluster: _Cluster, found: Profile, now: int) -> None:
         """The ends of a cluster's parts hold, but for those that are over."""
-        place = 0
-        for instance, ends in zip(cluster.instances, found.ends, strict=True):
+        place, cluster.end = 0, int(found.end.max(initial=0))
+        for instance, sketch, ends in zip(cluster.instances, cluster.sketches, found.ends, strict=True):
             number = instance.collective
-            sketch = self.profiles.sketch(number, instance.schedule)
             for rank, end in zip(sketch.members, ends, strict=True):
-                cluster.end = max(cluster.end, end)
                 if 0 <= self.end[number, rank] <= now:
                     continue
                 self.end[number, rank] = end
@@ -216,8 +231,12 @@ class FastForward:
                 elif self._queues[rank] and self._queues[rank][0] == number:
                     self._plan(end, ENDS, rank, number)
             count = len(sketch.size)
+            cluster.ends.append(found.end[place : place + count])
             begin = self._flows.begin.get((number, id(instance.schedule)))
-            if begin is not None:
+            if begin is None and self.job.collectives[number].op == SEND_RECEIVE:
+                took = int(found.end[place] - found.start[place])
+                self._moved.setdefault(int(sketch.target[0]), {})[number] = took
+            elif begin is not None:
                 self._flows.start[begin : begin + count] = found.start[place : place + count]
                 self._flows.end[begin : begin + count] = found.end[place : place + count]
             place += count
@@ -265,5 +284,5 @@ class FastForward:
             np.zeros(count + 1, np.int64), none, self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
             marks=self.marks, pauses=self.pauses, events=self.profiles.events, seconds=seconds,
-            not_kept=0 if self._flows.begin else self._flow_count,
+            not_kept=0 if self._flows.begin else self._flow_count, moved=self._moved,
         )  # fmt: skip

@@ -19,6 +19,7 @@ class FlowFile:
         self._ports, self._routes = network.ports, network.routes
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         self._written = np.zeros(0, np.bool_)
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", encoding="ascii")
 
     def write(self, run: NetworkRun) -> None:

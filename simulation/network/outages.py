@@ -9,6 +9,7 @@ from common.errors import MistakeList
 from simulation.topology.fabric import Fabric, names, tiers
 
 FORM = "LINKS@FROM:TO"
+MOST_US = 1e12
 _TEXT = re.compile(r"(?P<links>[^@]+)@(?P<begin>\d+(?:\.\d+)?):(?P<end>\d+(?:\.\d+)?)?")
 
 
@@ -38,6 +39,8 @@ def parse(texts: Sequence[str], fabric: Fabric, mistakes: MistakeList) -> list[O
         )
         if not links:
             mistakes.add("--outage", text, "matches no link; a link is called gpu7-leaf3, as `topology edit` has it")
+        elif max(begin, float(match["end"] or 0)) > MOST_US:
+            mistakes.add("--outage", text, f"must be within {MOST_US:g} us")
         elif not begin < end:
             mistakes.add("--outage", text, "must end after it begins")
         else:

@@ -1,5 +1,7 @@
 """Holds what a simulation of a job's network found, at whichever level."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,8 @@ class NetworkRun(NamedTuple):
     the ports of its `path`, of which the rest is -1. `parents[parent_begin[f] : parent_begin[f + 1]]` are the flows
     that f waited for. `part_begin` and `part_end`, by collective and rank, are when a rank came to its part and when
     that ended; `walked` is when a rank was through its steps, `finished` when what it queued was done, too. `usage` are
-    the bytes of each port in bins of `bin_ns`; `not_kept` counts flows without columns.
+    the bytes of each port in bins of `bin_ns`; `not_kept` counts flows without columns, of which `moved` has how long
+    the transfers between stages took, by receiver and collective.
     """
 
     source: Ints
@@ -45,6 +48,7 @@ class NetworkRun(NamedTuple):
     deepest_bytes: int = 0
     seconds: float = 0.0
     not_kept: int = 0
+    moved: Mapping[int, Mapping[int, int]] = MappingProxyType({})
 
     @property
     def complete(self) -> bool:
@@ -67,7 +71,7 @@ class NetworkRun(NamedTuple):
         return RankTimes(
             self.part_begin[:, rank].tolist(),
             self.part_end[:, rank].tolist(),
-            dict(zip(self.collective[received].tolist(), took, strict=True)),
+            {**dict(zip(self.collective[received].tolist(), took, strict=True)), **self.moved.get(rank, {})},
             int(self.walked[rank]),
             int(self.finished[rank]),
         )

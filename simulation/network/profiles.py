@@ -141,12 +141,12 @@ class Profiles:
         smallest = min((int(each.size.min()) for each in sketches if len(each.size)), default=0)
         packets = -(-smallest // payload)
         window = self.network.window // payload + 1
-        step = max(window // 2, LEAST_STEP)
+        step = max(window // 2, LEAST_STEP, self._beat(sketches))
         spent = 0
         # Those that come at different times do so, however few packets there are: nothing goes on linearly.
         together = len({when for each in instances for when in each.arrivals.values()}) == 1 or len(instances) == 1
         while True:
-            counts = [window + LEAST_STEP + step * turn for turn in range(3)]
+            counts = [window + step * (turn + 1) for turn in range(3)]
             if sum(counts) * LEAST_GAIN > packets or not together:
                 return self._run(instances, sketches, 0, spent)
             found = [self._run(instances, sketches, packets - count, 0) for count in counts]
@@ -154,6 +154,13 @@ class Profiles:
             if _is_linear(found):
                 return _extended(found, counts, packets, spent)
             step *= 2
+
+    def _beat(self, sketches: Sequence[Sketch]) -> int:
+        """Packets until data and the ACKs that share its links meet in the same way again, at most."""
+        crossed = np.unique(np.concatenate([np.concatenate([each.path, each.back], axis=1) for each in sketches]))
+        ports = self.network.records[crossed[crossed >= 0]]
+        ack = ports["ack_time"]
+        return int((ports["data_time"] // np.maximum(ack, 1))[ack > 0].max(initial=0))
 
     def _run(self, instances: Sequence[Instance], sketches: Sequence[Sketch], less: int, spent: int) -> Profile:
         """With `less` packets in each flow; `spent` are the events of former tries."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from common.errors import MistakeList, input_problem
+from common.errors import InputProblems, MistakeList, input_problem
 from common.units import bandwidth_bps, size_bytes
 from simulation.analytical.parts import GPUS
 from simulation.analytical.schedules import INTERLEAVED
@@ -21,6 +21,7 @@ from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job
 from simulation.network.job_reading import JobGroups, job_of_collective, job_of_workload, together
+from simulation.network.memory_room import MemoryRoom
 from simulation.network.outages import Outage, parse
 from simulation.network.placing import groups_by_kind
 from simulation.topology import whatif
@@ -30,6 +31,9 @@ from simulation.topology.reading import read
 _PLACED = re.compile(r"(?P<path>.+)@(?P<first>\d+)-(?P<last>\d+)")
 _STRAGGLER = re.compile(r"(?P<rank>\d+):(?P<factor>\d+(\.\d+)?)")
 MOST_SLOWNESS = 1000.0
+ROW_BYTES, LEAST_ROW_BYTES = 2500, 24  # of memory that a row takes, measured; of a file
+MOST_COMPUTE_NS = 10**15  # of a rank that is not slowed down
+MOST_BYTES = 1 << 50  # of a collective
 
 
 class Wishes(NamedTuple):
@@ -66,7 +70,7 @@ def read_request(arguments: argparse.Namespace) -> NetworkRequest:
         InputProblems: a file cannot be read, or options and files do not fit together.
     """
     _check_options(arguments)
-    fabric = read(arguments.network).fabric
+    fabric = _fabric(arguments.network)
     gpus = _gpus(fabric, arguments.network)
     mistakes = MistakeList()
     slowness = _slowness(arguments, gpus, mistakes)
@@ -82,10 +86,25 @@ def read_request(arguments: argparse.Namespace) -> NetworkRequest:
     )
 
 
+def _fabric(path: Path) -> Fabric:
+    """The network of a file that has the links that it promises."""
+    fabric, _oddities, promised = read(path)
+    links = len(fabric.kinds)
+    if not 0 < links == promised:
+        raise input_problem(f"{path}, line 1", None, f"promises {promised} links, the file has {links}")
+    return fabric
+
+
 def _check_options(arguments: argparse.Namespace) -> None:
     mistakes = MistakeList()
     if (arguments.workload is None) == (arguments.op is None):
         mistakes.add("-w, --op", None, "exactly one of the two says what is sent")
+    folder = Path(f"{arguments.result}.").parent
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        mistakes.add("-r", arguments.result, f"{there} is no folder")
+    if arguments.trace is not None and arguments.trace.is_dir():
+        mistakes.add("--trace", arguments.trace, "is a folder")
     if arguments.output is not None:
         mistakes.add("--output", arguments.output, "two files are written: -r PREFIX names them")
     _check_numbers(arguments, mistakes)
@@ -97,7 +116,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
 def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
     if not 0 <= arguments.send_lat <= 1e6:
         mistakes.add("--send-lat", arguments.send_lat, "allowed is 0 to 1000000 us")
-    for flag, value in (("--seed", arguments.seed), ("--seeds", arguments.seeds), ("--vpp", arguments.vpp)):
+    for flag in ("--seed", "--seeds", "--vpp", "--tp", "--ep"):
+        value = getattr(arguments, flag[2:])
         if value is not None and not 0 < value < 1 << 31:
             mistakes.add(flag, value, "allowed is a whole number from 1")
 
@@ -184,6 +204,8 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
         size = size_bytes(arguments.size or "")
     except ValueError as error:
         raise input_problem("--size", arguments.size or "is missing", str(error)) from None
+    if size > MOST_BYTES:
+        raise input_problem("--size", arguments.size, f"must be at most {MOST_BYTES >> 40}T")
     gpus = fabric.gpus
     tp = arguments.tp or (gpus if arguments.group == "TP" else 1)
     sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=arguments.ep)
@@ -203,6 +225,8 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
     original = arguments.dialect == SIMAI
     workload = TextWorkload(path, lenient=original)
     header, place = workload.header, f"{workload.path}, line 1"
+    rows = min(header.rows, path.stat().st_size // LEAST_ROW_BYTES)
+    MemoryRoom(str(path), "fewer rows take less").take(rows, ROW_BYTES, "rows")
     if header.all_gpus > len(gpus):
         raise input_problem(place, f"all_gpus: {header.all_gpus}", f"{arguments.network} has {len(gpus)} GPUs for it")
     if original and header.pp > 1:
@@ -211,10 +235,15 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
     sizes = ParallelSizes(
         ranks=ranks, per_server=_per_server(fabric, original=original), tp=header.tp, pp=header.pp, ep=header.ep
     )
-    sizes.mistakes().check()
+    if wrong := sizes.mistakes().mistakes:
+        raise InputProblems(each._replace(file=f"{place}, {each.file}") for each in wrong)
     groups = groups_by_kind(sizes, fabric, gpus.start, original=original)
     where = JobGroups(gpus.start, ranks, groups, schedules)
-    return job_of_workload(workload, where, arguments.schedule, arguments.vpp or 1)
+    job = job_of_workload(workload, where, arguments.schedule, arguments.vpp or 1)
+    longest = max(sum(phase.compute_ns for phase in program) for program in job.programs)
+    if longest > MOST_COMPUTE_NS:
+        raise input_problem(str(path), f"{longest} ns", f"must compute for at most {MOST_COMPUTE_NS:g} ns in all")
+    return job
 
 
 def _schedules(arguments: argparse.Namespace, fabric: Fabric, *, original: bool) -> Schedules:

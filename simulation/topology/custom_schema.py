@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from common import units
 from common.errors import MistakeList, input_problem
 from common.yaml_file import file_text, parsed_yaml
 from simulation.topology import options
@@ -153,7 +152,7 @@ class _Checker:
             if key not in mapping:
                 self._wrong(f"{where}.{key}", None, "is missing")
         return LinkText(
-            self._formed(mapping.get("bandwidth", "1bps"), f"{where}.bandwidth", units.bandwidth_bps),
+            self._formed(mapping.get("bandwidth", "1bps"), f"{where}.bandwidth", options.link_bandwidth),
             self._formed(mapping.get("latency", "0s"), f"{where}.latency", options.link_latency),
             self._formed(mapping.get("error_rate", 0), f"{where}.error_rate", options.error_rate),
         )

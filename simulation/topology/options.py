@@ -13,8 +13,9 @@ SPECTRUM_X, ALIBABA_HPN, DCN, NVL = "Spectrum-X", "AlibabaHPN", "DCN+", "NVL"
 TEMPLATES = (SPECTRUM_X, ALIBABA_HPN, DCN, NVL)
 MAX_NODES = 2**31 - 1  # node ids are 32-bit integers in the simulators that read the file
 WHOLE_FORM = "a whole number of at least 1"
-RATE_FORM = "a number from 0 to 1"
+RATE_FORM = "a number from 0 to below 1"
 MOST_LATENCY_S = 1.0  # 200,000 km of fibre
+MOST_BPS = 1e15  # far above any link
 
 
 class TopologyOption(NamedTuple):
@@ -39,7 +40,7 @@ def whole_number(text: str) -> int:
 
 
 def error_rate(text: str) -> float:
-    """The share of packets that a link loses, 0 to 1.
+    """The share of packets that a link loses, from 0 to below 1.
 
     Raises:
         ValueError: the text is no such number.
@@ -48,7 +49,7 @@ def error_rate(text: str) -> float:
         rate = float(text)
     except ValueError:
         rate = -1.0
-    if not 0 <= rate <= 1 or not text.isascii() or any(map(str.isspace, text)):
+    if not 0 <= rate < 1 or not text.isascii() or any(map(str.isspace, text)):
         raise ValueError(RATE_FORM)
     return rate
 
@@ -62,6 +63,18 @@ def gpu_type(text: str) -> str:
     if text not in GPU_TYPES:
         raise ValueError(f"one of {', '.join(GPU_TYPES)}")
     return text
+
+
+def link_bandwidth(text: str) -> float:
+    """Bits per second of a link.
+
+    Raises:
+        ValueError: it has another form, or is slower or faster than any link.
+    """
+    bps = units.bandwidth_bps(text)
+    if not 1 <= bps <= MOST_BPS:
+        raise ValueError(f"a bandwidth from 1bps to {MOST_BPS / 1e12:g}Tbps")
+    return bps
 
 
 def link_latency(text: str) -> float:
@@ -82,14 +95,14 @@ OPTIONS = (
     TopologyOption("-gps", "--gpu_per_server", "gpu_per_server", whole_number, "GPUs of a server"),
     TopologyOption("-gt", "--gpu_type", "gpu_type", gpu_type, f"one of {', '.join(GPU_TYPES)}"),
     TopologyOption("-nsps", "--nv_switch_per_server", "nv_switch_per_server", whole_number, "NVSwitches of a server"),
-    TopologyOption("-nvbw", "--nvlink_bw", "nvlink_bw", units.bandwidth_bps, "bandwidth from a GPU to one NVSwitch"),
+    TopologyOption("-nvbw", "--nvlink_bw", "nvlink_bw", link_bandwidth, "bandwidth from a GPU to one NVSwitch"),
     TopologyOption("-nl", "--nv_latency", "nv_latency", link_latency, "latency from a GPU to an NVSwitch"),
     TopologyOption("-l", "--latency", "latency", link_latency, "latency of all other links"),
-    TopologyOption("-bw", "--bandwidth", "bandwidth", units.bandwidth_bps, "bandwidth from a NIC to its leaf"),
+    TopologyOption("-bw", "--bandwidth", "bandwidth", link_bandwidth, "bandwidth from a NIC to its leaf"),
     TopologyOption("-asn", "--asw_switch_num", "asw_switch_num", whole_number, "leaves, as a hint; the rest decides"),
     TopologyOption("-npa", "--nics_per_aswitch", "nics_per_aswitch", whole_number, "NICs that a leaf connects"),
     TopologyOption("-psn", "--psw_switch_num", "psw_switch_num", whole_number, "spines"),
-    TopologyOption("-apbw", "--ap_bandwidth", "ap_bandwidth", units.bandwidth_bps, "bandwidth from a leaf to a spine"),
+    TopologyOption("-apbw", "--ap_bandwidth", "ap_bandwidth", link_bandwidth, "bandwidth from a leaf to a spine"),
     TopologyOption("-app", "--asw_per_psw", "asw_per_psw", whole_number, "leaves that a spine can connect"),
 )
 SWITCHES = {"ro": "rail-optimised", "dt": "two leaves per GPU (dual ToR)", "dp": "a plane of spines per ToR"}

@@ -5,11 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from common import units
 from common.errors import MistakeList, input_problem
 from common.progress import watched
 from simulation.topology.fabric import NVSWITCH, SWITCH, Fabric, empty
-from simulation.topology.options import error_rate, link_latency
+from simulation.topology.options import error_rate, link_bandwidth, link_latency
 from simulation.topology.shape import LinkText
 
 MOST_MISTAKES = 20
@@ -21,10 +20,11 @@ HEADER = "nodes, GPUs per server, NVSwitches, other switches, links (whole numbe
 
 
 class ReadTopology(NamedTuple):
-    """A file's network, and where the file does not say what it has."""
+    """A file's network, where the file does not say what it has, and how many links its first line promises."""
 
     fabric: Fabric
     oddities: list[str]
+    promised: int
 
 
 class _Head(NamedTuple):
@@ -55,7 +55,7 @@ def read(path: Path) -> ReadTopology:
         raise input_problem(str(path), None, "is no topology file: it has bytes that are no text") from error
     if len(fabric.kinds) != head.links:
         oddities.append(f"the header promises {head.links} links, the file has {len(fabric.kinds)}")
-    return ReadTopology(fabric, oddities)
+    return ReadTopology(fabric, oddities, head.links)
 
 
 def _head(path: Path, line: str) -> _Head:
@@ -137,7 +137,7 @@ def _link(text: str) -> LinkText:
         ValueError: a value does not parse, or one is missing.
     """
     bandwidth, latency, rate = text.split()
-    units.bandwidth_bps(bandwidth)
+    link_bandwidth(bandwidth)
     link_latency(latency)
     error_rate(rate)
     return LinkText(bandwidth, latency, rate)

@@ -4,24 +4,12 @@ do nothing and need no torch (tests/cluster/light).
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.images import REPOSITORY
+from tests import product
 
-PARTS = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "requirements",
-)
 BENCHMARKS = ("faulty", "light")
 CONFIG = "config_CPU"
 # Cases of the light benchmark: a few steps, more than any test waits for, until a file GO_ON is in the log folder.
@@ -32,11 +20,9 @@ WAITS: dict[str, object] = {**LIGHT, "overrides": {"waits": True}}
 
 def project(folder: Path, environment: Mapping[str, Any] | None = None) -> Path:
     """Make the copy in `folder`; cases of the faulty one get these environment variables from the case's own file."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    for part in PARTS:
-        shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
+    product.copy(folder)
     for name in BENCHMARKS:
-        shutil.copytree(Path(__file__).parent / name, folder / "training/benchmarks" / name, ignore=ignored)
+        product.copy_folder(Path(__file__).parent / name, folder / "training/benchmarks" / name)
         config = folder / f"vendors/cpu/{name}-pytorch/config/{CONFIG}.py"
         config.parent.mkdir(parents=True)
         config.write_text("steps = 50\n" if name == "faulty" else "steps = 5\n")

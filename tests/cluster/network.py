@@ -117,7 +117,7 @@ def create(network: Network, count: int) -> None:
 def ip_batch(lines: Sequence[str], *, netns: str | None = None) -> None:
     """Commands of `ip`, in a namespace if one is named. Raises TestBedError at the first that fails."""
     inside = ["-netns", netns] if netns else []
-    run(["ip", *inside, "-batch", "-"], text_input="\n".join(lines) + "\n", timeout=120)
+    run(["ip", *inside, "-batch", "-"], text_input="\n".join(lines) + "\n", timeout=200)
 
 
 def _forward_rule(bridge: str) -> list[str]:

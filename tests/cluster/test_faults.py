@@ -148,7 +148,8 @@ def test_ctrl_c_is_not_held_up_by_a_host_that_is_frozen(controller: Controller, 
     controller.configure_cluster(LINK_LIMIT=120.0)
     configure(controller, {"LONG": LONG})
     process = controller.start()
-    wait_until("work of rank 3", lambda: in_training(3))
+    # Its ranks begin without each other, and one that has not begun has no log.
+    wait_until("work of ranks 0 and 3", lambda: in_training(0) and in_training(3))
     with frozen(testbed.hosts[1].pids(*SSHD)):
         process.send_signal(signal.SIGINT)
         began = time.monotonic()

@@ -160,7 +160,7 @@ def test_no_secret_is_kept_whoever_wrote_it(answer: Answer, testbed: TestBed) ->
         changed = ["-newerct", f"@{answer.run_record()['started_ms'] // 1000 - 60}"]
         search = ["find", *places, "-path", str(images.REPOSITORY), "-prune", "-o", "-type", "f", *changed]
         grep = ["-exec", "grep", "-slF", "-e", TOKEN, "-e", SECRET, "{}", "+"]
-        found = host.exec([*search, *grep], check=False, timeout=120).stdout
+        found = host.exec([*search, *grep], check=False, timeout=200).stdout
         assert found == "", f"{host.name}: {found}"
 
 

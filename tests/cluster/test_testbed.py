@@ -214,7 +214,7 @@ def test_a_failure_on_the_way_up_takes_everything_down(tmp_path: Path, monkeypat
 def test_the_command_leaves_a_bed_up_until_down(tmp_path: Path) -> None:
     def command(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "tests.cluster", *words, "--dir", str(tmp_path)]
-        return subprocess.run(argv, cwd=images.REPOSITORY, capture_output=True, text=True, timeout=100)
+        return subprocess.run(argv, cwd=images.REPOSITORY, capture_output=True, text=True, timeout=200)
 
     try:
         done = command("up", "2", "--no-engine")

@@ -342,7 +342,10 @@ def test_the_spool_folder_keeps_the_newest_archives_alone(tmp_path: Path, monkey
     monkeypatch.setattr(distribute, "SPOOL_BYTES", 100)
     oldest, old, new = (archive(tmp_path, f"{name}.tar", 45, age) for age, name in ((3, "c"), (2, "b"), (1, "a")))
     killed, other = archive(tmp_path, ".saving-x", 10, 0), archive(tmp_path, "notes.txt", 500, 9)
+    gone = tmp_path / "gone.tar"  # as one that another process removes after it was listed
+    gone.symlink_to("nowhere")
     prune(tmp_path)
+    gone.unlink()
     assert new.exists() and old.exists() and other.exists()
     assert not oldest.exists() and not killed.exists()
     huge = archive(tmp_path, "d.tar", 500, 0)

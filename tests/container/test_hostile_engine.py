@@ -11,7 +11,8 @@ from docker import APIClient
 
 from container import distribute
 from container.distribute import transfer
-from container.engine_images import DistributeError, ImageIdentity, find, identity
+from container.engine_images import DistributeError, find, identity
+from container.image import ImageIdentity
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.outages import Patience

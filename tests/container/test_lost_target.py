@@ -10,7 +10,7 @@ from docker import APIClient
 
 from container import distribute
 from container.distribute import transfer
-from container.engine_images import ImageIdentity
+from container.image import ImageIdentity
 
 IMAGE = ImageIdentity(id="sha256:12", layers=("a",), labels=(), size=1)
 

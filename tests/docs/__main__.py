@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.docs import drawing, packages
+from tests.product import ROOT
 from tests.simulation.predict import accuracy
 
 if __name__ == "__main__":
@@ -10,4 +11,4 @@ if __name__ == "__main__":
     packages.TABLE.write_text(packages.table(packages.measured()), encoding="utf-8")
     accuracy.TABLE.write_text(accuracy.text(), encoding="utf-8")
     written = (drawing.PICTURE, packages.TABLE, accuracy.TABLE)
-    print(f"written: {', '.join(str(each.relative_to(packages.ROOT)) for each in written)}")
+    print(f"written: {', '.join(str(each.relative_to(ROOT)) for each in written)}")

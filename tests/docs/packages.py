@@ -9,23 +9,12 @@ import csv
 import io
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 
 import grimp
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.product import PACKAGES, ROOT
+
 TABLE = ROOT / "docs" / "data" / "packages.csv"
-TOP_PACKAGES = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "simulation",
-)
 ROUND_TO = 100  # lines
 DRIFT = 0.25  # of the number in the table, at least SMALL modules or ROUND_TO lines
 SMALL = 2
@@ -61,7 +50,7 @@ def short(package: str) -> str:
 
 def measured() -> dict[str, Package]:
     """Every package of the code, sorted by name; a package with nothing but empty `__init__.py` is left out."""
-    graph = grimp.build_graph(*TOP_PACKAGES, cache_dir=None)
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     modules: defaultdict[str, int] = defaultdict(int)
     lines: defaultdict[str, int] = defaultdict(int)
     imports: defaultdict[str, set[str]] = defaultdict(set)

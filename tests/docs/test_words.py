@@ -9,19 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.docs.pages import ROOT, pages, text_of
+from tests.product import PACKAGES
 
 INSTEAD = tomllib.loads((ROOT / "tests" / "docs" / "dialect.toml").read_text(encoding="utf-8"))
-PACKAGES = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "simulation",
-)
 
 
 def dialect(text: str) -> Iterator[tuple[int, str, str]]:

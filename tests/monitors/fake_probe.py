@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from vendors import AcceleratorSample
+from vendors.base import AcceleratorHealth, AcceleratorProcess
 
 
 class FakeProbe:
-    """Two devices of 100 W and 200 W; the energy counter rises by 50 J and 100 J between samples."""
+    """Two devices of 100 W and 200 W; the energy of those of `counting` rises by 50 J and 100 J between samples."""
 
-    def __init__(self, *, counter: bool = True, power: bool = True) -> None:
-        self.counter = counter
+    def __init__(self, *, counting: tuple[int, ...] = (0, 1), power: bool = True) -> None:
+        self.counting = counting
         self.power = power
         self.error: Exception | None = None
         self.lost: int | None = None
@@ -43,10 +44,22 @@ class FakeProbe:
         )
 
     def energy_joules(self) -> Mapping[int, float] | None:
-        if not self.counter:
+        if not self.counting:
             return None
         self._reads += 1
-        return {index: 1000.0 + 50 * (index + 1) * self._reads for index in (0, 1) if index != self.lost}
+        return {index: 1000.0 + 50 * (index + 1) * self._reads for index in self.counting if index != self.lost}
+
+    def health(self) -> list[AcceleratorHealth]:
+        if self.hang is not None:
+            self.hang.wait()
+        if self.error is not None:
+            raise self.error
+        return [AcceleratorHealth(index=index, counts={"pcie_replays": 3}) for index in (0, 1)]
+
+    def processes(self) -> list[AcceleratorProcess]:
+        if self.error is not None:
+            raise self.error
+        return [AcceleratorProcess(device=0, pid=1)]
 
     def close(self) -> None:
         self.closed = True

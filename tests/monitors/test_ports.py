@@ -85,6 +85,17 @@ def test_infiniband_counters_have_the_kernels_units_and_only_changes_are_recorde
     sampler.close()
 
 
+def test_ports_whose_bytes_others_count_as_well_are_told_once(tmp_path: Path) -> None:
+    counted = {f"{name}/statistics/rx_bytes": 1 for name in ("eth0", "bond0", "ib0")}
+    write(tmp_path / "net", {**counted, "eth0/type": 1, "ib0/type": 32, "bond0/lower_eth0/type": 1, "bond0/type": 1})
+    sampler = PortSampler(tmp_path / "net", tmp_path / "no_ib", tmp_path / "no_snmp")
+    first = sampler.sample()
+    assert first is not None and sorted(first["upper"]) == ["bond0", "ib0"] and set(first["ports"]) > {"eth0", "bond0"}
+    write(tmp_path / "net", {"eth0/statistics/rx_bytes": 2})
+    assert sampler.sample_last() == {"ports": {"eth0": {"rx_bytes": 2}}}
+    sampler.close()
+
+
 def test_a_host_without_ports_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no network port"):
         PortSampler(tmp_path, tmp_path)
@@ -116,6 +127,19 @@ def test_ports_are_described_with_state_speed_pcie_and_numa(tmp_path: Path) -> N
         "pcie": {"speed_gt_s": 32.0, "max_speed_gt_s": 32.0, "width": 16, "max_width": 16},
     }
     assert (bad["kind"], bad["state"], bad["pcie"]["width"], "numa_node" in bad) == ("ethernet", "down", 8, False)
+
+
+def test_a_link_can_be_what_both_its_ends_can(tmp_path: Path) -> None:
+    """A card for PCIe 5.0 x16 behind a port of 4.0 x8, in folders as the kernel nests them."""
+    rdma_port(tmp_path / "ib", "mlx5_0", current_link_speed="16.0 GT/s PCIe", current_link_width=8)
+    port = write(tmp_path / "0000:16:01.0", {"max_link_speed": "16.0 GT/s PCIe", "max_link_width": 8})
+    card, link = port / "0000:17:00.0", tmp_path / "ib" / "mlx5_0" / "device"
+    link.rename(card)
+    write(card, {"vendor": "0x15b3", "device": "0x1021", "subsystem_vendor": "0x15b3", "subsystem_device": "0x0023"})
+    link.symlink_to(card)
+    (found,) = hardware.network(tmp_path / "no_net", tmp_path / "ib")
+    assert found["pcie"] == {"speed_gt_s": 16.0, "max_speed_gt_s": 16.0, "width": 8, "max_width": 8}
+    assert found["model"] == "0x15b3:0x1021:0x15b3:0x0023"
 
 
 def test_accelerators_are_described_by_pci_address(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_accelerator_power_by_counter() -> None:
 
 
 def test_accelerator_power_integrated_where_there_is_no_counter() -> None:
-    sampler = AcceleratorSampler(lambda: FakeProbe(counter=False), "x_monitor.log", deadline_s=5)
+    sampler = AcceleratorSampler(lambda: FakeProbe(counting=()), "x_monitor.log", deadline_s=5)
     meter = AcceleratorMeter(sampler)
     sampler.sample()
     first = meter.sample()
@@ -301,6 +301,14 @@ def test_a_lost_device_does_not_take_its_energy_back() -> None:
     assert meter.sample() == {
         "meter": "accelerator", "watts": 100.0, "joules": 100.0 + 100.0, "method": "counter", "devices": [1, 2],
     }  # fmt: skip
+
+
+def test_energy_that_not_all_devices_count_is_integrated_from_the_power_of_all() -> None:
+    sampler = AcceleratorSampler(lambda: FakeProbe(counting=(0,)), "x_monitor.log", deadline_s=5)
+    meter = AcceleratorMeter(sampler)
+    sampler.sample()
+    assert (found := meter.sample()) is not None
+    assert (found["watts"], found["method"]) == (300.0, "integrated power")
 
 
 def test_devices_that_do_not_know_their_power() -> None:

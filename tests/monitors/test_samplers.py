@@ -1,13 +1,17 @@
 """CPU, memory, accelerator sampler and the worker thread behind it."""
 
 import threading
+import time
+from collections.abc import Callable
 
 import psutil
 import pytest
 
 from monitors.accelerator import AcceleratorSampler
+from monitors.device_health import DeviceHealthSampler
+from monitors.foreign import EVERY_S, ForeignProcesses
 from monitors.host import CpuSampler, MemorySampler
-from monitors.sampler import Late, Unavailable, Worker
+from monitors.sampler import Late, Unavailable, Values, Worker
 from tests.monitors.fake_probe import FakeProbe
 from vendors import ProbeUnavailable
 
@@ -81,6 +85,55 @@ def test_a_probe_that_hangs_is_late_and_comes_back() -> None:
         pytest.fail("the probe answered again, the sampler did not")
     sampler.close()
     assert probe.closed
+
+
+def eventually(read: Callable[[], Values | None]) -> Values:
+    end = time.monotonic() + 200
+    while time.monotonic() < end:
+        found = read()
+        if found is not None:
+            return found
+        time.sleep(0.01)
+    pytest.fail("no look ever came")
+
+
+def test_a_slow_look_at_the_health_is_fetched_later_and_no_sampler_waits_for_it() -> None:
+    probe = FakeProbe()
+    probe.hang = threading.Event()
+    health = DeviceHealthSampler(AcceleratorSampler(lambda: probe, "", deadline_s=5))
+    began = time.thread_time()
+    assert [health.sample() for _ in range(1000)] == [None] * 1000, "the driver answers the first look yet"
+    assert time.thread_time() - began < 5.0
+    probe.hang.set()
+    found = eventually(health.sample)
+    assert [device["counts"] for device in found["devices"]] == [{"pcie_replays": 3}] * 2
+    assert health.sample() is None, "the next is due only after a while"
+    assert health.sample_last() is not None, "but the last one always"
+
+
+def test_a_driver_that_fails_at_the_first_look_ends_no_monitor_and_is_asked_again() -> None:
+    probe = FakeProbe()
+    probe.error = TypeError("string indices must be integers")
+    sampler = AcceleratorSampler(lambda: probe, "", deadline_s=5)
+    health = DeviceHealthSampler(sampler)
+    with pytest.raises(TypeError, match="string indices"):
+        eventually(health.sample)
+    probe.error = None
+    assert health.sample_last() is not None
+
+
+def test_processes_are_listed_again_after_an_answer_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = FakeProbe()
+    foreign = ForeignProcesses(AcceleratorSampler(lambda: probe, "", deadline_s=5), "/logs")
+    now = time.monotonic()
+    assert foreign.sample() is not None
+    probe.error = RuntimeError("busy")
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2 * EVERY_S)
+    with pytest.raises(RuntimeError, match="busy"):
+        foreign.sample()
+    probe.error = None
+    monkeypatch.setattr(time, "monotonic", lambda: now + 4 * EVERY_S)
+    assert foreign.sample() == {"first": False, "foreign": [{"device": 0, "pid": 1, "memory_bytes": None}]}
 
 
 def test_worker_hands_exceptions_over() -> None:

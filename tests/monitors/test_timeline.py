@@ -45,6 +45,14 @@ def test_a_time_without_samples_is_a_gap_and_a_port_has_the_rate_between_its_rec
     assert (found[5], found[20]) == (4000.0, 4000.0) and found[6:20] == [None] * 14
 
 
+def test_bytes_that_several_ports_of_a_host_count_are_drawn_once() -> None:
+    timeline = Timeline()
+    for second, sent in ((0, 0), (5, 10_000)):
+        ports = {name: {"tx_bytes": sent} for name in ("eth0", "bond0", "bond0.7")}
+        timeline.take("ports", 1000 * second, {"ports": ports, **({} if second else {"upper": ["bond0", "bond0.7"]})})
+    assert series(timeline)["send", ""][5] == 2000.0
+
+
 def test_a_host_that_sends_names_without_end_or_no_numbers_costs_no_memory() -> None:
     timeline = Timeline()
     for number in range(3 * MAX_SERIES):

@@ -107,6 +107,7 @@ def test_the_peak_for_mfu_is_that_of_the_precision_or_unknown() -> None:
     assert peak("Tesla V100-SXM2-32GB", precision="fp16") == 125.0
     assert peak("Tesla V100-SXM2-32GB", precision="fp32") == 15.7, "it has no TF32"
     assert peak("Tesla V100-SXM2-32GB", precision="bf16") is None, "and no units for bf16"
+    assert peak("AMD Instinct MI300X", precision="fp32") == 163.4, "torch computes no product in its TF32"
     assert peak("NVIDIA H20-3e", precision="bf16") is None
     assert peak(None, precision="bf16") is None
     assert peak("NVIDIA H20-3e", precision="bf16", peak_tflops=148.0) == 148.0
@@ -116,8 +117,8 @@ def test_the_peak_for_mfu_is_that_of_the_precision_or_unknown() -> None:
     ("name", "units", "clock_ghz", "per_unit"),
     [
         ("AMD Instinct MI250X", 110, 1.7, {"fp64": 256, "fp32": 256, "bf16": 1024, "int8": 1024}),
-        ("AMD Instinct MI300X", 304, 2.1, {"fp64": 256, "fp32": 256, "tf32": 1024, "bf16": 2048, "fp8": 4096}),
-        ("AMD Instinct MI325X", 304, 2.1, {"fp64": 256, "fp32": 256, "tf32": 1024, "bf16": 2048, "fp8": 4096}),
+        ("AMD Instinct MI300X", 304, 2.1, {"fp64": 256, "fp32": 256, "bf16": 2048, "fp8": 4096}),
+        ("AMD Instinct MI325X", 304, 2.1, {"fp64": 256, "fp32": 256, "bf16": 2048, "fp8": 4096}),
         ("AMD Instinct MI350X", 256, 2.2, {"fp64": 128, "fp32": 256, "bf16": 4096, "fp8": 8192}),
         ("AMD Instinct MI355X", 256, 2.4, {"fp64": 128, "fp32": 256, "bf16": 4096, "fp8": 8192}),
     ],

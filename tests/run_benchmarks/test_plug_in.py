@@ -12,19 +12,8 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.console.command_line import ROOT
+from tests import product
 
-PARTS = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "requirements",
-)
 CASES = {
     "GAUGE": {"model": "gauge", "framework": "plain", "config": "config_CPUx1x1", "nproc": 1},
     "BARE": {"model": "gauge", "framework": "bare", "config": "config_CPUx1x1", "nproc": 1},
@@ -35,11 +24,8 @@ class Project:
     """A copy of the repository with one benchmark more, and run.py in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ignored = shutil.ignore_patterns("__pycache__")
-        for part in PARTS:
-            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-        shutil.copytree(Path(__file__).parent / "gauge", folder / "training/benchmarks/gauge", ignore=ignored)
+        self.folder = product.copy(folder)
+        product.copy_folder(Path(__file__).parent / "gauge", folder / "training/benchmarks/gauge")
         for framework in ("plain", "bare"):
             config = folder / f"vendors/cpu/gauge-{framework}/config/config_CPUx1x1.py"
             config.parent.mkdir(parents=True)
@@ -62,7 +48,7 @@ class Project:
         files = ["--cluster-conf", "cluster_conf.py", "--test-conf", "test_conf.py"]
         argv = [sys.executable, "run_benchmarks/run.py", *files, *words]
         wide = {**os.environ, "COLUMNS": "400"}  # no cell of a table is wrapped, whatever else stands in it
-        done = subprocess.run(argv, cwd=self.folder, env=wide, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(argv, cwd=self.folder, env=wide, capture_output=True, text=True, timeout=200)
         return done.returncode, " ".join((done.stdout + done.stderr).replace("│", " ").split())
 
     def result(self, name: str) -> str:

@@ -48,7 +48,7 @@ def test_the_tests_pass_where_signals_are_ignored(tmp_path: Path) -> None:
     """As under nohup, and in the background of a shell without job control."""
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "no_step_follows"]
     command = ["env", "--ignore-signal=INT,HUP", *tests, f"--basetemp={tmp_path / 'inner'}"]
-    result = subprocess.run(command, cwd=CHECK.parents[1], capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(command, cwd=CHECK.parents[1], capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -190,12 +190,12 @@ def test_what_failed_runs_once_more_alone_and_is_named(is_broken: bool, tmp_path
     broken = "\n\ndef test_that_is_broken() -> None:\n    raise AssertionError\n"
     (tmp_path / "tests/sample/test_some.py").write_text(TESTS_OF_A_BUSY_MACHINE + broken * is_broken)
     command = ["bash", str(tmp_path / "scripts" / "check.sh"), str(tmp_path), "package", "sample"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == is_broken, result.stdout + result.stderr
     assert f"the {1 + is_broken} that failed, once more and alone" in result.stdout
     assert ("\nALONE  tests/sample/test_some.py::test_by_chance\n" in result.stdout) is not is_broken
     assert "test_that_passes" not in result.stdout
     many = "".join(f"\n\ndef test_{number}() -> None:\n    raise AssertionError\n" for number in range(9))
     (tmp_path / "tests/sample/test_some.py").write_text(many)
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 1 and "once more and alone" not in result.stdout

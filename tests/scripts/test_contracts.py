@@ -10,19 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "simulation",
-)
-
+from tests.product import PACKAGES, ROOT
 
 PLANTED = [
     ("run_benchmarks/hosts/base.py", "run_benchmarks.settings.cluster", "The rooms of the controller"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts.test_module_sizes import PACKAGES, ROOT
+from tests.product import PACKAGES, ROOT
 
 MOST_PARAMETERS = 7
 MOST_COMPLEXITY = 15

@@ -6,18 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "run_benchmarks",
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "monitors",
-    "vendors",
-    "container",
-    "simulation",
-)
+from tests.product import PACKAGES, ROOT
+
 MAX_LINES = 700
 
 

@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from protocol.perflog import parse_line
-from run_benchmarks.console.command_line import ROOT
+from tests import product
 from tests.cluster import seed
 from tests.cluster.engine import Engine
 from tests.vendors.building import abacus_library
 
 HERE = Path(__file__).parent
 BYTES = 256 << 20
-PARTS = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container")
 CASES: dict[str, dict[str, Any]] = {
     "LLAMA": {"model": "llama", "config": "config_CPUx1x2", "overrides": {
         "max_steps": 12, "target_loss": None, "eval_interval_samples": 384, "attention": "eager"}},
@@ -42,10 +41,8 @@ class Project:
     """A copy of the repository in which the abacus is a vendor with the cases of vendor cpu."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for part in (*PARTS, "requirements"):
-            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(HERE / "abacus", folder / "vendors/abacus", ignore=shutil.ignore_patterns("__pycache__"))
+        self.folder = product.copy(folder)
+        product.copy_folder(HERE / "abacus", folder / "vendors/abacus")
         shutil.copy(HERE / "abacus_figures.py", folder)
         self.environment = {"ABACUS_LIBRARY": str(abacus_library()), "ABACUS_BYTES": str(BYTES)}
         for case in CASES.values():

@@ -23,6 +23,12 @@ class Clock(enum.IntEnum):
     MEM = 2
 
 
+class Page(enum.IntEnum):
+    RESERVED = 0
+    PENDING = 1
+    UNRESERVABLE = 2
+
+
 def library(**answers: Any) -> Any:
     """amdsmi 7.0.2's functions, by its reference, of one device; `answers` take the place of some. An exception is
     raised, not returned.
@@ -56,12 +62,13 @@ def library(**answers: Any) -> Any:
             "pcie_static": {"max_pcie_width": 16},
             "pcie_metric": {"pcie_width": 8, "pcie_replay_count": 5},
         },
-        "amdsmi_get_gpu_bad_page_info": [{"value": 1, "status": "AmdSmiMemoryPageStatus.PENDING"}],
+        "amdsmi_get_gpu_bad_page_info": [{"value": 1, "status": 1}],
         "amdsmi_get_gpu_process_list": [{"name": "python", "pid": 42, "memory_usage": {"vram_mem": 4096}}],
     } | answers
     return SimpleNamespace(
         AmdSmiException=AmdSmiException,
         AmdSmiClkType=Clock,
+        AmdSmiMemoryPageStatus=Page,
         AmdSmiTemperatureType=SimpleNamespace(HOTSPOT=1),
         AmdSmiTemperatureMetric=SimpleNamespace(CURRENT=0),
         **{name: function(answer) for name, answer in told.items()},
@@ -90,11 +97,23 @@ def test_health_and_processes_are_told() -> None:
     assert isinstance(probe, HealthReader) and isinstance(probe, ProcessLister)
     (health,) = probe.health()
     assert health.counts == {"ecc_uncorrected": 2, "pcie_replays": 5}
-    assert health.states == {"rows_pending": 1, "pcie_width": 8, "pcie_width_max": 16}
+    assert health.states == {"rows_pending": 1, "rows_failed": 0, "pcie_width": 8, "pcie_width_max": 16}
     processes = probe.processes()
     assert processes is not None
     (process,) = processes
     assert (process.device, process.pid, process.memory_bytes) == (0, 42, 4096)
+
+
+@pytest.mark.parametrize("told", [[], "No bad pages found.", [{"status": Page.RESERVED}]])
+def test_a_device_without_pages_to_retire_is_healthy_however_the_library_says_it(told: object) -> None:
+    (health,) = AmdProbe(library(amdsmi_get_gpu_bad_page_info=told)).health()
+    assert health.states is not None and (health.states["rows_pending"], health.states["rows_failed"]) == (0, 0)
+
+
+@pytest.mark.parametrize("limit", [750, 750_000_000])
+def test_a_limit_of_power_is_in_watts_in_each_version_of_the_library(limit: int) -> None:
+    (device,) = AmdProbe(library(amdsmi_get_power_info={"power_limit": limit})).describe()["devices"]
+    assert device["power_limit_w"] == 750
 
 
 def test_what_a_device_does_not_tell_is_none_and_never_nought() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from run_benchmarks.plan.resolve import ResolvedCase, resolve
 from run_benchmarks.report.settings import changed_settings
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.settings.settings import load_settings
+from tests import product
 from tests.run_benchmarks.conftest import CLUSTER
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.model import vendors_parts
@@ -28,7 +28,6 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from vendors import CaseFileError
 from vendors.extern import Extern, find
 
-PARTS = ("run_benchmarks", "common", "protocol", "workloads", "training", "monitors", "vendors", "container")
 PAGE = ROOT / "docs/how-to/adding-a-vendor.md"
 
 
@@ -128,9 +127,7 @@ class Project:
     """A copy of the repository in which vendor cpu has its own parts of LLaMA: those of the page on adding a vendor."""
 
     def __init__(self, folder: Path, text: str) -> None:
-        self.folder = folder
-        for part in (*PARTS, "requirements"):
-            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        self.folder = product.copy(folder)
         self.file = folder / "vendors/cpu/llama-pytorch/extern/__init__.py"
         self.file.parent.mkdir()
         self.file.write_text(text)

@@ -11,7 +11,7 @@ _PAGE = "AMD's product page, https://www.amd.com/en/products/accelerators/instin
 _MI250X = f"{_PAGE}mi200/mi250x.html; half of it: each of its two dies is a device"
 _MI325X, _MI350X, _MI355X = (f"{_PAGE}{name}.html" for name in ("mi300/mi325x", "mi350/mi350x", "mi350/mi355x"))
 _MI250X_RATES = {"fp64": 47.9, "fp32": 47.9, "bf16": 191.5, "fp16": 191.5, "int8": 191.5}
-_MI300_RATES = matrix_rates(163.4, 163.4, 653.7, 1307.4, 2614.9)
+_MI300_RATES = matrix_rates(163.4, 163.4, None, 1307.4, 2614.9)
 
 
 def _mi350(fp64: float, fp32: float, bf16: float, fp8: float) -> Rates:

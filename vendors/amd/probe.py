@@ -15,6 +15,7 @@ from vendors.base import (
 )
 
 _MIB = 1 << 20
+_MOST_WATTS = 100_000
 # amdsmi_get_violation_status: what lowers the clocks now.
 _THROTTLES = {
     "active_prochot_thrm": "processor hot",
@@ -49,7 +50,7 @@ class AmdProbe:
                 "uuid": self._asked(smi.amdsmi_get_gpu_device_uuid, handle),
                 "pci": self._asked(smi.amdsmi_get_gpu_device_bdf, handle),
                 "memory_bytes": self._memory(handle, "vram_total"),
-                "power_limit_w": self._number(smi.amdsmi_get_power_info, handle, "power_limit"),
+                "power_limit_w": self._power_limit(handle),
             }
             for index, handle in enumerate(self._handles)
         ]
@@ -134,8 +135,10 @@ class AmdProbe:
             "pcie_replays": _as_number(link.get("pcie_metric", {}).get("pcie_replay_count")),
         }
         pages = self._asked(smi.amdsmi_get_gpu_bad_page_info, handle)
+        bad = [each["status"] for each in pages] if isinstance(pages, list) else []  # without any, a sentence comes
         states = {
-            "rows_pending": None if pages is None else float(any("PENDING" in str(each["status"]) for each in pages)),
+            "rows_pending": None if pages is None else float(smi.AmdSmiMemoryPageStatus.PENDING in bad),
+            "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
             "pcie_width_max": _as_number(link.get("pcie_static", {}).get("max_pcie_width")),
         }
@@ -160,6 +163,11 @@ class AmdProbe:
 
     def _number(self, question: Callable[..., Any], handle: Any, key: str, *more: Any) -> float | None:
         return _as_number(self._value(question, handle, key, *more))
+
+    def _power_limit(self, handle: Any) -> float | None:
+        """In watts; the library's documents say W for 6.4 and 7.1, and uW for 7.13."""
+        told = self._number(self._library.amdsmi_get_power_info, handle, "power_limit")
+        return told / 1e6 if told is not None and told > _MOST_WATTS else told
 
     def _memory(self, handle: Any, key: str) -> int | None:
         found = self._number(self._library.amdsmi_get_gpu_vram_usage, handle, key)

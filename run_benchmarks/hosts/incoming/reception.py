@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from run_benchmarks.errors import DeadlineError, HostError, LinkLostError
+from run_benchmarks.errors import DeadlineError, HostError, LinkLostError, TooSlowError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
+from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError, readable_bytes
 from run_benchmarks.hosts.incoming.staging import Staging
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
+
+SLOWEST_BYTES = 1 << 20  # in a second: a link that brings as much is waited for
 
 
 class Reception:
@@ -29,6 +31,7 @@ class Reception:
         self._bytes = 0
         self._stop = threading.Event()
         self._unkept: OSError | None = None
+        self._is_slow = False
         self.refused: ArchiveError | None = None
         self.enough: EnoughError | None = None
 
@@ -44,24 +47,46 @@ class Reception:
         """Run the command and take its output: its stderr, its exit code, and the error that broke the transfer, if
         any.
 
-        `deadline` is in seconds.
+        It is ended where nothing comes in the first `deadline` seconds (the host first reads all its files), or in as
+        many later ones less than SLOWEST_BYTES a second.
 
         Raises:
             OSError: the head node cannot keep the files.
         """
         broken: HostError | None = None
+        longest = 2 * deadline + self._limits.max_stream_bytes / SLOWEST_BYTES
+        is_over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(deadline, is_over), name="pace", daemon=True)
+        watch.start()
         try:
-            done = host.run(argv, on_stdout=self.feed, deadline=deadline, check=False, cancel=self._stop)
+            done = host.run(argv, on_stdout=self.feed, deadline=longest, check=False, cancel=self._stop)
             listing, exit_code = done.stderr, 0 if self._stop.is_set() else done.exit_code
         except (DeadlineError, LinkLostError) as error:
             listing, exit_code, broken = error.output, 1, error
             if self._stop.is_set():
                 broken = None
+        finally:
+            is_over.set()
+            watch.join()
+        if self._is_slow:
+            pace = f"it brought less than {readable_bytes(SLOWEST_BYTES)} a second for {deadline:g} s"
+            broken = TooSlowError(host.name, argv, deadline, pace)
         if self._unkept is not None:
             raise self._unkept
         if broken is None and not self._stop.is_set() and not self._stream.at_rest:
             self.refused = ArchiveError("it ends in the middle of a member")
         return listing, exit_code, broken
+
+    def _watch(self, seconds: float, is_over: threading.Event) -> None:
+        """End the transfer once it brings too little in so many seconds."""
+        before = 0
+        while not is_over.wait(seconds) and not self._stop.is_set():
+            came = self._bytes
+            if came - before < (SLOWEST_BYTES * seconds if before else 1):
+                self._is_slow = True
+                self._stop.set()
+                return
+            before = came
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece. After the first error the command is ended and the remaining data is ignored.

@@ -155,7 +155,7 @@ class SlurmCluster:
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             ],
-            timeout=120,
+            timeout=200,
         )
         options = [f"--datadir={data}", f"--socket={sql}", f"--port={places.sql_port}", "--bind-address=127.0.0.1"]
         options += [f"--pid-file={places.folder}/mariadb.pid", "--user=root", "--performance-schema=off"]
@@ -204,7 +204,7 @@ class SlurmCluster:
         """The id of a job of OTHER_USER with that name, which waits for both nodes or holds them."""
         job = ["sbatch", "--parsable", f"--job-name={name}", "--nodes=2", "--exclusive", "--output=/dev/null"]
         user = ["setpriv", f"--reuid={OTHER_USER}", "--regid=65534", "--clear-groups", "env", "--chdir=/"]
-        return self.call([*user, *job, "--chdir=/", "--wrap=sleep 600"], timeout=120).strip()
+        return self.call([*user, *job, "--chdir=/", "--wrap=sleep 600"], timeout=200).strip()
 
     def cancel_all(self) -> None:
         """End all jobs, and wait until the hosts take others."""

@@ -158,7 +158,7 @@ def test_what_a_killed_controller_and_its_killed_sruns_left_is_gone_on_with(
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     jobs = controller.jobs()
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     for srun in [each for each in psutil.process_iter(["name", "cmdline"]) if is_srun_of(each, jobs)]:
         with contextlib.suppress(psutil.NoSuchProcess):  # its other process ended it
             parent = srun.parent()

@@ -182,7 +182,7 @@ def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal_and
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     jobs = controller.jobs()
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     run = controller.newest_run()
     assert run is not None and len(jobs) == 1 and controller.jobs() == jobs
     name = controller.cluster.call(["squeue", "--noheader", f"--jobs={jobs[0]}", "--format=%j"]).strip()
@@ -198,7 +198,7 @@ def test_a_killed_controller_s_round_is_taken_over_in_the_job_of_its_journal_and
     assert [job.id for job in load_record(run / "run.json", RunRecord).jobs] == jobs
     assert set(controller.jobs()) == {*jobs, other}
     resumed.kill()
-    resumed.communicate(timeout=60)
+    resumed.communicate(timeout=200)
     answer = controller.call("clean", run.name)
     assert answer.exit_code == 0 and "two/round1/node1_noderank0.workload" in answer.output, answer.output
     assert controller.jobs() == [other]
@@ -240,7 +240,7 @@ def test_a_resume_gives_a_job_to_the_case_alone_that_lost_its_own(controller: Sl
     jobs = controller.jobs()
     assert jobs not in ([], [answer.run_record()["jobs"][0]["id"]])
     resumed.kill()
-    resumed.communicate(timeout=60)
+    resumed.communicate(timeout=200)
     resumed = controller.start("resume", answer.folder.name)
     wait_until("the takeover", lambda: controller.said("taken over (attempt 2)"))
     assert controller.jobs() == jobs
@@ -271,7 +271,7 @@ def test_clean_ends_the_job_of_the_case_that_a_killed_controller_ran(controller:
     process = controller.start()
     wait_until("work of rank 0", lambda: controller.at_work("one"))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     run = controller.newest_run()
     assert run is not None and len(controller.jobs()) == 1
     answer = controller.call("clean", run.name)
@@ -323,7 +323,7 @@ def test_clean_takes_a_job_out_of_the_queue_without_waiting_for_its_nodes(slurm_
     process = controller.start()
     wait_until("the reason", lambda: controller.said("waits: Resources"))
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     controller.configure_cluster(SLURM_DETACH=True)
     for words in ((), ("run", "--detach")):
         run = controller.call(*words).folder if words else controller.newest_run()

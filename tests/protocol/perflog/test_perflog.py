@@ -2,6 +2,7 @@ import io
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,23 @@ def test_lines_of_many_threads_never_mix(tmp_path: Path) -> None:
             thread.join()
     lines = path.read_text().splitlines()
     assert len(lines) == 80
-    assert all(parse_line(line) is not None for line in lines)
+    stamps = [found.metadata.time_ms for line in lines if (found := parse_line(line)) is not None]
+    assert len(stamps) == 80 and stamps == sorted(stamps), "lines of threads pass each other"
+
+
+def test_a_clock_that_is_set_back_breaks_no_rule_of_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a correction of 1 ms, for one: the round would be lost."""
+    clock = iter([5_000, 4_999, 4_000, 5_000, 5_002, 5_003])
+    monkeypatch.setattr(time, "time_ns", lambda: next(clock) * 1_000_000)
+    stream = io.StringIO()
+    logger = PerfLogger(0, stream)
+    events = (Event.LAUNCH_TRAINING, Event.INIT_START, Event.INIT_END, Event.TRAIN_START, Event.TRAIN_END)
+    for event in events:
+        logger.log(event)
+    logger.log(Event.FINISHED, {})
+    records = [found for line in stream.getvalue().splitlines() if (found := parse_line(line)) is not None]
+    assert [each.metadata.time_ms for each in records] == [5_000, 5_000, 5_000, 5_000, 5_002, 5_003]
+    assert not [broken for broken in check_sequence(records) if "earlier" in broken]
 
 
 def test_submit_info_names_a_missing_field() -> None:

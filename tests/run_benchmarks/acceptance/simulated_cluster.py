@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.finding import PartFinding
-from run_benchmarks.acceptance.climb import Climb
+from run_benchmarks.acceptance.climb import Climb, Looked
 from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.acceptance.rungs import RUNGS, Cases
 from run_benchmarks.results.drain import drain_list
@@ -65,11 +65,14 @@ def five_bad(hosts: Sequence[str], seed: int) -> Bad:
 
 
 class SimulatedCluster:
-    """Answers Climb.run; `rounds` counts what all hosts did together, a repeated round once."""
+    """Answers Climb.run; `rounds` counts what all hosts did together, a repeated round once. all_devices: a host with
+    slow devices has no other.
+    """
 
     def __init__(self, bad: Bad, seed: int) -> None:
         self._bad, self._seed = bad, seed
         self.rounds = 0
+        self.all_devices = False
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         """See Climb."""
@@ -101,8 +104,8 @@ class SimulatedCluster:
             hosts=list(hosts),
             budget_s=1e6,
             run=self.run,
-            examine=lambda names: ({}, []),
-            gate=lambda names: ({}, []),
+            examine=lambda names: Looked(),
+            gate=lambda names: Looked(),
             usual=usual or {},
         )
         for rung in RUNGS:
@@ -128,7 +131,8 @@ class SimulatedCluster:
             values = [usual * (1 + 0.01 * draw.gauss(0, 1)) for _ in range(len(hosts) * DEVICES)]
             for host, share in self._bad.slow_gpus.items():
                 if host in hosts:
-                    values[hosts.index(host) * DEVICES + 5] *= share
+                    for device in range(DEVICES) if self.all_devices else [5]:
+                        values[hosts.index(host) * DEVICES + device] *= share
             steps.append({"test": test, "unit": unit, "values_of_ranks": values})
         return steps
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from run_benchmarks.acceptance.page import write_page
-from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual
+from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual, WarningRecord
 from run_benchmarks.commands.accepting import recorded
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import InputProblems
@@ -46,6 +46,7 @@ def sample(**changes: object) -> AcceptRecord:
         bundles=["run.py bundle run1 ACCEPT_DEVICES"],
         nproc=8,
         usual={"memory": Usual(unit="GB/s", median=3000.0, scatter=30.0, devices=16)},
+        warnings=[WarningRecord(kind="clock: is not synchronised", count=7, hosts={"n3": [f"clock: {EVIL}"]})],
     )
     return record.model_copy(update=changes)
 
@@ -56,7 +57,7 @@ def test_the_page_begins_with_what_to_take_out_and_how_to_test_it_again(tmp_path
     order = [
         "Not ready: 2 of 4 hosts accepted", "Take out of service", "device 3: memory", "--hosts n1,n0,n3 --nproc 8",
         "scontrol update nodename=n1", "kubectl cordon n1", "run.py bundle run1 ACCEPT_DEVICES",
-        "Suspected once", "<h2>Rungs</h2>", "run1, run2",
+        "Suspected once", "Warnings, which take nobody out", "n3, and 6 more", "<h2>Rungs</h2>", "run1, run2",
         "Accepted devices", "3000 GB/s",
     ]  # fmt: skip
     places = [text.index(each) for each in order]

@@ -7,26 +7,81 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from run_benchmarks.acceptance.rungs import NETWORK, SINGLE, Others, stages_of
 from run_benchmarks.acceptance.suspects import without_result
-from run_benchmarks.acceptance.tools import installed, tools_of
+from run_benchmarks.acceptance.tools import installed, others_of, tools_of
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.loading import LoadedRun
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
+from training.benchmarks.tools.pytorch.config import Config
 from training.benchmarks.tools.table import TOOLS
 
 
+def named(vendor: str, config: str) -> list[str]:
+    found = tools_of(vendor, config)
+    return found.tools if found else []
+
+
 def test_a_vendors_configs_name_the_tools_of_its_rungs() -> None:
-    assert {"dcgmi", "nvbandwidth", "ib_write_bw_loopback"} <= set(tools_of("nvidia", "config_host"))
-    assert tools_of("ascend", "config_host") == ["ascend-dmi"]
-    assert tools_of("cpu", "config_pairs") == ["ib_write_bw", "ib_write_lat"]
-    assert tools_of("metax", "config_host") == []
-    named = {tool for vendor in ("nvidia", "amd", "ascend") for tool in tools_of(vendor, "config_host")}
-    assert {tool for tool in TOOLS if TOOLS[tool].scope != "pairs"} - named == {"hl_qual"}, "no vendor of its devices"
+    assert {"dcgmi", "nvbandwidth", "ib_write_bw_loopback"} <= set(named("nvidia", "config_host"))
+    assert named("ascend", "config_host") == ["ascend-dmi"]
+    assert named("cpu", "config_pairs") == ["ib_write_bw", "ib_write_lat"]
+    assert tools_of("metax", "config_host") is None
+    every = {tool for vendor in ("nvidia", "amd", "ascend") for tool in named(vendor, "config_host")}
+    assert {tool for tool in TOOLS if TOOLS[tool].scope != "pairs"} - every == {"hl_qual"}, "no vendor of its devices"
+
+
+def test_what_a_config_says_of_tools_that_no_host_has_is_left_out_before_anything_runs() -> None:
+    config = Config(
+        tools=["dcgmi", "ib_write_bw_loopback"],
+        devices=["mlx5_0", "mlx5_1"],
+        arguments={"dcgmi": "diag -r 3 -j", "ib_write_bw_loopback": "-n 10"},
+    )
+    for there in (None, {"dcgmi"}, {"ib_write_bw"}, set[str]()):
+        found = others_of(config, 8, there)
+        kept = {"tools": list(found.names), "inspector_folder": "/tmp/inspector"}
+        Config.model_validate({**config.model_dump(include={"devices", "arguments"}), **kept, **found.settings})
+        said = "RDMA devices mlx5_0, mlx5_1: no tool for them is installed on any host"
+        assert (said in found.missing) == (there is not None and "ib_write_bw" not in there)
+    assert others_of(config, 8).settings == {} and others_of(config, 8).missing == []
+    (case,) = stages_of(SINGLE, "nvidia", ["n0"], 8, tools=others_of(config, 8, {"dcgmi"}))[1].values()
+    assert case["overrides"]["devices"] is None
+    assert case["overrides"]["arguments"] == {"dcgmi": "diag -r 3 -j"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "seconds"),
+    [
+        ("dcgmi", None, 120),
+        ("dcgmi", "diag -r 1 -j", 10),
+        ("dcgmi", "diag -j --run=long", 900),
+        ("dcgmi", "diag -r4 -j", 7200),
+        ("dcgmi", "diag -r memory,pcie -j", 900),
+        ("ascend-dmi", None, 120),
+        ("ascend-dmi", "--dg --se healthCheck,performanceCheck", 120 + 3 * 3600),
+        ("hl_qual", None, 240),
+        ("hl_qual", "-gaudi2 -t 60", 60),
+    ],
+)  # fmt: skip
+def test_a_tool_takes_the_time_that_is_documented_of_its_level(tool: str, words: str | None, seconds: float) -> None:
+    config = Config(tools=[tool], timeout_s=1e5, arguments={} if words is None else {tool: words})
+    assert others_of(config, 8).seconds == seconds
+    assert TOOLS[tool].most_seconds(config.words_of(tool)) >= 2 * seconds, "it is not ended before its end"
+
+
+def test_perftest_is_called_for_each_device_with_each_neighbour() -> None:
+    assert others_of(Config(tools=["ib_write_bw_loopback"]), 8).seconds == 8 * 5
+    assert others_of(Config(tools=["ib_write_bw"], devices=["mlx5_0"]), 8).seconds == 3 * 5
+
+
+def test_a_wait_that_is_shorter_than_a_tool_takes_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"timeout_s = 3600 is less than tools usually take: dcgmi 7200 s"):
+        Config(tools=["dcgmi", "nvbandwidth"], arguments={"dcgmi": "diag -r 4 -j"})
 
 
 class Reached(LocalHost):
@@ -50,13 +105,15 @@ def test_only_tools_that_a_host_has_are_run(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "ib_write_bw").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     hosts = {name: Reached(name) for name in ("n0", "n1")}
-    found = installed(hosts, ["dcgmi", "ib_write_bw_loopback", "ib_write_lat_loopback"])
+    names = ["dcgmi", "ib_write_bw_loopback", "ib_write_lat_loopback"]
+    there, silent = installed(hosts, names)
+    assert (there, silent) == ({"ib_write_bw"}, [])
+    found = others_of(Config(tools=names), 1, there)
     assert found.names == ["ib_write_bw_loopback"]
     assert found.missing == ["dcgmi is not installed on any host", "ib_write_lat is not installed on any host"]
     dark = {"dark": Reached("dark")}
-    assert installed({**hosts, **dark}, ["ib_write_bw_loopback"]).missing == ["tools of others: dark: no route"]
-    nobody = installed(dark, ["dcgmi"])
-    assert (nobody.names, nobody.missing) == ([], ["tools of others: dark: no route"]), "what it has is not known"
+    assert installed({**hosts, **dark}, names) == ({"ib_write_bw"}, ["tools of others: dark: no route"])
+    assert installed(dark, ["dcgmi"]) == (None, ["tools of others: dark: no route"]), "what it has is not known"
 
 
 @pytest.mark.parametrize(("rung", "config"), [(SINGLE, "config_host"), (NETWORK, "config_pairs")])

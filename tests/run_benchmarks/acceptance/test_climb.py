@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 from protocol.finding import FindingKind
-from run_benchmarks.acceptance.climb import Climb, EndedError
+from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.rungs import (
     NETWORK,
@@ -44,6 +44,7 @@ class Cluster:
         self.guilty: str | None = None
         self.falls_ill: dict[str, str] = {}
         self.kind: FindingKind = "constant"
+        self.warns: list[Looked] = []
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
         self.asked.append((name, list(cases), list(hosts)))
@@ -63,10 +64,11 @@ class Cluster:
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds={})
 
-    def gate(self, hosts: Sequence[str]) -> tuple[Suspects, list[str]]:
+    def gate(self, hosts: Sequence[str]) -> Looked:
         """The health after a run: `falls_ill` has by run whom it finds."""
         name = self.asked[-1][0]
-        return {host: ["XID: 79"] for host in hosts if self.falls_ill.get(name) == host}, []
+        sick = {host: ["XID: 79"] for host in hosts if self.falls_ill.get(name) == host}
+        return Looked(sick=sick, warnings=self.warns.pop(0).warnings if self.warns else {})
 
     def _case(self, verdict: Verdict) -> CaseRecord:
         return case().model_copy(update={"verdict": verdict, "reason": "rank 0 failed" if verdict.is_failure else ""})
@@ -80,7 +82,7 @@ class Cluster:
             hosts=hosts or HOSTS,
             budget_s=budget,
             run=self.run,
-            examine=lambda names: (self.sick, ["clock of n0: no tool"] if self.sick else []),
+            examine=lambda names: Looked(sick=self.sick, unseen=["clock of n0: no tool"] if self.sick else []),
             gate=self.gate,
             expected={rung: Estimate(seconds=seconds, source="estimate") for rung, seconds in expected.items()},
         )
@@ -242,8 +244,8 @@ def test_an_interrupted_run_ends_the_acceptance() -> None:
         hosts=HOSTS,
         budget_s=60,
         run=lambda *_: None,
-        examine=lambda names: ({}, []),
-        gate=lambda names: ({}, []),
+        examine=lambda names: Looked(),
+        gate=lambda names: Looked(),
     )
     with pytest.raises(EndedError):
         climb.step("single")

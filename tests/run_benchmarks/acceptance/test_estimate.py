@@ -9,9 +9,11 @@ import pytest
 from run_benchmarks.acceptance.estimate import Estimate, about, earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.page import write_page
 from run_benchmarks.acceptance.records import RungRecord
-from run_benchmarks.acceptance.rungs import RUNGS
+from run_benchmarks.acceptance.rungs import NETWORK, RUNGS, SINGLE, Others
+from run_benchmarks.acceptance.tools import others_of
 from run_benchmarks.results.records import record_text
 from tests.run_benchmarks.acceptance.test_accept_record import sample
+from training.benchmarks.tools.pytorch.config import Config
 
 
 def taken(rung: str, seconds: float, hosts: int = 8, **more: object) -> RungRecord:
@@ -43,6 +45,29 @@ def test_the_newest_acceptance_in_which_a_rung_passed_tells_its_time(tmp_path: P
     assert {each.source for each in estimates(RUNGS, "nvidia", 8, 4, earlier).values()} == {"estimate"}
     more = estimates(RUNGS, "nvidia", 16, 8, earlier)
     assert more["single"].seconds == 200 and 300 < more["network"].seconds < 2 * 300 * 15 / 7
+
+
+def test_the_time_of_tools_of_others_counts_as_measured_or_as_documented(tmp_path: Path) -> None:
+    config = Config(tools=["dcgmi"], arguments={"dcgmi": "diag -r 3 -j"})
+    tools = {SINGLE: others_of(config, 8)}
+    without, plain = (estimates(RUNGS, "nvidia", 8, 8, (), each) for each in ({}, tools))
+    assert plain[SINGLE].seconds - without[SINGLE].seconds == plain[SINGLE].tools_seconds > 900
+    assert plain[NETWORK] == without[NETWORK]
+    assert " of it tools of others)" in in_words(plain, 8, 3600)
+    watched = {NETWORK: Others(inspector="/tmp/inspector")}
+    assert estimates(RUNGS, "nvidia", 8, 8, (), watched)[NETWORK].tools_seconds > 300, "the collectives again"
+    then = taken(SINGLE, 1000, tools=["dcgmi diag -r 3 -j"], tools_seconds=700.0)
+    earlier = [sample(rungs=[then])]
+    same = estimates(RUNGS, "nvidia", 8, 8, earlier, tools)[SINGLE]
+    assert (same.seconds, same.tools_seconds, same.source) == (1000, 700, "accept1")
+    quick = {SINGLE: others_of(Config(tools=["dcgmi"]), 8)}
+    other = estimates(RUNGS, "nvidia", 8, 8, earlier, quick)[SINGLE]
+    assert other.seconds == 300 + other.tools_seconds and 120 < other.tools_seconds < 200
+    assert estimates(RUNGS, "nvidia", 8, 8, earlier)[SINGLE].seconds == 300, "hosts that have no longer any"
+
+
+def test_a_rung_for_which_there_are_too_few_hosts_takes_no_time() -> None:
+    assert estimates(RUNGS, "cpu", 1, 1, ()).keys() == {"health", "single", "whole"}
 
 
 def test_thousands_of_hosts_take_little_longer_than_hundreds() -> None:

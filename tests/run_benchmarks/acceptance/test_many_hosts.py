@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from run_benchmarks.acceptance.climb import Looked
 from run_benchmarks.acceptance.rungs import FEWEST, RUNGS
 from run_benchmarks.commands.accepting import plan_all
 from tests.run_benchmarks.acceptance.simulated_cluster import (
@@ -108,3 +111,45 @@ def test_a_host_all_of_whose_devices_are_slow_is_seen_against_the_recorded_ones_
     slow = {name: found.model_copy(update={"median": 1.2 * found.median}) for name, found in usual.items()}
     assert SimulatedCluster(Bad(), 2).climb(["n0"]).rungs[1].out == {}
     assert set(SimulatedCluster(Bad(), 2).climb(["n0"], slow).rungs[1].out) == {"n0"}
+
+
+def test_the_order_in_which_hosts_are_listed_does_not_matter() -> None:
+    for seed in samples(3, 40):
+        bad = five_bad(names(64), seed)
+        listed = random.Random(seed).sample(names(64), 64)
+        states = SimulatedCluster(bad, 1000 * seed).climb(listed).states()
+        assert {host for host, state in states.items() if state == "out"} == bad.truth, f"seed {seed}"
+        assert list(states) == listed and set(states.values()) == {"out", "accepted"}
+
+
+def test_hosts_that_are_all_bad_alike_accuse_none_of_them_and_miss_what_is_recorded_of_good_ones() -> None:
+    hosts = names(16)
+    usual = SimulatedCluster(Bad(), 1).climb(hosts).measured
+    bad = Bad(slow_gpus=dict.fromkeys(hosts, SLOW_GPU), rate=dict.fromkeys(hosts, 0.7))
+    slow = SimulatedCluster(bad, 5)
+    slow.all_devices = True
+    assert slow.climb(hosts).ready, "there is nothing to compare them with"
+    again = SimulatedCluster(bad, 5)
+    again.all_devices = True
+    assert set(again.climb(hosts, usual).rungs[1].out) == set(hosts)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_healthy_hosts_are_never_taken_out(count: int) -> None:
+    for seed in samples(3, 40):
+        found = SimulatedCluster(Bad(), 1000 * seed).climb(names(count))
+        assert all(rung.out == {} for rung in found.rungs) and found.ready == (count > 1), f"seed {seed}"
+        assert found.rungs[2].verdict == ("pass" if count > 1 else "not run")
+
+
+def test_a_host_that_dies_between_two_rungs_is_out_and_the_others_go_on() -> None:
+    made = SimulatedCluster(Bad(), 7).climb(names(8))
+
+    def gate(hosts: Sequence[str]) -> Looked:
+        return Looked(sick={host: ["ssh: no route"] for host in hosts if host == "n3"})
+
+    dying = replace(made, rungs=[], ran={}, measured={}, gate=gate)
+    dying.step("single")
+    dying.step("network")
+    assert dying.rungs[0].out == {"n3": ["after run_single1: ssh: no route"]} and dying.rungs[0].verdict == "fail"
+    assert "n3" not in dying.rungs[1].hosts and dying.rungs[1].verdict == "pass"

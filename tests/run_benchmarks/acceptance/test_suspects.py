@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from run_benchmarks.acceptance.suspects import against_datasheet, agreed, slow_devices, suspects_of, usual_of
+from run_benchmarks.acceptance.kinds import kinds_of
+from run_benchmarks.acceptance.records import Usual
+from run_benchmarks.acceptance.suspects import (
+    against_datasheet,
+    agreed,
+    in_vain,
+    slow_devices,
+    suspects_of,
+    unjudged,
+    usual_of,
+)
+from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import FirstFailure, NodeRecord, RoundRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
@@ -17,7 +31,7 @@ LIMIT, DEVICES = 7.0, 8
 TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
 
 
-def measured(hosts: int, noise: float, seed: int, bad: dict[int, tuple[str, int | None, float]]) -> RoundRecord:
+def measured(hosts: int, noise: float, seed: int, bad: Mapping[int, tuple[str, int | None, float]]) -> RoundRecord:
     """A round of device tests. bad: by host its test, its device (None: all), and the share of speed that is left."""
     draw = random.Random(seed)
     node = a_round([]).nodes[0]
@@ -62,10 +76,33 @@ def test_one_slow_device_of_a_single_host_is_named_and_too_few_devices_are_not_j
     assert list(slow_devices(few, LIMIT)) == []
 
 
-@pytest.mark.parametrize("values", ["fast", None, [1, "x", 3, 4], [1, 2, 3, float("nan")], [True] * 8, [0] * 8])
-def test_what_a_host_makes_up_suspects_nobody(values: object) -> None:
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("fast", []),
+        (None, []),
+        ([True] * 8, ["memory: 8 of 8 devices sent no result"]),
+        ([0] * 8, ["memory: 8 of 8 devices sent no result"]),
+        (["NaN"] * 4 + [3.0] * 4, ["memory: 4 of 8 devices sent no result"]),
+        ([1e300, {}, []], ["memory: 3 of 3 devices sent no result"]),
+    ],
+)
+def test_what_most_make_up_suspects_nobody_and_fails_the_rung(values: object, said: list[str]) -> None:
     record = a_round([{"test": "memory", "unit": "GB/s", "values_of_ranks": values}])
     assert list(slow_devices(record, LIMIT)) == []
+    assert in_vain(replace(a_run("run1", [1.0]), rounds={"ACCEPT_DEVICES": [record]})) == said
+
+
+@pytest.mark.parametrize("lie", ["NaN", "Infinity", 1e300, -3000.0, 0, True, "fast", [], 1e12])
+def test_a_host_that_makes_up_a_result_is_named_and_the_others_are_judged_as_ever(lie: object) -> None:
+    record = measured(4, 0.005, 1, {2: ("memory", 3, 0.5)})
+    record.steps[1]["values_of_ranks"][1 * DEVICES + 6] = lie
+    found = dict(slow_devices(record, LIMIT))
+    assert found.keys() == {"n1", "n2"} and found["n2"].endswith("below its peers' median")
+    assert found["n1"].startswith("device 6: memory") and found["n1"].endswith(
+        ("which is no result", " times its peers' median")
+    )
+    assert in_vain(replace(a_run("run1", [1.0]), rounds={"ACCEPT_DEVICES": [record]})) == []
 
 
 def test_a_device_below_its_datasheet_is_named_where_all_its_peers_are_slow_too() -> None:
@@ -111,7 +148,7 @@ def test_a_tools_figures_are_held_to_accepted_ones_and_its_peers_are_judged_by_i
     assert slow == {"n1": "ib_write_bw mlx5_0 23 GB/s, 100 % above 3 accepted ones"}
 
 
-def of_test(test: str, values: list[float], **more: object) -> RoundRecord:
+def of_test(test: str, values: Sequence[float | None], **more: object) -> RoundRecord:
     """A round of one test on hosts with DEVICES ranks each."""
     made = measured(len(values) // DEVICES, 0.0, 1, {})
     return made.model_copy(update={"steps": [{"test": test, "unit": "GB/s", "values_of_ranks": values, **more}]})
@@ -172,3 +209,62 @@ def test_only_what_both_occasions_name_is_confirmed() -> None:
     both, once = agreed({"n1": ["slow"], "n2": ["late"]}, {"n1": ["slow, too"], "n3": ["other"]})
     assert both == {"n1": ["slow", "again: slow, too"]}
     assert once == {"n2": ["late"]}
+
+
+def with_kinds(root: Path, record: RoundRecord, of_hosts: Sequence[object]) -> LoadedRun:
+    """A run of that round in a folder, whose hosts say so of themselves."""
+    run = replace(a_run("run1", [1.0]), folder=root, rounds={"PAIRS": [record]})
+    for node, told in zip(record.nodes, of_hosts, strict=True):
+        folder = root / "PAIRS/round1" / f"{node.host}_noderank{node.node_rank}"
+        folder.mkdir(parents=True)
+        (folder / "sys_info.json").write_text(json.dumps(told))
+    return run
+
+
+def gpus(name: str) -> dict[str, object]:
+    return {"cpu": {"model": "a CPU"}, "accelerator": {"devices": [{"name": name}] * DEVICES}}
+
+
+@pytest.mark.parametrize("seed", samples(4, 40))
+def test_old_and_new_devices_are_compared_with_their_own_kind_and_never_accused_for_it(
+    seed: int, tmp_path: Path
+) -> None:
+    """Two of five hosts have devices of half the speed; one device of each kind is slower than its own."""
+    old = dict.fromkeys((3, 4), ("memory", None, 0.5))
+    kinds = [gpus("H100")] * 3 + [gpus("A100")] * 2
+    record = measured(5, 0.005, seed, old)
+    assert {host for host, _ in slow_devices(record, LIMIT)} == {"n3", "n4"}, "without kinds"
+    run = with_kinds(tmp_path, record, kinds)
+    assert suspects_of(run, LIMIT) == {} and unjudged(run, {}) == []
+    record.steps[1]["datasheet"] = 3350.0
+    assert suspects_of(run, LIMIT) == {}, "the datasheet of the first rank's kind"
+    for rank in (1 * DEVICES + 2, 4 * DEVICES + 5):
+        record.steps[1]["values_of_ranks"][rank] *= 0.8
+    found = suspects_of(run, LIMIT)
+    assert {host: said[0].partition(":")[0] for host, said in found.items()} == {"n1": "device 2", "n4": "device 5"}
+    assert usual_of(run, []) == {}, "no level is that of both"
+    other = usual_of(replace(run, rounds={"PAIRS": [measured(5, 0.005, seed, {})]}, folder=tmp_path / "none"), [])
+    assert suspects_of(run, LIMIT, other).keys() == found.keys(), "the new ones' level is not that of the old ones"
+
+
+def test_too_few_devices_of_a_kind_are_measured_and_said_not_to_be_judged(tmp_path: Path) -> None:
+    record = of_test("memory", [100.0] * 2 * DEVICES)
+    record.steps[0]["values_of_ranks"] = [100.0] * DEVICES + [1.0, *[None] * (DEVICES - 1)]
+    run = with_kinds(tmp_path, record, [gpus("H100"), {"cpu": {"model": "odd"}}])
+    said = ["memory: measured, not judged: 4 devices alike are compared, there are 1 of odd"]
+    assert unjudged(run, {}) == said and suspects_of(run, LIMIT) == {}
+    record.steps[0]["datasheet"] = 100.0
+    assert unjudged(run, {}) == said, "it is not that of the odd one"
+    alike = replace(run, folder=tmp_path / "none", rounds={"PAIRS": [of_test("memory", [100.0, *[None] * 7])]})
+    assert unjudged(alike, {}) == [said[0].removesuffix(" of odd")]
+    alike.rounds["PAIRS"][0].steps[0]["datasheet"] = 100.0
+    assert unjudged(alike, {}) == []
+    one = replace(a_run("run1", [1.0]), rounds={"PAIRS": [of_a_tool([9.0, 1.0])]})
+    assert unjudged(one, {}) == ["ib_write_bw mlx5_0: measured, not judged: 4 devices alike are compared, there are 2"]
+    assert unjudged(one, {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=9, scatter=0, devices=9)}) == []
+
+
+@pytest.mark.parametrize("junk", [[], {"accelerator": 3, "cpu": []}, {"accelerator": {"devices": [7, {"name": []}]}}])
+def test_what_a_host_makes_up_of_its_kind_is_no_kind(junk: object, tmp_path: Path) -> None:
+    run = with_kinds(tmp_path, measured(2, 0.005, 1, {}), [junk, junk])
+    assert kinds_of(run, "PAIRS") == {"n0": "", "n1": ""} and suspects_of(run, LIMIT) == {}

@@ -12,6 +12,7 @@ from common.errors import ABSENT
 from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands.accepting import (
+    Acceptance,
     accept,
     budget_seconds,
     chosen_rungs,
@@ -123,3 +124,22 @@ def test_a_test_conf_without_cases_of_its_own_is_enough_for_an_acceptance(
     with pytest.raises(InputProblems) as caught:
         accept(asked, rungs="single,whole", budget="1m", nproc=2)
     assert {str(each.value) for each in caught.value.problems} == {"config_of_no_vendor"}
+
+
+def test_tools_of_others_are_looked_for_once_before_the_first_rung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_of(tmp_path, "cpu", 1)
+    (tmp_path / "cluster_conf.py").write_text("HOSTS = ['localhost']\n")
+    (tmp_path / "ib_write_bw").write_text("#!/bin/sh\n")
+    (tmp_path / "ib_write_bw").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    files = {"cluster_conf": tmp_path / "cluster_conf.py", "test_conf": tmp_path / "test_conf.py"}
+    asked = asked_for(Namespace(**files))
+    acceptance = Acceptance(asked, asked.settings(), tmp_path, 1)
+    planned = acceptance.tools(RUNGS, ["localhost"], is_planned=True)["single"]
+    assert planned.names == ["ib_write_bw_loopback", "ib_write_lat_loopback"] and not planned.missing
+    found = acceptance.tools(RUNGS, ["localhost"])
+    assert found.keys() == {"single"}, "the network needs two hosts"
+    assert found["single"].names == ["ib_write_bw_loopback"] and found["single"].seconds == planned.seconds / 2
+    assert found["single"].missing == ["ib_write_lat is not installed on any host"]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from run_benchmarks.commands.cleaning import check_run, clean
 from run_benchmarks.commands.run_reference import find_run
-from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import InputProblems
+from run_benchmarks.console.command_line import ROOT, own_command
+from run_benchmarks.errors import ConnectError, InputProblems
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import Plan
+from run_benchmarks.results.seal import node_folder
+from run_benchmarks.runtimes.base import Bound, RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.journal import Journal, JournalError, RunStarted
@@ -92,3 +95,50 @@ def test_a_folder_is_told_as_removed_where_there_was_one(plan: Plan, tmp_path: P
     assert clean(hosts, changed, ProcessRuntime()).succeeded["localhost"] == [str(folder)]
     assert not folder.exists()
     assert clean(hosts, changed, ProcessRuntime()).succeeded["localhost"] == []
+
+
+class LateHost(LocalHost):
+    """A host of a shared home whose login comes once others may have removed what is there, or not at all."""
+
+    def __init__(self, name: str, home: Path, *, is_lost: bool = False) -> None:
+        super().__init__(name)
+        self._home, self.is_lost = home, is_lost
+
+    def connect(self) -> None:
+        limit = time.monotonic() + 1.0
+        while self._home.exists() and time.monotonic() < limit:
+            time.sleep(0.02)
+        if self.is_lost:
+            raise ConnectError(self.name, "no route to host")
+
+
+def test_on_a_shared_home_the_ranks_of_every_host_are_ended_before_their_states_are_removed(
+    plan: Plan, tmp_path: Path
+) -> None:
+    """A host that cannot be reached keeps what its ranks are found by, and the next clean ends them."""
+    home = tmp_path / "logs"
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/any").symlink_to(ROOT)
+    changed = plan.model_copy(update={"log_root_host": str(home), "code_dir_host": str(tmp_path / "code/digest")})
+    late = LateHost("node2", home, is_lost=True)
+    hosts: dict[str, LocalHost] = {"node1": LocalHost("node1"), "node2": late}
+    tasks: dict[str, RunningTask] = {}
+    for host in hosts.values():
+        node = plan.cases[0].rounds[0].nodes[0]
+        task = node.workload.model_copy(update={"argv": (node.workload.argv[0], "-c", "import time; time.sleep(600)")})
+        folder = str(home / "ONE/round1" / node_folder(host.name, 0))
+        node = node.model_copy(update={"host": host.name, "workdir": str(ROOT), "log_dir_host": folder})
+        bound = Bound(master_port=29500, facts={})
+        tasks[host.name] = ProcessRuntime().create(LocalHost("localhost"), node, task, bound)
+        tasks[host.name].start()
+    try:
+        result = clean(hosts, changed, ProcessRuntime())
+        assert result.succeeded == {"node1": ["ONE/round1/node1_noderank0.workload"]} and [*result.failed] == ["node2"]
+        assert tasks["node1"].wait(30.0) is not None and tasks["node2"].wait(0.0) is None
+        late.is_lost = False
+        result = clean(hosts, changed, ProcessRuntime())
+        assert not result.failed and "ONE/round1/node2_noderank0.workload" in result.succeeded["node2"]
+        assert not home.exists()
+    finally:
+        for running in tasks.values():
+            running.remove()

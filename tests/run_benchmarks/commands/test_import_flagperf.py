@@ -17,7 +17,7 @@ from protocol.config_file import config_file
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.flagperf.reading import read_conf
 from run_benchmarks.flagperf.translation import Translation, translate
-from run_benchmarks.plan.code_bundle import PARTS
+from tests import product
 from tests.run_benchmarks import calling
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule, applied_rate
@@ -76,16 +76,11 @@ def with_every_case(tree: Path) -> Translation:
 
 def test_the_translated_tree_passes_plan(tmp_path: Path) -> None:
     """In a copy of the repository, as a user has it: the first time, and again over what is there."""
-    root = tmp_path / "repository"
-    for package in (*PARTS, "run_benchmarks", "container"):
-        shutil.copytree(
-            ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
-        )
-    shutil.copytree(ROOT / "requirements", root / "requirements")
+    root = product.copy(tmp_path / "repository")
     run_py = [sys.executable, str(root / "run_benchmarks" / "run.py")]
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*run_py, *words], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        return subprocess.run([*run_py, *words], capture_output=True, text=True, timeout=200, cwd=tmp_path)
 
     config = root / "run_benchmarks" / "config"
     (config / "flagperf_test_conf.py").write_text("# somebody's own\n")

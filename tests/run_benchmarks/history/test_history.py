@@ -249,13 +249,13 @@ def test_a_run_that_ends_is_in_the_history_and_passes_without_one(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path / "run", f"{LIGHT_ONE}HISTORY = None\n", root)
-    done = subprocess.run(run.argv, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(run.argv, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0 and "not in the history" not in done.stdout, done.stdout + done.stderr
     kept = series(Database(recording.default_url(run.folder / "logs")), "ONE")
     assert run.result is not None and [point.run_id for point in kept.points] == [run.result.name]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     nowhere = f"sqlite:///{tmp_path}/nowhere/history.sqlite"
-    without = subprocess.run([*run.argv, "--set", f"HISTORY={nowhere!r}"], capture_output=True, text=True, timeout=100)
+    without = subprocess.run([*run.argv, "--set", f"HISTORY={nowhere!r}"], capture_output=True, text=True, timeout=200)
     assert without.returncode == 0 and "unable to open database file" in without.stdout, without.stdout
     assert len(series(Database(recording.fallback_url()), "ONE").points) == 1
 

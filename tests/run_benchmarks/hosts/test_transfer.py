@@ -10,15 +10,17 @@ import shutil
 import socket
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import CollectError, CommandError, HostError
+from run_benchmarks.errors import CollectError, CommandError, DeadlineError, HostError
 from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.base import Completed, Host
+from run_benchmarks.hosts.incoming import reception
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.hosts.transfer import fetch, pull, push
 from tests.run_benchmarks.hosts.sshd import SshServer
@@ -153,16 +155,42 @@ def test_what_arrived_before_the_link_broke_is_kept_and_the_rest_is_named(own_ss
     host.close()
 
 
-def test_what_arrived_before_the_deadline_is_kept(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_arrived_before_the_rest_failed_to_come_is_kept(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     there = tmp_path / "there"
     there.mkdir()
     (there / "a").write_bytes(b"a")
     (there / "b").write_bytes(os.urandom(1 << 21))
-    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("; do", "; do sleep 1.2;"))
-    with pytest.raises(CollectError, match=r"(?s)the transfer broke.*did not end within 2 s") as caught:
-        pull(host, str(there), tmp_path / "here", deadline=2.0)
+    monkeypatch.setattr(transfer, "PULL", transfer.PULL.replace("code=$?\ndone", "code=$?\nsleep 60\ndone"))
+    with pytest.raises(CollectError, match=r"(?s)the transfer broke.*less than 1 MiB a second for 1 s") as caught:
+        pull(host, str(there), tmp_path / "here", deadline=1.0)
+    assert isinstance(caught.value.__cause__, DeadlineError), "it is owed"
     assert caught.value.files == {"a": hashlib.sha256(b"a").hexdigest()} and caught.value.missing == ("b",)
     assert tree(tmp_path / "here") == {"a": b"a"}
+
+
+def test_a_slow_link_that_goes_on_delivering_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times as long as one that delivers nothing."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "a").write_bytes(os.urandom(1 << 20))
+    monkeypatch.setattr(reception, "SLOWEST_BYTES", 1)
+    local = LocalHost("node1")
+
+    class Slow:
+        name = local.name
+
+        def run(self, argv: list[str], *, on_stdout: Callable[[bytes], None], **options: Any) -> Completed:
+            def take(chunk: bytes) -> None:
+                for begin in range(0, len(chunk), 1 << 15):
+                    time.sleep(0.1)
+                    on_stdout(chunk[begin : begin + (1 << 15)])
+
+            return local.run(argv, on_stdout=take, **options)
+
+    pulled = pull(Slow(), str(there), tmp_path / "here", deadline=1.0)  # type: ignore[arg-type]
+    assert tree(tmp_path / "here") == {"a": (there / "a").read_bytes()} and not pulled.incomplete
 
 
 def _breaking(host: Host, *, after: int, how: Callable[[], object]) -> Host:

@@ -164,3 +164,35 @@ def test_what_a_real_check_learns_of_load_memory_disks_and_a_drivers_tool(tmp_pa
     assert Path(seen.mounts[folder]).is_mount()
     assert abs(seen.free[folder] - shutil.disk_usage(tmp_path).free) < 1 << 30
     assert {each.what for each in report.needs if each.need} == {"the code", "logs"}
+
+
+# As nvidia-smi prints it, on stdout, after an update of the driver without a restart.
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+
+
+@pytest.mark.parametrize(
+    ("tool", "backend", "found", "severity"),
+    [
+        (f"echo '{MISMATCH}'; echo 'NVML library: 570'; exit 18", "nccl", f"exit code 18: {MISMATCH}", "failure"),
+        ("echo '0, 1000, 10'; echo 'GPU 1 is lost'; exit 15", "nccl", "exit code 15: GPU 1 is lost", "warning"),
+        ("exit 124", "nccl", "no answer in 8 s", "warning"),
+        (f"echo '{MISMATCH}'; exit 18", "gloo", None, None),
+        ("exit 127", "nccl", None, None),
+    ],
+)  # fmt: skip
+def test_a_driver_whose_tool_fails_is_a_finding_and_its_words_are_no_processes(
+    tool: str, backend: str, found: str | None, severity: str | None, tmp_path: Path, load: Load
+) -> None:
+    (tmp_path / "tool").write_text(f"{tool}\n")
+    prepared = prepare(load(f"{TEST}FLAGPERF_PATH_HOST = {str(tmp_path / 'here')!r}\n"), RUN)
+    command = f"sh {tmp_path / 'tool'}"
+    vendor = replace(prepared.resolved.vendor, device_memory=command, device_processes=command)
+    cases = tuple(case.model_copy(update={"backend": backend}) for case in prepared.plan.cases)
+    plan = prepared.plan.model_copy(update={"cases": cases})
+    hosts = {"localhost": LocalHost("localhost")}
+    report = check_hosts(hosts, prepared.settings, plan, vendor, prepared.runtime())["localhost"]
+    assert report.facts is not None and report.facts.accelerator_processes == ()
+    assert [(each.found, each.severity) for each in report.findings if each.subject == "driver"] == (
+        [(found, severity)] if found else []
+    )
+    assert len(report.facts.device_free) == tool.count("1000")

@@ -100,6 +100,8 @@ def looked(
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
     for name in ("dmesg", "journalctl", "timedatectl", "chronyc"):
+        if name in (programs or {}):
+            continue
         text = "exit 1" if name != "dmesg" or log is None else f"cat <<'END'\n[    0.0] Linux version 6.8\n{log}END"
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
@@ -128,6 +130,32 @@ def test_what_cannot_be_read_passes_nothing(tmp_path: Path) -> None:
     assert ("n0", "health", "not looked at to the end") in said({"n0": parsed("log\tread\n")})
 
 
+def test_a_kernel_log_that_has_lost_its_beginning_is_read_from_the_journal_or_not_all_seen(tmp_path: Path) -> None:
+    root = tree(tmp_path, host_files())
+    late = {"dmesg": f"cat <<'END'\n[864000.5] eth0: link up\n{LOG}END"}
+    xids = ("n0", "XID", "79 of 0000:3b:00, 1 times since the boot")
+    lost = ("n0", "kernel log", "its beginning is overwritten, and there is no journal")
+    found = said({"n0": looked(root, programs=late)})
+    assert found[xids] == "failure" and found[lost] == "not seen"
+    whole = "cat <<'END'\nLinux version 6.8\nNVRM: Xid (PCI:0000:5e:00): 48, DBE\nEND"
+    found = said({"n0": looked(root, programs=late | {"journalctl": whole})})
+    assert found["n0", "XID", "48 of 0000:5e:00, 1 times since the boot"] == "failure" and lost not in found
+    assert lost not in said({"n0": looked(root, LOG)})
+
+
+def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
+    files = host_files() | {"sys/class/net/eth9/mtu": "9000\n"}
+    programs = {"findmnt": "exit 1", "ping": "exit 0", "ip": "exit 2", "getent": "exit 2"}
+    programs["nvidia-smi"] = "case $* in *query-gpu*) echo '0, Enabled, 7, 7, 1, 1, Not Active, 0' ;; *) exit 2 ;; esac"
+    found = said({"n0": looked(tree(tmp_path, files), "", str(tmp_path), peers=["n7"], programs=programs)})
+    assert {(key[1], key[2]) for key, severity in found.items() if severity == "not seen"} == {
+        (f"mount options of {tmp_path}", "no findmnt, or no answer"),
+        ("largest frame", "no address of n7, or no route to it"),
+        ("remapped rows of the GPUs", "nvidia-smi does not tell"),
+        ("clock synchronisation", "neither timedatectl nor chronyc answers"),
+    }
+
+
 def test_xids_and_hardware_errors_of_the_kernel_log_are_told(tmp_path: Path) -> None:
     lines = LOG + "[ 2000.1] EXT4-fs (nvme0n1p2): Remounting filesystem read-only\n"
     found = said({"n0": looked(tree(tmp_path, host_files()), lines)})
@@ -153,11 +181,38 @@ def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -
     }
 
 
-def test_a_narrow_slot_of_every_host_is_no_failure_and_two_hosts_accuse_nobody(tmp_path: Path) -> None:
+def test_a_narrow_slot_of_every_host_is_no_failure(tmp_path: Path) -> None:
     healths = {f"n{n}": looked(tree(tmp_path / f"{n}", host_files(8, firmware=f"{n}"))) for n in range(2)}
     found = said(healths)
     assert found["n0", "PCIe 0000:3b:00.0", "x8 of x16"] == found["n1", "PCIe 0000:3b:00.0", "x8 of x16"] == "warning"
-    assert not any(key[1].startswith("version") for key in found)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6])
+def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, tmp_path: Path) -> None:
+    kinds = [host_files(firmware="28.39"), host_files(state="1: DOWN", keys="0x7fff")]
+    healths = {f"n{n}": looked(tree(tmp_path / f"{n}", kinds[n % 2])) for n in range(count)}
+    found = [each for each in judged(healths) if each[1][0].startswith(("version", "RDMA"))]
+    assert {(host, subject, was) for host, (subject, was, *_) in found} == {
+        (f"n{n}", *said)
+        for n in range(1, count, 2)
+        for said in [
+            ("version of mlx5_0", "28.43"),
+            ("RDMA mlx5_0/1", "state DOWN"),
+            ("RDMA mlx5_0/1", "P_Keys 0x7fff"),
+        ]
+    }
+    assert {severity for _, (*_, severity) in found} == {"warning"}
+    (firmware,) = {expected for _, (subject, _, expected, *_) in found if subject.startswith("version")}
+    assert firmware == f"the same everywhere: {count // 2} of {count} have 28.39"
+
+
+def test_a_card_with_more_lanes_than_the_port_above_it_is_no_finding(tmp_path: Path) -> None:
+    root = tree(tmp_path, host_files(8))
+    device, port = root / "sys/bus/pci/devices/0000:3b:00.0", root / "sys/devices/0000:3a:01.0"
+    tree(port, {"max_link_width": "8\n"})
+    device.rename(port / device.name)
+    device.symlink_to(port / device.name)
+    assert not any(key[1].startswith("PCIe") for key in said({"n0": looked(root)}))
 
 
 def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:

@@ -16,12 +16,11 @@ import pytest
 
 from protocol.claims import LoggedRun, LoggedStep
 from protocol.perflog import Event
-from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.results.derivation import derive
 from run_benchmarks.results.rank_logs import RankLog, StepLines
 from run_benchmarks.results.records import RoundRecord
+from tests import product
 from tests.run_benchmarks.commands.test_verification import edit, seal_anew
-from tests.run_benchmarks.test_plug_in import PARTS
 from tests.tiers import samples
 from training.benchmarks.driver.training.measuring.claims import TrainingClaims
 from training.benchmarks.llama.pytorch.config import Config
@@ -66,11 +65,8 @@ LIES = {
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one run with a case for each lie, of a project that has the training that may lie."""
-    folder = tmp_path_factory.mktemp("derivation")
-    ignored = shutil.ignore_patterns("__pycache__")
-    for part in PARTS:
-        shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-    shutil.copytree(Path(__file__).parent / "liar", folder / "training/benchmarks/liar", ignore=ignored)
+    folder = product.copy(tmp_path_factory.mktemp("derivation"))
+    product.copy_folder(Path(__file__).parent / "liar", folder / "training/benchmarks/liar")
     config = folder / "vendors/cpu/liar-pytorch/config/config_CPU.py"
     config.parent.mkdir(parents=True)
     config.write_text("".join(f"{key} = {value!r}\n" for key, value in SETTINGS.items()))

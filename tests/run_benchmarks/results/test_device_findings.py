@@ -54,6 +54,14 @@ def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: W
     ]
 
 
+def test_cards_that_no_bridges_join_are_healthy(watch: Watch) -> None:
+    assert told(watch(" ".join(f"{card}:down@0=18" for card in range(8)))) == []
+
+
+def test_one_card_without_its_links_is_not(watch: Watch) -> None:
+    assert told(watch("3:down@0=18")) == [("accelerator 3", "link_speed", "fault", "18 of 18 NVLinks are down")]
+
+
 def test_healthy_devices_have_no_finding_and_old_errors_are_told_as_old(watch: Watch) -> None:
     monitor = watch("1:ecc@0=4")
     assert told(monitor) == [

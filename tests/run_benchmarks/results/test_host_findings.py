@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.results.host_findings import host_findings
-from run_benchmarks.results.monitor_readings import read_sys_info
+from run_benchmarks.results.host_findings import host_findings, usual_links
+from run_benchmarks.results.monitor_readings import read_sys_info, sight_of
 from run_benchmarks.results.verdict import Verdict
 from run_benchmarks.rounds.recording import with_findings
 from tests.run_benchmarks.results.network_rounds import a_round, case
@@ -19,6 +19,7 @@ SLOT = {"speed_gt_s": 32.0, "max_speed_gt_s": 32.0, "width": 16, "max_width": 16
 
 def port(name: str = "mlx5_0/1", **changes: Any) -> dict[str, Any]:
     values = {"name": name, "kind": "infiniband", "state": "active", "speed_mbit_s": 400_000, "is_device": True}
+    values["model"] = "0x15b3:0x1021:0x15b3:0x0023"
     return {**values, "pcie": SLOT, **changes}
 
 
@@ -54,13 +55,42 @@ def test_errors_of_a_port_are_a_warning_and_those_of_a_veth_are_not(tmp_path: Pa
 def test_a_slow_port_and_a_narrow_slot_are_warnings(tmp_path: Path) -> None:
     ports = [port(), port("mlx5_1/1", speed_mbit_s=200_000), port("mlx5_2/1", pcie={**SLOT, "width": 8})]
     assert found(tmp_path, ports) == [
-        ("mlx5_1/1", "link_speed", "warning", "its link runs at 200 Gbit/s, others of this host at 400"),
+        ("mlx5_1/1", "link_speed", "warning", "its link runs at 200 Gbit/s, others of its model on this host at 400"),
         ("mlx5_2/1", "link_speed", "warning", "its PCIe link is 32 GT/s x8; it can be 32 GT/s x16"),
     ]
 
 
+def test_a_slower_nic_of_another_model_is_no_finding(tmp_path: Path) -> None:
+    """Eight ports for the ranks' traffic at 400 Gbit/s, and two for storage that are made for 200."""
+    storage = {"model": "0x15b3:0x101b:0x15b3:0x0007", "speed_mbit_s": 200_000}
+    ports = [port(f"mlx5_{number}/1", **(storage if number > 7 else {})) for number in range(10)]
+    assert found(tmp_path, ports) == []
+    ports[9]["speed_mbit_s"] = 100_000
+    assert [device for device, *_ in found(tmp_path, ports)] == ["mlx5_9/1"]
+
+
+def test_what_most_hosts_have_at_a_port_is_no_finding_there_and_less_is() -> None:
+    """A board that leaves a port eight lanes, behind a switch of 200 Gbit/s for a NIC that can do 400."""
+    narrow = port("mlx5_9/1", speed_mbit_s=200_000, pcie={**SLOT, "width": 8})
+    infos = {f"n{number}": {"network": [port(), narrow]} for number in range(4)}
+    infos["n3"] = {"network": [port(speed_mbit_s=200_000), {**narrow, "pcie": {**SLOT, "width": 4}}]}
+    for hosts, known in ((4, ["mlx5_0/1", "mlx5_9/1"]), (2, [])):
+        usual = usual_links([sight_of(host, info, None) for host, info in list(infos.items())[:hosts]])
+        assert sorted(usual) == known
+        said = [
+            (each.hosts[0], each.evidence) for host in infos for each in host_findings(host, infos[host], None, usual)
+        ]
+        if known:
+            assert said == [
+                ("n3", "its link runs at 200 Gbit/s, that of most hosts at 400"),
+                ("n3", "its PCIe link is 32 GT/s x4; it can be 32 GT/s x16"),
+            ]
+        else:
+            assert {host for host, _ in said} == set(infos), "two hosts do not show what is usual"
+
+
 @pytest.mark.parametrize(
-    "ports", [None, 7, "x", [1, None], [{"is_device": True}], [port(pcie="x", speed_mbit_s="fast")]]
+    "ports", [None, 7, "x", [1, None], [{"is_device": True}], [port(pcie="x", speed_mbit_s="fast", model=[1])]]
 )
 @pytest.mark.parametrize("nccl", [None, [], {"networks": 3}])
 def test_what_is_no_description_is_passed_over(ports: Any, nccl: Any, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_journal_says_how_a_round_that_is_collected_ended(tmp_path: Path) ->
 
 def killed_at(run: Run, name: str, when: str, *words: str) -> None:
     argv = [sys.executable, "-c", KILLED_AT, name, when, *run.argv[2:], *words]
-    ended = subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=200)
     assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
 
 
@@ -78,7 +78,7 @@ def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> N
     recorded = (folder / "round.json").read_bytes()
     states = [path.parent.name for path in tmp_path.rglob("supervisor.json")]
     assert sorted(states) == ["localhost_noderank0.monitor", "localhost_noderank0.workload"]
-    answer = subprocess.run([*run.argv, "resume", name], capture_output=True, text=True, timeout=100)
+    answer = subprocess.run([*run.argv, "resume", name], capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert (folder / "round.json").read_bytes() == recorded
     record = json.loads(recorded)
@@ -92,15 +92,83 @@ def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> N
     assert list(tmp_path.rglob("supervisor.json")) == []
 
 
+# run.py, whose own disk is full when files are to come (and which is killed after the record), or which gets a signal
+# then, or is killed before.
+DISTURBED = """
+import errno, os, signal, sys
+from run_benchmarks.errors import CollectError
+from run_benchmarks.rounds import collect, round
+from run_benchmarks.session import collection
+what, sys.argv[1:] = sys.argv[1], sys.argv[2:]
+action = collect.fetch
+def fetch(host, *arguments, **options):
+    if "full" in what:
+        raise CollectError(host.name, "its files cannot be kept here") from OSError(errno.ENOSPC, "full")
+    os.kill(os.getpid(), signal.SIGTERM)
+    return action(host, *arguments, **options)
+def killed(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+collect.fetch = fetch
+if what == "full, then killed":
+    round.remove_tasks = killed
+if what == "killed":
+    collection.check_hosts = killed
+from run_benchmarks.commands.cli import main
+main()
+"""
+
+
+def disturbed(run: Run, what: str, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", DISTURBED, what, *run.argv[2:], *words]
+    return subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.timeout(400)
+def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_time_limit(
+    tmp_path: Path, root: Path
+) -> None:
+    """One dies before the journal has a record's end, one before it fetches anything; a third gets a signal."""
+    run = Run(tmp_path / "run", LIGHT_ONE, root)
+    assert disturbed(run, "full, then killed").returncode == -signal.SIGKILL
+    assert run.result is not None and run.journal()[-1]["event"] == "round_collecting"
+    name, of_the_round = run.result.name, run.result / "ONE/round1/round.json"
+    assert json.loads(of_the_round.read_text())["verdict"] == "fail"
+    failed = disturbed(run, "full", "resume", name)
+    assert failed.returncode == 1 and run.verdict() == "fail", failed.stdout + failed.stderr
+    owed = [event["owed"] for event in run.journal() if event["event"] == "round_ended"]
+    assert owed and all(hosts == ["localhost"] for hosts in owed), owed
+
+    launch = run.result / "ONE/round1/localhost_noderank0/start_pytorch_task.log"
+    with launch.open("a") as log:
+        log.write("said by a task that is gone\n")
+    seal, signature = run.result / "seal.json", run.result / "seal.json.sig"
+    sealed = seal.read_bytes()
+    signature.write_text("of the old seal")
+    assert disturbed(run, "killed", "collect", name).returncode == -signal.SIGKILL
+    assert (seal.read_bytes(), signature.read_text()) == (sealed, "of the old seal")
+
+    with (run.folder / "test_conf.py").open("a") as settings:
+        settings.write("RUN_TIME_LIMIT = 0.001\n")
+    answer = disturbed(run, "signalled", "collect", name)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    record = json.loads((run.result / "run.json").read_text())
+    assert run.verdict() == record["verdict"] == "pass", "the signal was to the collection alone"
+    assert json.loads(of_the_round.read_text())["nodes"][0]["missing"] == []
+    assert "said by a task that is gone" in launch.read_text()
+    assert seal.read_bytes() != sealed and not signature.exists()
+    verified = subprocess.run([*run.argv, "verify", name], capture_output=True, text=True, timeout=200)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
 @pytest.mark.timeout(180)
 def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 3\n", root)
-    assert subprocess.run(run.argv, capture_output=True, timeout=100).returncode == 0
+    assert subprocess.run(run.argv, capture_output=True, timeout=200).returncode == 0
     assert run.result is not None
     case = run.result / "ONE"
     (case / "round1/round.json").write_bytes(b"")
     others = [(case / name / "round.json").read_bytes() for name in ("round2", "round3")]
-    answer = subprocess.run([*run.argv, "resume", run.result.name], capture_output=True, text=True, timeout=100)
+    answer = subprocess.run([*run.argv, "resume", run.result.name], capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "round1/round.json cannot be read" in answer.stdout
     assert sorted(path.name for path in case.iterdir()) == ["round1", "round1_try2", "round2", "round3"]

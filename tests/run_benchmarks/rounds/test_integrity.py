@@ -214,6 +214,7 @@ def test_somebody_elses_torchrun_and_claims_are_seen(
     name = subprocess.run(["uname", "-n"], capture_output=True, text=True, check=True).stdout.strip()
     for port, run in ((29500, plan.key), (29501, "run19990101000000-abc")):
         (claims / f"{name}-{port}").write_text(run)
+    (claims / f"{name}-1-29502").write_text("run-of-another-host")  # of a home that both hosts share
     secret, user = "hunter2hunter2", pwd.getpwuid(os.geteuid()).pw_name
     others = [subprocess.Popen(["bash", "-c", f"exec -a 'torchrun --token={secret}' sleep 60"]) for _ in range(SEVERAL)]
     try:
@@ -228,6 +229,7 @@ def test_somebody_elses_torchrun_and_claims_are_seen(
     remarks = [each for each in hood.remarks() if each.kind == "another run"]
     details = [each.detail for each in remarks]  # this machine may be full of others' jobs: a line tells the first
     assert len(in_lines(remarks)) == 1 and "run run19990101000000-abc claimed master port 29501" in details
+    assert "another-host" not in str(details)
     assert plan.key not in str(details) and secret not in f"{details}{running}"
     (words,) = [each for each in running if each.startswith(f"{user}: ") and each.endswith(" torchrun")]
     counted = re.fullmatch(rf"{user}: (\d+) processes, such as (\d+) torchrun", words)

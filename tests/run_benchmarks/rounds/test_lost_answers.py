@@ -45,7 +45,7 @@ NAMES = ("prepare_node", "create_tasks", "start_workload", "collect_node")
 def test_a_round_whose_answers_are_lost_passes_once(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE, root)
     argv = [sys.executable, "-c", ANSWERS_LOST, " ".join(NAMES), *run.argv[2:]]
-    answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=100)
+    answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert run.result is not None
     record = json.loads((run.result / "ONE/round1/round.json").read_text())

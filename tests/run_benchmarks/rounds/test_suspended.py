@@ -47,7 +47,7 @@ NAMES = ("boot_of", "create_tasks", "note_changed_code")  # of preparation, laun
 def test_a_controller_that_was_suspended_in_each_phase_asks_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE, root)
     argv = [sys.executable, "-c", SUSPENDED, " ".join(NAMES), *run.argv[2:]]
-    answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=150)
+    answer = subprocess.run(argv, cwd=root, capture_output=True, text=True, timeout=200)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.count("asked again, since the controller itself was suspended") == len(NAMES), answer.stdout
     assert run.result is not None

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from run_benchmarks.errors import InputProblems, InterruptedRunError, RunTimeLimitError
+from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.session import Session
+from run_benchmarks.state.context import RunContext
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal
+from run_benchmarks.state.own_clock import own_clock
 from tests.cluster.faulty_project import LONG as ENDLESS
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 
@@ -31,6 +34,8 @@ def test_time_is_up() -> None:
     interruption = Interruption("clean")
     interruption.check()
     assert interruption.seconds_left(120.0) == 120.0 and not interruption.time_is_up()
+    interruption.limit_time(200.0, used=-1e6)  # by a clock that was set back meanwhile
+    assert 199.0 < interruption.seconds_left(1e9) <= 200.0
     interruption.limit_time(100.0, used=40.0)
     assert 59.0 < interruption.seconds_left(120.0) <= 60.0 and interruption.seconds_left(5.0) == 5.0
     interruption.limit_time(100.0, used=100.0)
@@ -49,6 +54,18 @@ def test_a_resumed_run_has_only_the_rest_of_its_time(load: Load, tmp_path: Path)
             Journal(tmp_path).append(started.model_copy(update={"time_ms": started.time_ms - ago_s * 1000}))
         session._begin()
         assert 500.0 < interruption.seconds_left(10_000.0) <= 600.0
+
+
+def test_a_clock_that_was_set_back_does_not_lengthen_a_round_that_is_taken_over(load: Load, tmp_path: Path) -> None:
+    prepared = prepare(load(TEST), "run20261121191924")
+    context = RunContext(
+        plan=prepared.plan, code=prepared.code, hosts={}, reports={}, runtime=prepared.runtime(), result_dir=tmp_path,
+        interruption=Interruption("clean"), link_limit=5.0,
+    )  # fmt: skip
+    (case,) = prepared.plan.cases
+    now = own_clock().now()
+    later, fresh, early = (Watch(context, case, 1, {}, elapsed)._deadline - now for elapsed in (-1e6, 0.0, 10.0))
+    assert case.time_limit <= later <= fresh <= case.time_limit + 5.0 and early <= fresh - 5.0
 
 
 def test_a_part_ends_with_the_run_and_may_end_before_it() -> None:
@@ -102,7 +119,7 @@ class RunPy:
 
     def call(self, *words: str) -> tuple[int, str]:
         process = self.start(*words)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=200)
         return process.returncode, output
 
     @property

@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from container.engine_images import ImageIdentity
-from container.image import ImageSpec
+from container.image import ImageIdentity, ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.outages import Patience

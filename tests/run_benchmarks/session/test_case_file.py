@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from protocol.perflog import Event, parse_line
-from run_benchmarks.console.command_line import ROOT
+from tests import product
 from tests.run_benchmarks.local_run import texts, wait_until
 
 SECRET = "s3cr3t-of-the-probe"
@@ -74,19 +73,7 @@ class Project:
     """A copy of the project with a benchmark of its own, whose runs are kept beside it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.results = folder, folder / "all results"
-        for package in (
-            "common",
-            "protocol",
-            "workloads",
-            "training",
-            "vendors",
-            "run_benchmarks",
-            "monitors",
-            "container",
-            "requirements",
-        ):
-            shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        self.folder, self.results = product.copy(folder), folder / "all results"
         files = {
             "training/benchmarks/probe/plain/config.py": SETTINGS,
             "training/benchmarks/probe/plain/run.py": WORKLOAD,
@@ -113,7 +100,7 @@ ONE = {{"model": "probe", "framework": "plain", "config": "config_probe", "nproc
     def call(self, *words: str, steps: int = 7, **options: Any) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PROBE_STEPS": str(steps), "PYTHONPATH": "."}
         argv = self.argv(*words, **options)
-        return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=200)
 
     @property
     def run(self) -> Path:

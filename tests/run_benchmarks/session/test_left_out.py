@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.errors import InputProblems
+from container.image import ImageIdentity
+from run_benchmarks.errors import InputProblems, LinkLostError, TaskError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.plan.plan import CasePlan
+from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.plan.side_by_side import Wave
 from run_benchmarks.results.records import RoundRecord, RunRecord, Verdict
 from run_benchmarks.session import part as parts
@@ -57,6 +59,8 @@ def run(
     failed: tuple[str, ...] = (),
     barred: dict[str, str] | None = None,
     lost: tuple[str, int] | None = None,
+    without_code: tuple[str, ...] = (),
+    without_image: tuple[str, ...] = (),
 ) -> tuple[RunRecord, dict[str, tuple[str, ...]]]:
     """The run's record, and the hosts on which each case ran; the attempt `lost` at a case loses its host for good."""
     placed: dict[str, tuple[str, ...]] = {}
@@ -77,7 +81,21 @@ def run(
 
     monkeypatch.setattr(RoundScheduler, "_attempt", attempt)
     monkeypatch.setattr(parts, "connected", connected)
-    monkeypatch.setattr(parts.Part, "_push_code", lambda *_: None)
+
+    def bring(host: Host, *_: object, **__: object) -> None:
+        if host.name in without_code:
+            raise TaskError(host.name, "No space left on device")
+
+    def provide(_: object, plan: Plan, *__: object) -> dict[str, ImageIdentity]:
+        lacking = {name: name for name in plan.hosts if name in without_image}
+        for_each(lacking, lambda name: refuse(name)).raise_first()
+        return {}
+
+    def refuse(name: str) -> None:
+        raise LinkLostError(name, "out of reach")
+
+    monkeypatch.setattr(parts, "bring", bring)
+    monkeypatch.setattr(schedules, "provide_images", provide)
     monkeypatch.setattr(parts, "check_hosts", Check(failed, barred or {}))
     text = f"{TWO_CASES}{cases}\nFLAGPERF_PATH_HOST = {str(tmp_path / 'deploy')!r}\n"
     prepared = prepare(load(text, f"{CLUSTER}{cluster}\n"), new_run_id())
@@ -112,6 +130,28 @@ def test_a_case_for_which_too_few_are_left_is_skipped_with_the_reason(
     one, two = record.cases
     assert (record.exit_code, one.verdict, two.verdict, placed) == (1, Verdict.SKIPPED, Verdict.PASS, {"TWO": ("a",)})
     assert "c: ssh: port 22 cannot be reached" in one.reason
+
+
+@pytest.mark.parametrize("lacks", ["without_code", "without_image"])
+def test_hosts_to_which_code_or_image_cannot_be_brought_are_left_out_as_the_check_s_are(
+    lacks: str, tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = {"without_code": "No space left on device", "without_image": "out of reach"}[lacks]
+    broken: dict[str, Any] = {lacks: ("a", "b")}
+    record, placed = run(tmp_path, load, monkeypatch, "MIN_HOSTS = 1", **broken)
+    assert (record.exit_code, placed) == (0, {"ONE": ("c",), "TWO": ("c",)})
+    assert record.left_out == {name: f"{name}: {why}" for name in "ab"}
+
+
+@pytest.mark.parametrize("lacks", ["without_code", "without_image"])
+@pytest.mark.parametrize(("least", "said"), [("", "a: "), ("MIN_HOSTS = 2", "MIN_HOSTS is 2")])
+def test_a_host_without_code_or_image_ends_a_run_that_may_not_go_on_without_it(
+    lacks: str, least: str, said: str, tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: dict[str, Any] = {lacks: ("a",), "failed": ("b",) if least else ()}
+    record, placed = run(tmp_path, load, monkeypatch, least, **broken)
+    assert placed == {} and record.exit_code != 0 and said in record.cases[0].reason
+    assert record.left_out == ({"b": "b: ssh: port 22 cannot be reached"} if least else {})
 
 
 def test_fewer_than_min_hosts_end_the_run(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -98,6 +99,21 @@ def test_what_is_owed_until_it_is_collected(tmp_path: Path) -> None:
     state = journal.read()
     assert (state.owed, opened(state), state.ended["A", 1]) == ({}, [SECOND], second)
     assert state.failures["A", 1] == 0 and state.attempts == {("A", 1): 2, ("A", 2): 3}
+
+
+def test_an_event_of_which_the_disk_takes_a_part_is_an_error(tmp_path: Path) -> None:
+    """The kernel writes what fits below a limit of the file's size, as it does on a disk that is nearly full."""
+    journal = written(tmp_path)
+    size, limits = journal.path.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            journal.append(ENDED.model_copy(update={"round": 2, "attempt": 3}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert journal.path.stat().st_size == size + 20 and opened(journal.read()) == [SECOND]
+    journal.append(ENDED.model_copy(update={"round": 2, "attempt": 3}))
+    assert opened(journal.read()) == []
 
 
 def test_an_event_is_on_the_disk_before_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
-from simulation.network import event_heap
+from simulation.network import event_heap, memory_room
 from tests.simulation.network.recordings import DATA
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
@@ -30,6 +30,11 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--op", "AllReduce", "--size", "1M", "--output", "x"], "-r PREFIX names them"),
         (["--op", "AllReduce"], "--size is missing"),
         (["--op", "AllReduce", "--size", "0"], "--size 0: is zero bytes"),
+        (["--op", "AllReduce", "--size", "2048T"], "--size 2048T: must be at most 1024T"),
+        (["--op", "AllReduce", "--size", "1M", "--tp", "0"], "--tp 0: allowed is a whole number from 1"),
+        (["--op", "AllReduce", "--size", "1M", "--outage", "gpu0-*@1:99999999999999999999"], "must be within 1e+12 us"),
+        (["--op", "AllReduce", "--size", "1M", "--trace", str(DATA)], "is a folder"),
+        (["--op", "AllReduce", "--size", "1M", "-r", f"{TOPOLOGY}/x-"], "is no folder"),
         (["--op", "AllReduce", "--size", "1M", "--send-lat", "-1"], "--send-lat -1.0"),
         (["--op", "AllReduce", "--size", "1M", "--seed", "1", "--seeds", "2"], "one of the two"),
         (["--op", "AllReduce", "--size", "1M", "--routing", "rail"], "--routing rail: is for --level flow"),
@@ -54,6 +59,8 @@ def test_a_wrong_option_is_named(
         (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_PP"), "PP: has no flows"),
         (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "'SCATTER' is none of"),
         (HEADER + "L -1 1000\n", "fields where 12 are expected"),
+        (HEADER.replace("all_gpus: 8", "all_gpus: -2") + ROW, "--ranks -2: must be at least 1"),
+        (HEADER.replace("group: 8", "group: 3") + ROW, "must be a multiple of --tp 3"),
     ],
 )
 def test_a_workload_that_does_not_fit_is_named_with_its_line(
@@ -71,6 +78,10 @@ def test_a_workload_that_does_not_fit_is_named_with_its_line(
         ("CC_MODE 3\n", "allowed is 1 (DCQCN)"),
         ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE"),
         ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP"),
+        ("PACKET_PAYLOAD_SIZE 0\n", "is no value of PACKET_PAYLOAD_SIZE: a number from 1 to"),
+        ("RP_TIMER 0\n", "is no value of RP_TIMER: a number from 0.001 to"),
+        ("EWMA_GAIN nan\n", "is no value of EWMA_GAIN: a number from 0 to 1"),
+        ("PMAX_MAP 1 100000000000 2\n", "is no value of PMAX_MAP: values from 0 to 1"),
     ],
 )
 def test_a_wrong_configuration_is_named(
@@ -80,6 +91,40 @@ def test_a_wrong_configuration_is_named(
     conf.write_text(text, encoding="utf-8")
     words = ["-n", str(TOPOLOGY), "--op", "AllReduce", "--size", "1M", "--conf", str(conf)]
     assert message in refused(words, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2 2 0 0 1 A100\n\n0 1 1e300Gbps 0.0005ms 0\n", "line 3"),
+        ("2 2 0 0 1 A100\n\n0 1 0.5bps 0.0005ms 0\n", "a bandwidth from 1bps to 1000Tbps"),
+        ("2 2 0 0 1 A100\n\n0 1 100Gbps 2s 0\n", "a latency of at most 1s"),
+        ("2 2 0 0 1 A100\n\n0 1 100Gbps 1us 1\n", "a number from 0 to below 1"),
+        ("2 2 0 0 0 A100\n\n", "line 1: promises 0 links"),
+        ("2 2 0 0 3 A100\n\n0 1 100Gbps 0.0005ms 0\n", "line 1: promises 3 links, the file has 1"),
+        ("", "line 1"),
+    ],
+)
+def test_a_network_that_cannot_be_is_named_with_its_line(
+    text: str, message: str, level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = tmp_path / "network"
+    topology.write_text(text, encoding="utf-8")
+    error = refused(["-n", str(topology), "--op", "AllReduce", "--size", "1M", "--level", level], tmp_path, capsys)
+    assert message in error and "network, line" in error
+
+
+def test_rows_that_no_clock_or_memory_holds_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = tmp_path / "w.txt"
+    rows = ROW.replace("1000", "400000000000000") * 5
+    workload.write_text(HEADER.replace("\n1\n", "\n5\n") + rows, encoding="utf-8")
+    words = ["-n", str(TOPOLOGY), "-w", str(workload)]
+    assert "6000000000000000 ns: must compute for at most 1e+15 ns" in refused(words, tmp_path, capsys)
+    monkeypatch.setattr(memory_room, "available_bytes", lambda: 12_000)
+    assert "for 5 rows, and 0.0 GB are free" in refused(words, tmp_path, capsys)
 
 
 def test_ranks_that_cannot_reach_one_another_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

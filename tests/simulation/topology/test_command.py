@@ -52,7 +52,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFix
     assert said.splitlines() == [
         "error: -topo FatTree: must be one of Spectrum-X, AlibabaHPN, DCN+, NVL; without -topo give --ro, --dt or none",
         "error: -g 0: must be a whole number of at least 1",
-        "error: -er 2: must be a number from 0 to 1",
+        "error: -er 2: must be a number from 0 to below 1",
         "error: -gps 2.5: must be a whole number of at least 1",
         "error: -gt FOO: must be one of A100, A800, H20, H100, H200, H800, B200, B300, GB200, GB300",
         "error: -nvbw nanGbps: must be a positive number with a unit, such as 400Gbps, 50GBps or 100Mb/s",

@@ -105,7 +105,7 @@ def test_every_mistake_is_told_with_its_place(capsys: pytest.CaptureFixture[str]
         "links.n 'delay': allowed: bandwidth, latency, error_rate",
         "links.n.bandwidth 'fast': must be a positive number with a unit",
         "links.m.bandwidth: is missing",
-        "links.m.error_rate '2': must be a number from 0 to 1",
+        "links.m.error_rate '2': must be a number from 0 to below 1",
         "servers[0].gpus 0: must be a whole number of at least 1",
         "servers[0].count True: must be a whole number of at least 1",
         "servers[0].nvlink 'x': must be one of links: n, m",

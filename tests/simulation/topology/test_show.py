@@ -239,7 +239,7 @@ def test_names_and_tiers_of_three_levels(tmp_path: Path) -> None:
         ("2 1 1 0 1 H100\n1 \n0 1 fast 1ms 0\n", "line 3 '0 1 fast 1ms 0': must be a positive number with a unit"),
         ("2 1 1 0 1 H100\n1 \n0 1 1Gbps 1ms\n", "line 3 '0 1 1Gbps 1ms': must be two ids, bandwidth, latency"),
         ("2 1 1 0 1 H100\n1 \n0 1 1Gbps 5000s 0\n", "line 3 '0 1 1Gbps 5000s 0': must be a latency of at most 1s"),
-        ("2 1 1 0 1 H100\n1 \n0 1 1Gbps 1ms 7\n", "must be a number from 0 to 1"),
+        ("2 1 1 0 1 H100\n1 \n0 1 1Gbps 1ms 7\n", "must be a number from 0 to below 1"),
         ("\xff", "has bytes that are no text"),
     ],
 )

@@ -1,31 +1,19 @@
 """Builds a project from a page of the documents: a copy of packages, and the files that the page shows."""
 
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.training.benchmarks.driver.launch.launching import ROOT
-
-ALL = (
-    "common",
-    "protocol",
-    "workloads",
-    "training",
-    "vendors",
-    "run_benchmarks",
-    "monitors",
-    "container",
-    "requirements",
-)
+from tests import product
 
 
-def build(folder: Path, page: Path, files: Sequence[str], benchmark: str, packages: Sequence[str] = ALL) -> Path:
+def build(
+    folder: Path, page: Path, files: Sequence[str], benchmark: str, packages: Sequence[str] = product.OF_A_RUN
+) -> Path:
     """Copy `packages` into `folder`, which it returns, and write what the page's blocks of Python begin with the names
     of: exactly `files`, in this order. `benchmark` is the folder of the new benchmark's framework.
     """
-    for package in packages:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    product.copy(folder, packages)
     blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert [name for name, _ in blocks] == [*files]
     for name, text in blocks:

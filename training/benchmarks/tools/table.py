@@ -7,7 +7,7 @@ the same part of other hosts (outcome.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,8 +22,9 @@ class Tool:
     """A tool. command: its words; read: the results in what it printed.
 
     scope: once on a host; on each RDMA device against itself; or on each between two hosts (a server without an
-    address, a client with one). unit, better: of its figures. seconds: until a call is ended. folders: where it may be
-    beside PATH. source: the document of command and output.
+    address, a client with one). unit, better: of its figures. usual: seconds that a call takes, of each level that its
+    words name (a pattern; the number in its group, if it has one), else those of "". seconds: until a call is ended at
+    the earliest. folders: where it may be beside PATH. source: the document of command, output and levels.
     """
 
     command: tuple[str, ...]
@@ -31,9 +32,20 @@ class Tool:
     scope: Scope = "host"
     unit: str = ""
     better: Literal["higher", "lower"] = "higher"
+    usual: Mapping[str, float]
     seconds: float
     folders: tuple[str, ...] = ()
     source: str
+
+    def usual_seconds(self, words: Sequence[str]) -> float:
+        """The seconds that a call with these words usually takes; several levels take their sum."""
+        matches = {level: re.search(level, " ".join(words)) for level in self.usual if level}
+        found = [float(match[1]) if match.re.groups else self.usual[level] for level, match in matches.items() if match]
+        return sum(found) if found else self.usual[""]
+
+    def most_seconds(self, words: Sequence[str]) -> float:
+        """The seconds after which a call with these words is ended: a long level has twice its usual time."""
+        return max(self.seconds, 2 * self.usual_seconds(words))
 
 
 _RVS = re.compile(
@@ -45,25 +57,32 @@ _ITEMS = re.compile(
     re.MULTILINE,
 )
 _JUDGED = re.compile(r"^(?P<part>.*?)\b(?P<verdict>PASSED|FAILED)\b(?P<why>.*)$", re.MULTILINE)
-_MANUAL = "https://github.com/linux-rdma/perftest, README"
-_BANDWIDTH = ("ib_write_bw", "-d", "{device}", "-F", "--report_gbits", "-s", "1048576", "-n", "2000")
-_LATENCY = ("ib_write_lat", "-d", "{device}", "-F", "-s", "8", "-n", "2000")
-_BETWEEN_BANDWIDTH = partial(perftest, column="BW average")
-_BETWEEN_LATENCY = partial(perftest, column="t_typical")
+_RUN = r"(?:-r|--run)[ =]?"
+
+
+def _perftest(program: str, words: str, column: str, scope: Scope) -> Tool:
+    """A program of perftest: a bandwidth, or a latency. A call is a server, a client, and a moment of traffic."""
+    is_rate = column == "BW average"
+    return Tool(
+        command=(program, "-d", "{device}", "-F", *words.split(), "-n", "2000"),
+        read=partial(perftest, column=column),
+        scope=scope,
+        unit="GB/s" if is_rate else "us",
+        better="higher" if is_rate else "lower",
+        usual={"": 5.0},
+        seconds=60,
+        source="https://github.com/linux-rdma/perftest, README",
+    )
+
+
+_BANDWIDTH = partial(_perftest, "ib_write_bw", "--report_gbits -s 1048576", "BW average")
+_LATENCY = partial(_perftest, "ib_write_lat", "-s 8", "t_typical")
 
 TOOLS: Mapping[str, Tool] = {
-    "ib_write_bw_loopback": Tool(
-        command=_BANDWIDTH, read=_BETWEEN_BANDWIDTH, scope="loopback", unit="GB/s", seconds=60, source=_MANUAL
-    ),
-    "ib_write_lat_loopback": Tool(
-        command=_LATENCY, read=_BETWEEN_LATENCY, scope="loopback", unit="us", better="lower", seconds=60, source=_MANUAL
-    ),
-    "ib_write_bw": Tool(
-        command=_BANDWIDTH, read=_BETWEEN_BANDWIDTH, scope="pairs", unit="GB/s", seconds=60, source=_MANUAL
-    ),
-    "ib_write_lat": Tool(
-        command=_LATENCY, read=_BETWEEN_LATENCY, scope="pairs", unit="us", better="lower", seconds=60, source=_MANUAL
-    ),
+    "ib_write_bw_loopback": _BANDWIDTH("loopback"),
+    "ib_write_lat_loopback": _LATENCY("loopback"),
+    "ib_write_bw": _BANDWIDTH("pairs"),
+    "ib_write_lat": _LATENCY("pairs"),
     "nvbandwidth": Tool(
         command=(
             "nvbandwidth",
@@ -74,19 +93,29 @@ TOOLS: Mapping[str, Tool] = {
         ),
         read=matrices,
         unit="GB/s",
+        usual={"": 60.0},
         seconds=300,
         source="https://github.com/NVIDIA/nvbandwidth, README",
     ),
     "dcgmi": Tool(
         command=("dcgmi", "diag", "-r", "2", "-j"),
         read=diagnosis,
+        usual={
+            rf"{_RUN}(?:1|quick|short)\b": 10.0,
+            rf"{_RUN}(?:2|medium)\b": 120.0,
+            rf"{_RUN}(?:3|long)\b": 900.0,
+            rf"{_RUN}(?:4|xlong)\b": 7200.0,
+            "": 900.0,
+        },
         seconds=1200,
-        source="https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html",
+        source="https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"
+        " (levels: reference/command-line-reference/dcgmi/dcgmi-diag.html)",
     ),
     "rvs": Tool(
         command=("rvs", "-c", "/opt/rocm/share/rocm-validation-suite/conf/gst_single.conf"),
         read=partial(patterns, pattern=_RVS, good="TRUE true"),
         unit="GFLOPS",
+        usual={"": 600.0},
         seconds=1800,
         folders=("/opt/rocm/bin",),
         source="https://rocm.docs.amd.com/projects/ROCmValidationSuite/en/latest/ug1main.html",
@@ -95,6 +124,7 @@ TOOLS: Mapping[str, Tool] = {
         command=("TransferBench", "a2a"),
         read=partial(patterns, pattern=_TRANSFERS),
         unit="GB/s",
+        usual={"": 60.0},
         seconds=300,
         folders=("/opt/rocm/bin",),
         source="https://rocm.docs.amd.com/projects/TransferBench/en/latest/",
@@ -102,13 +132,16 @@ TOOLS: Mapping[str, Tool] = {
     "ascend-dmi": Tool(
         command=("ascend-dmi", "--dg", "--se", "healthCheck", "-q"),
         read=partial(patterns, pattern=_ITEMS, good="PASS", idle="SKIP INFO"),
+        usual={"healthCheck": 120.0, "performanceCheck": 10_800.0, "stressTest": 12_600.0, "": 900.0},
         seconds=1800,
         folders=("/usr/local/Ascend/toolbox/latest/Ascend-DMI/bin", "/usr/local/bin"),
-        source="https://www.hiascend.com/document/detail/en/mindcluster/730/toolbox/toolboxug/toolboxug_0002.html",
+        source="https://www.hiascend.com/document/detail/en/mindcluster/730/toolbox/toolboxug/toolboxug_0002.html"
+        " (levels: toolboxug_0165.html)",
     ),
     "hl_qual": Tool(
         command=("hl_qual", "-gaudi2", "-c", "all", "-rmod", "parallel", "-f2", "-t", "240", "-dis_mon"),
         read=partial(patterns, pattern=_JUDGED, good="PASSED"),
+        usual={r"-t (\d+)\b": 0.0, "": 300.0},
         seconds=1800,
         folders=("/opt/habanalabs/qual/gaudi2/bin", "/opt/habanalabs/qual/gaudi3/bin"),
         source="https://docs.habana.ai/en/latest/Management_and_Monitoring/Qualification_Library/index.html",

@@ -80,7 +80,7 @@ def test_the_cases_of_the_page_are_planned(tmp_path: Path) -> None:
     command = next(text for text in re.findall(r"`([^`]+)`", PAGE) if text.startswith(start))
     argv = [sys.executable, *shlex.split(command)[1:], "--test-conf", str(tmp_path / "test_conf.py")]
     argv += ["--cluster-conf", str(tmp_path / "cluster_conf.py"), "plan"]
-    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert [case["name"] for case in json.loads(result.stdout)["cases"]] == list(cases)
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed.pipelining import Schedule1F1B, ScheduleInterleaved1F1B
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -139,6 +138,8 @@ def test_a_rank_of_a_pipeline_keeps_what_its_micro_batches_in_flight_hold() -> N
 @pytest.mark.parametrize("stages", [1, 2])
 def test_as_many_micro_batches_are_kept_as_torchs_schedule_keeps(rank: int, stages: int) -> None:
     """Counted in the order of actions that torch's schedule gives this rank."""
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleInterleaved1F1B  # takes a second to load
+
     settings = {"pipeline_parallel_size": 2, "pipeline_stages_per_rank": stages, "gradient_accumulation_steps": 6}
     config = Config.model_validate({"data": "synthetic", "max_steps": 1} | settings)
     parts: list[Any] = [

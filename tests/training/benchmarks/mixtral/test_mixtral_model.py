@@ -1,21 +1,26 @@
 """Our Mixtral against transformers': the same weights give the same loss, the router's included, and gradients."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import nn
 
-from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of, prepared
+from training.benchmarks.driver.training.data import hugging_face
+from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.model.experts import Experts, has_grouped_products, mixtures
 from training.benchmarks.mixtral.pytorch.config import Config
 from training.benchmarks.mixtral.pytorch.model import Mixtral
 
-transformers = pytest.importorskip("transformers")
-
 
 def theirs_of(config: Config) -> Any:
     """transformers' model of these settings, whose loss has the router's in it."""
+    transformers = pytest.importorskip("transformers")  # takes a second to load
     return transformers.MixtralForCausalLM(
         transformers.MixtralConfig(
             vocab_size=config.vocab_size,
@@ -114,3 +119,49 @@ def test_a_device_without_the_kernel_takes_the_loop(monkeypatch: pytest.MonkeyPa
     model.make_constants(torch.device("cpu"))
     assert not any(layer.experts.is_grouped for layer in mixtures(model))
     assert "loss" in model.train()(benchmark_of("mixtral").synthetic_data(config).train[[0]])
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    yield
+    dist.destroy_process_group()
+
+
+def test_weights_are_read_and_written_by_the_names_of_the_published_files(alone: None, tmp_path: Path) -> None:
+    """As transformers writes them, which has Mixtral's published files as its measure; the router's loss they were
+    trained with may be another one.
+    """
+    config = config_of("mixtral", router_aux_loss_coef=0.3)
+    assert isinstance(config, Config)
+    theirs = theirs_of(config.model_copy(update={"router_aux_loss_coef": 0.02}))
+    torch.manual_seed(0)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    theirs.save_pretrained(tmp_path / "theirs", max_shard_size="20KB")
+    files = hugging_face.files_of(tmp_path / "theirs")
+    published = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    assert len(files) > 2 and "model.layers.1.block_sparse_moe.experts.7.w2.weight" in published
+    ready = prepared("mixtral", config.model_copy(update={"init_checkpoint": str(tmp_path / "theirs")}))
+    assert ready.weights is not None
+    torch.testing.assert_close(dict(ready.weights), {**theirs.state_dict()}, rtol=0, atol=0)
+
+    model = Mixtral(config)
+    model.load_state_dict(dict(ready.weights))
+    benchmark = benchmark_of("mixtral")
+    facts, names = benchmark.published_facts(config), benchmark.published_names(config)
+    hugging_face.write(tmp_path / "ours", model, facts, names, shard_bytes=60_000)
+    written = hugging_face.read(tmp_path / "ours")
+    torch.testing.assert_close(written, published, rtol=0, atol=0)
+    again = type(theirs).from_pretrained(tmp_path / "ours")
+    torch.testing.assert_close(dict(again.state_dict()), dict(theirs.state_dict()), rtol=0, atol=0)
+
+
+def test_experts_that_files_lack_are_named_as_they_are_there(tmp_path: Path) -> None:
+    config = config_of("mixtral", num_experts=5, experts_per_token=3)
+    assert isinstance(config, Config)
+    theirs_of(config).save_pretrained(tmp_path / "five")
+    settings = {"num_experts": 8, "experts_per_token": 3, "init_checkpoint": str(tmp_path / "five")}
+    (tmp_path / "five" / "config.json").unlink()
+    with pytest.raises(DataError, match=r"layers\.0\.block_sparse_moe\.experts\.5\.w1\.weight is missing"):
+        prepared("mixtral", config_of("mixtral", **settings))

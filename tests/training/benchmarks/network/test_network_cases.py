@@ -50,7 +50,7 @@ def run_nodes(folder: Path, nodes: int, **chosen: object) -> list[int]:
             )
             for k in range(nodes)
         ]
-        return [process.wait(timeout=120) for process in running]
+        return [process.wait(timeout=200) for process in running]
 
 
 def test_pairs_of_three_nodes_rest_in_turn_and_are_all_measured(tmp_path: Path) -> None:

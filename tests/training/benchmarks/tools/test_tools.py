@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from protocol.finding import PartFinding
 from protocol.outcome import MeasuredCase, MeasuredRound
 from protocol.perflog import Event, check_sequence, parse_line
+from run_benchmarks.acceptance.tools import MOST_MEETINGS
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.tools.calls import MAX_BYTES, Call, awaited_server, located
 from training.benchmarks.tools.pytorch.config import Config
@@ -142,7 +143,7 @@ def test_what_a_host_made_up_is_passed_over(junk: Any) -> None:
 @pytest.mark.parametrize("count", range(2, 10))
 def test_in_a_ring_each_host_meets_both_neighbours_and_nobody_twice_at_once(count: int) -> None:
     rounds = ring(range(count))
-    assert len(rounds) == (1 if count == 2 else 2 + count % 2)
+    assert len(rounds) == (1 if count == 2 else 2 + count % 2) <= MOST_MEETINGS
     for pairs in rounds:
         ranks = [rank for pair in pairs for rank in pair]
         assert len(set(ranks)) == len(ranks)

@@ -70,6 +70,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     `final_names` map additional names in STEP_END and FINISHED, which FlagPerf's readers know, to the metric that they
     stand for. `published_md5` has the md5 that FlagPerf publishes of data files, by path in the data folder. `counted`
     are the tensors of a batch that `work_of` reads; none: every sample has tokens_per_sample and flops_per_sample.
+    `training_facts` are the published facts that weights may have been trained with otherwise.
     """
 
     name: ClassVar[str]
@@ -79,6 +80,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     step_names: ClassVar[Mapping[str, str]] = {}
     final_names: ClassVar[Mapping[str, str]] = {}
     published_md5: ClassVar[Mapping[str, str]] = {}
+    training_facts: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:
@@ -116,6 +118,10 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
         """
         return {}
 
+    def published_names(self, config: ConfigT) -> hugging_face.Parts:
+        """The names in Hugging Face's files of parameters that have others here, or are several tensors there."""
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedTraining:
@@ -124,7 +130,7 @@ class PreparedTraining:
     data: DataSets
     model: BenchmarkModel
     kernels: Kernels
-    weights: dict[str, Tensor] | None
+    weights: Mapping[str, Tensor] | None
     files: tuple[Path, ...] = ()
 
 
@@ -190,8 +196,8 @@ def checked_parameters(model: BenchmarkModel, config: TrainingConfig) -> int:
 
 def _weights(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, model: BenchmarkModel, path: Path
-) -> dict[str, Tensor]:
-    """The file's tensors, after a check of names and shapes."""
+) -> Mapping[str, Tensor]:
+    """The file's tensors by the model's names, after a check of names and shapes."""
     if not path.exists():
         raise DataError(path, "no such file (init_checkpoint)")
     try:
@@ -201,10 +207,13 @@ def _weights(
         raise DataError(path, f"no checkpoint of {benchmark.name} (init_checkpoint): {refused(error)}") from error
     except hugging_face.BrokenWeightsError as error:
         raise DataError(error.path, f"{error} (init_checkpoint)") from error
-    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    parts = benchmark.published_names(config)
+    weights = hugging_face.Joined(found, {} if parts.keys() & found.keys() else parts, shapes)
+    wanted = weights.file_shapes()
     check_shapes(path, {name: tuple(tensor.shape) for name, tensor in found.items()}, wanted)
     check_numbers(path, {name: str(found[name].dtype).removeprefix("torch.") for name in wanted}, _WEIGHTS)
-    return {name: found[name] for name in wanted}
+    return weights
 
 
 def _published(benchmark: TrainingBenchmark[Any], config: TrainingConfig, path: Path) -> Any:
@@ -218,7 +227,7 @@ def _published(benchmark: TrainingBenchmark[Any], config: TrainingConfig, path: 
     differing = [
         f"{name} is {theirs[name]!r}, the case has {value!r}"
         for name, value in mine.items()
-        if name in theirs and theirs[name] != value
+        if name in theirs and theirs[name] != value and name not in benchmark.training_facts
     ]
     if differing:
         raise hugging_face.BrokenWeightsError(path, f"is of another model: {'; '.join(differing)}")

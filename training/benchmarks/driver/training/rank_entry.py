@@ -93,7 +93,10 @@ def run_training(
         # After the result, which a full disk then leaves.
         if run.config.save_weights is not None:
             hugging_face.write(
-                Path(run.config.save_weights), trainer.model.module, benchmark.published_facts(run.config)
+                Path(run.config.save_weights),
+                trainer.model.module,
+                benchmark.published_facts(run.config),
+                benchmark.published_names(run.config),
             )
     if result["converged"] is False:
         bounds = [str(target) for target in run.config.targets() if not target.met(trainer.metrics)]

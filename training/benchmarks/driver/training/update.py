@@ -53,17 +53,17 @@ class Update:
         returns this rank's mean loss, 0-d, on the device, which `share_loss` gets as soon as it is known.
         """
         config, precision = self._config, self._precision
-        first = self.first_batch = self._next(batches)
+        first = self.first_batch = self._next(batches, meter)
         meter.begin_compute()
         # Not after the update: the C library would return the memory, and the forward pass would map it again.
         self._optimizer.zero_grad(set_to_none=True)
         if self._model.pipeline is not None:
-            others = [self._next(batches) for _ in range(config.gradient_accumulation_steps - 1)]
+            others = [self._next(batches, meter) for _ in range(config.gradient_accumulation_steps - 1)]
             loss = self._model.pipeline.train_on([first, *others], precision.autocast)
         elif config.gradient_accumulation_steps == 1:
             loss = self._backward(first)
         else:
-            loss = self._accumulate(first, batches)
+            loss = self._accumulate(first, batches, meter)
         if share_loss is not None:
             share_loss(loss)
         with self._profiling.phase("optimizer"):
@@ -96,18 +96,18 @@ class Update:
             self._precision.backward(loss)
         return loss.detach()
 
-    def _next(self, batches: Iterator[Batch]) -> Batch:
-        with self._profiling.phase("data"):
+    def _next(self, batches: Iterator[Batch], meter: Meter) -> Batch:
+        with self._profiling.phase("data"), meter.loading():
             batch = next(batches)
         self._work.add(batch)
         return batch
 
-    def _accumulate(self, first: Batch, batches: Iterator[Batch]) -> torch.Tensor:
+    def _accumulate(self, first: Batch, batches: Iterator[Batch], meter: Meter) -> torch.Tensor:
         """The gradients of all micro-batches of a step; returns its mean loss."""
         last = self._config.gradient_accumulation_steps - 1
         with self._model.accumulating(is_last=False):
             total = self._backward(first)
         for micro in range(1, last + 1):
             with self._model.accumulating(is_last=micro == last):
-                total = total + self._backward(self._next(batches))
+                total = total + self._backward(self._next(batches, meter))
         return total

@@ -15,6 +15,7 @@ class MixtralBenchmark(llama.LlamaBenchmark):
     """See TrainingBenchmark."""
 
     name = "mixtral"
+    training_facts = frozenset({"router_aux_loss_coef"})
 
     def build_model(self, config: Any) -> Mixtral:
         """See TrainingBenchmark."""
@@ -31,6 +32,17 @@ class MixtralBenchmark(llama.LlamaBenchmark):
             "router_aux_loss_coef": config.router_aux_loss_coef,
             "sliding_window": None,
         }
+
+    def published_names(self, config: Any) -> Mapping[str, tuple[str, ...]]:
+        """See TrainingBenchmark: w1 is the gate, w3 up, w2 down, each of one expert."""
+        found: dict[str, tuple[str, ...]] = {}
+        for number in range(config.num_layers):
+            mine, theirs = (f"model.layers.{number}.{name}" for name in ("mlp", "block_sparse_moe"))
+            experts = [f"{theirs}.experts.{expert}" for expert in range(config.num_experts)]
+            found[f"{mine}.gate.weight"] = (f"{theirs}.gate.weight",)
+            for name, parts in (("gate_up_proj", ("w1", "w3")), ("down_proj", ("w2",))):
+                found[f"{mine}.experts.{name}"] = tuple(f"{each}.{part}.weight" for each in experts for part in parts)
+        return found
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ TYPES = {
 }
 _SIDE = 4  # time, algbw, busbw, #wrong
 _LEFT = 3  # size, count and type at least; redop and root came with later versions
+_ROOT = 4  # the place of the root, behind redop
 _HELP_SECONDS = 60
 
 
@@ -67,11 +68,12 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Theirs:
-    """One size of nccl-tests; a form that was not run is None."""
+    """One size of nccl-tests, and its root, None where it has or tells none; a form that was not run is None."""
 
     size_bytes: int
     out_of_place: Side | None
     in_place: Side | None
+    root: int | None = None
 
 
 def find(collective: str, folder: str | None) -> Path:
@@ -164,8 +166,15 @@ def parse_table(text: str) -> list[Theirs]:
         rest = cells[:-_SIDE]
         out_of_place = _side(rest[-_SIDE:]) if len(rest) >= _LEFT + _SIDE else None
         if in_place or out_of_place:
-            found.append(Theirs(size_bytes=int(cells[0]), out_of_place=out_of_place, in_place=in_place))
+            root = _root(cells[_ROOT] if len(rest) > _ROOT + _SIDE else None)
+            found.append(Theirs(size_bytes=int(cells[0]), out_of_place=out_of_place, in_place=in_place, root=root))
     return found
+
+
+def _root(told: object) -> int | None:
+    """The root that a row tells; -1 stands for an operation that has none."""
+    text = str(told).strip()
+    return int(text) if text.isdecimal() else None
 
 
 def _side(cells: Sequence[str]) -> Side | None:
@@ -187,6 +196,7 @@ def parse_json(text: str) -> list[Theirs]:
         return [
             Theirs(
                 size_bytes=int(row["size"]),
+                root=_root(row.get("root")),
                 **{name: _json_side(row.get(name)) for name in ("out_of_place", "in_place")},
             )
             for row in rows
@@ -203,26 +213,36 @@ def _json_side(side: Mapping[str, Any] | None) -> Side | None:
     return Side(time_us=float(time), busbw_gbps=float(side["bus_bw"]), wrong=None if wrong is None else float(wrong))
 
 
-def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple[dict[int, float], list[str]]:
-    """({size in bytes: our busbw / theirs, dimensionless}, sentences) for the values of our STEP_END and nccl-tests'
-    results.
+def _name(step: Mapping[str, Any], *, has_both: bool) -> str:
+    root = f" root {step['root']}" if "root" in step else ""
+    return format_size(int(step["size_bytes"])) + root + (" in place" if has_both and step["in_place"] else "")
+
+
+def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple[dict[str, float], list[str]]:
+    """({size: our busbw / theirs, dimensionless}, sentences) for the values of our STEP_END and nccl-tests' results.
+
+    Only what nccl-tests measures, too: nothing after compute. A size is followed by the root of each of several roots,
+    and by "in place" where both forms are measured.
     """
-    by_size = {each.size_bytes: each for each in theirs}
-    ratios: dict[int, float] = {}
+    known = {(each.size_bytes, each.root): each for each in theirs}
+    alike = [step for step in ours if "after_compute_ms" not in step]
+    has_both = len({bool(step["in_place"]) for step in alike}) > 1
+    ratios: dict[str, float] = {}
     sentences = []
-    for step in ours:
+    for step in alike:
         size = int(step["size_bytes"])
-        other = by_size.get(size)
+        name = _name(step, has_both=has_both)
+        other = known.get((size, step.get("root", 0))) or known.get((size, None))
         side = (other.in_place if step["in_place"] else other.out_of_place) if other else None
         if side is None:
-            sentences.append(f"{format_size(size)}: nccl-tests did not measure it")
+            sentences.append(f"{name}: nccl-tests did not measure it")
             continue
         ours_like_theirs = step.get("nccl_tests_timing") or {**step, "time_us": step["time_us"]["p50"]}
         if side.busbw_gbps > 0:
-            ratios[size] = float(ours_like_theirs["busbw_GBps"]) / side.busbw_gbps
-        ratio = f": {ratios[size]:.2f}x" if size in ratios else ""
+            ratios[name] = float(ours_like_theirs["busbw_GBps"]) / side.busbw_gbps
+        ratio = f": {ratios[name]:.2f}x" if name in ratios else ""
         sentences.append(
-            f"{format_size(size)}: ours {ours_like_theirs['time_us']:.4g} us,"
+            f"{name}: ours {ours_like_theirs['time_us']:.4g} us,"
             f" {ours_like_theirs['busbw_GBps']:.4g} GB/s busbw;"
             f" nccl-tests {side.time_us:.4g} us, {side.busbw_gbps:.4g} GB/s{ratio}"
             + (", wrong data" if side.wrong else "")

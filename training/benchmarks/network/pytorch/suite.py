@@ -190,8 +190,7 @@ def _beside_nccl_tests(
         )
     except nccl_tests.NcclTestsError as error:
         return {}, [f"nccl-tests was not measured: {error}"], str(error)
-    ratios, sentences = nccl_tests.beside(steps, theirs)
-    return {format_size(size): ratio for size, ratio in ratios.items()}, sentences, ""
+    return *nccl_tests.beside(steps, theirs), ""
 
 
 def _answers(

@@ -65,7 +65,15 @@ class Config(CaseConfig):
             raise ValueError("inspector_max_age_s has no effect without an inspector_folder")
         if self.devices is not None and not any(TOOLS[name].scope != "host" for name in self.tools):
             raise ValueError("devices has no effect without a tool of RDMA devices")
+        usual = {name: TOOLS[name].usual_seconds(self.words_of(name)) for name in self.tools}
+        if long := [f"{name} {seconds:g} s" for name, seconds in usual.items() if seconds > self.timeout_s]:
+            raise ValueError(f"timeout_s = {self.timeout_s:g} is less than tools usually take: {', '.join(long)}")
         return self
+
+    def words_of(self, name: str) -> list[str]:
+        """The arguments of a tool: its own, or those that the config has for it."""
+        given = self.arguments.get(name)
+        return list(TOOLS[name].command[1:]) if given is None else shlex.split(given)
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
         """See CaseConfig."""

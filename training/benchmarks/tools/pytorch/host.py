@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -38,7 +37,7 @@ class Bench:
     def call(self, device: str, *words: str) -> Call:
         """Start it, with words after its own."""
         argv = [word.replace("{device}", device) for word in self.argv]
-        return Call([*argv, *words], self.tool.seconds)
+        return Call([*argv, *words], self.tool.most_seconds(self.argv))
 
     def read(self, ended: Ended) -> Answer:
         """The results of a call.
@@ -47,7 +46,7 @@ class Bench:
             NotRunError: its time was up, or it ended without one.
         """
         if ended.is_late:
-            raise NotRunError(f"did not end within {self.tool.seconds:g} s")
+            raise NotRunError(f"did not end within {self.tool.most_seconds(self.argv):g} s")
         try:
             return self.tool.read(ended.text)
         except UnreadableError as error:
@@ -87,12 +86,11 @@ def bench_of(name: str, config: Config) -> Bench:
         NotRunError: it is not installed.
     """
     tool = TOOLS[name]
-    program, *words = tool.command
+    program = tool.command[0]
     path = located(program, tool.folders)
     if path is None:
         raise NotRunError(f"{program} is not installed", is_missing=True)
-    given = config.arguments.get(name)
-    return Bench(tool, (path, *(words if given is None else shlex.split(given))))
+    return Bench(tool, (path, *config.words_of(name)))
 
 
 def devices_of(config: Config, infiniband: Path = INFINIBAND) -> list[str]:

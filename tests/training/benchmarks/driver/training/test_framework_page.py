@@ -84,7 +84,7 @@ CASES = {{"memcopy:numpy:CPU:1:2:1": ""}}
 """
     )
     argv = [sys.executable, "run_benchmarks/run.py", "--test-conf", str(conf)]
-    result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(argv, cwd=project, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     (record,) = tmp_path.glob("result/run*/*/round1/*/node_exit.json")
     _check(record.parent)

@@ -120,3 +120,26 @@ def test_what_is_absent_or_fails_is_said(tmp_path: Path) -> None:
     silent = program(tmp_path / "silent", results="nothing")
     with pytest.raises(NcclTestsError, match="printed no results"):
         measured(silent, [8])
+
+
+def step(size: int, busbw: float, *, in_place: bool = False, **more: object) -> dict[str, object]:
+    return {"size_bytes": size, "in_place": in_place, "busbw_GBps": busbw, "time_us": {"p50": 1.0}, **more}
+
+
+def test_each_of_our_rows_stands_beside_its_own_variant() -> None:
+    """Both forms, every root (padded in the JSON, as writeBenchmarkLinePreamble prints it), and after compute."""
+    both = json.dumps(
+        {"results": [row(1024, 1.0, 4.0) | {"root": "    -1"} | {"out_of_place": row(1, 1.0, 2.0)["in_place"]}]}
+    )
+    ours = [step(1024, 2.0), step(1024, 2.0, in_place=True), step(1024, 1.0, after_compute_ms=10)]
+    ratios, sentences = nccl_tests.beside(ours, nccl_tests.parse_json(both))
+    assert ratios == {"1K": 1.0, "1K in place": 0.5} and len(sentences) == 2
+    rooted = json.dumps({"results": [row(1024, 1.0, 4.0 + root) | {"root": f"{root:6}"} for root in range(3)]})
+    ours = [step(1024, 8.0, in_place=True, root=root) for root in range(3)]
+    ratios, _ = nccl_tests.beside(ours, nccl_tests.parse_json(rooted))
+    assert ratios == {"1K root 0": 2.0, "1K root 1": 8 / 5, "1K root 2": 8 / 6}
+    table = "".join(line.replace(" -1 ", f" {root} ") for root in (0, 1) for line in [IN_PLACE_ALONE])
+    assert [each.root for each in nccl_tests.parse_table(table)] == [0, 1]
+    assert [each.root for each in nccl_tests.parse_table(TABLE + OLD)] == [None] * 3
+    # One root alone, the usual one, has no name in our row.
+    assert nccl_tests.beside([step(1024, 4.0, in_place=True)], nccl_tests.parse_json(rooted))[0] == {"1K": 1.0}

@@ -226,12 +226,17 @@ def test_a_damaged_step_of_a_later_repeat_is_skipped(damage: dict[str, Any]) -> 
     assert found.columns == want.columns
 
 
+@pytest.mark.parametrize("is_barrier", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
 def test_finished_and_each_host_s_figure_are_those_of_a_loop_over_all_rows(
-    wrong: bool, monkeypatch: pytest.MonkeyPatch
+    wrong: bool, is_barrier: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of packed steps no more than the fastest row is unpacked: a scan of 1,024 hosts has three million."""
     whole = logged(node7=0.5)
+    for step in whole if is_barrier else ():
+        step["size_bytes"] = 0
+        for group in step["groups"]:
+            group |= {"size_bytes": 0, "algbw_GBps": 0.0, "busbw_GBps": 0.0}
     if wrong:
         whole[3]["groups"][5]["correct"] = whole[3]["correct"] = "fail"
     kept = json.loads(json.dumps(packed(whole)))
@@ -251,12 +256,12 @@ def test_finished_and_each_host_s_figure_are_those_of_a_loop_over_all_rows(
     assert found == {
         "correct": "fail" if wrong else "pass",
         "max_busbw_GBps": max(row["busbw_GBps"] for row in every),
-        "peak_size_bytes": 1 << 24,
+        "peak_size_bytes": 0 if is_barrier else 1 << 24,
         "avg_busbw_GBps": pytest.approx(fmean(row["busbw_GBps"] for row in every), rel=1e-12),
         "max_algbw_GBps": max(row["algbw_GBps"] for row in every),
         "min_p50_us": min(row["time_us"]["p50"] for row in every),
     }
-    assert sizes == [1 << 24] * wrong and asked == [1] * len(kept)
+    assert sizes == [0 if is_barrier else 1 << 24] * wrong and asked == [1] * len(kept)
     monkeypatch.setattr(references, "unpacked", None)
     names = {rank: f"user's node{rank + 1}" for rank in range(HOSTS)}
     assert median_busbw_gbps(kept, names) == pytest.approx({host: median(own) for host, own in of_host.items()})

@@ -4,9 +4,12 @@ import importlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from torch import Tensor, nn
@@ -22,6 +25,10 @@ INDEX_BYTES = 64 << 20  # an index has some hundred bytes for a tensor
 # Bytes of a shard at most, as transformers writes them, unless one tensor alone is larger.
 SHARD_BYTES = 5_000_000_000
 
+Parts = Mapping[str, tuple[str, ...]]
+"""The names in the files of a parameter that has another name there, or is several tensors of as many rows each."""
+_NO_PARTS: Parts = MappingProxyType({})
+
 
 class BrokenWeightsError(Exception):
     """A file of weights is missing or broken; `path` and the message name it."""
@@ -29,6 +36,35 @@ class BrokenWeightsError(Exception):
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(problem)
         self.path = path
+
+
+class Joined(Mapping[str, Tensor]):
+    """The tensors of files by the names and in the `shapes` of a model's parameters. One that is several tensors in the
+    files is put together each time that it is asked for: the files are only mapped.
+    """
+
+    def __init__(self, found: Mapping[str, Tensor], parts: Parts, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._found, self._parts, self._shapes = found, parts, shapes
+
+    def __getitem__(self, name: str) -> Tensor:
+        shape = self._shapes[name]
+        tensors = [self._found[part] for part in self._parts.get(name, (name,))]
+        return tensors[0] if len(tensors) == 1 else torch.cat(tensors).view(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def file_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes that the tensors have to have in the files, by their names there."""
+        wanted: dict[str, tuple[int, ...]] = {}
+        for name, shape in self._shapes.items():
+            parts = self._parts.get(name, (name,))
+            of_part = shape if len(parts) == 1 else (prod(shape[:-1]) // len(parts), shape[-1])
+            wanted |= dict.fromkeys(parts, of_part)
+        return wanted
 
 
 class _Index(BaseModel):
@@ -124,8 +160,15 @@ def refuse_folder(folder: Path) -> None:
         raise UnusableSettingsError(f"save_weights: {folder.parent}: no such folder")
 
 
-def write(folder: Path, module: nn.Module, facts: Mapping[str, JsonValue], shard_bytes: int = SHARD_BYTES) -> None:
-    """Write the module's parameters, whole, in float32, and `facts` as config.json; all ranks call it.
+def write(
+    folder: Path,
+    module: nn.Module,
+    facts: Mapping[str, JsonValue],
+    parts: Parts = _NO_PARTS,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """Write the module's parameters, whole, in float32, by their names in `parts`, and `facts` as config.json; all
+    ranks call it.
 
     Rank 0 writes, one shard of at most `shard_bytes` after the other, and holds one of them in its memory. The folder
     gets its name when it is complete.
@@ -135,22 +178,23 @@ def write(folder: Path, module: nn.Module, facts: Mapping[str, JsonValue], shard
     shards = list(_shards(parameters, shard_bytes))
     count = len(shards)
     names = [SINGLE] if count == 1 else [f"model-{n:05d}-of-{count:05d}{SUFFIX}" for n in range(1, count + 1)]
+    places: dict[str, str] = {}
     is_first = dist.get_rank() == 0
     if is_first:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
     for file_name, shard in zip(names, shards, strict=True):
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for name in shard:
             whole = _whole(parameters[name])
             if is_first:
-                tensors[name] = whole.cpu().contiguous()
+                tensors |= _parted(whole.cpu(), parts.get(name, (name,)))
         if is_first:
+            places |= dict.fromkeys(tensors, file_name)
             importlib.import_module("safetensors.torch").save_file(tensors, partial / file_name, {"format": "pt"})
     if is_first:
         if len(shards) > 1:
             size = sum(parameter.numel() * parameter.element_size() for parameter in parameters.values())
-            places = {name: file_name for file_name, shard in zip(names, shards, strict=True) for name in shard}
             _write_json(partial / INDEX, {"metadata": {"total_size": size}, "weight_map": places})
         if facts:
             _write_json(partial / CONFIG, facts)
@@ -170,6 +214,14 @@ def _shards(parameters: Mapping[str, Tensor], shard_bytes: int) -> Iterator[list
         names.append(name)
         size += own
     yield names
+
+
+def _parted(whole: Tensor, names: tuple[str, ...]) -> dict[str, Tensor]:
+    """Equally many rows of it by each name; safetensors refuses tensors that share their memory."""
+    if len(names) == 1:
+        return {names[0]: whole.contiguous()}
+    rows = whole.reshape(-1, whole.shape[-1]).chunk(len(names))
+    return {name: each.clone() for name, each in zip(names, rows, strict=True)}
 
 
 def _whole(parameter: Tensor) -> Tensor:

@@ -153,13 +153,15 @@ def _candidates(
 ) -> Iterator[LayoutCandidate]:
     """The divisions of a step with this recomputation, the largest micro-batch first.
 
-    Activations grow with the samples, all else stays: two estimates give all of them.
+    Activations grow with the samples, all else stays: two estimates give all of them, on each rank of a pipeline.
     """
     one, two = (_estimated(benchmark, config, micro, recompute, ranks) for micro in (1, 2))
     for micro in range(samples, 0, -1):
         if samples % micro == 0 and config.can_have(samples // micro):
-            size = one + (micro - 1) * (two - one)
-            yield LayoutCandidate(micro_batch=micro, micro_batches=samples // micro, recompute=recompute, bytes=size)
+            size = max(first + (micro - 1) * (second - first) for first, second in zip(one, two, strict=True))
+            yield LayoutCandidate(
+                micro_batch=micro, micro_batches=samples // micro, recompute=recompute, bytes=int(size)
+            )
 
 
 def _estimated(
@@ -168,7 +170,7 @@ def _estimated(
     micro: int,
     recompute: Recompute,
     ranks: tuple[int, int, bool],
-) -> int:
+) -> list[float]:
     samples = config.train_batch_size * config.gradient_accumulation_steps
     changes = {
         "train_batch_size": micro,
@@ -177,8 +179,8 @@ def _estimated(
     }
     changed = config.model_copy(update=changes)
     if config.pipeline_parallelism()[0] > 1:
-        return int(max(bytes_of_ranks(benchmark, changed, *ranks)))
-    return int(step_bytes(benchmark, changed, *ranks))
+        return bytes_of_ranks(benchmark, changed, *ranks)
+    return [step_bytes(benchmark, changed, *ranks)]
 
 
 def device_bytes_of(config: TrainingConfig, device: torch.device, placement: Placement) -> int:

@@ -102,11 +102,8 @@ class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def bytes(self, without: set[int]) -> int:
         """Bytes that are still held but for the storages `without`."""
-        total = 0
-        for key, (storage, size) in self._storages.items():
-            if key not in without and not storage.expired():  # type: ignore[no-untyped-call]
-                total += size
-        return total
+        self._storages = {key: each for key, each in self._storages.items() if not each[0].expired()}  # type: ignore[no-untyped-call]
+        return sum(size for key, (_, size) in self._storages.items() if key not in without)
 
 
 def activation_bytes(

@@ -6,6 +6,9 @@ weights of its stages stay whole, and so do their gradients, until the last micr
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021),
 section 2.2.
+
+Autocast copies the weights of a stage for each of its micro-batches in flight, unless the backward pass computes the
+stage again: its cache lasts for one forward pass.
 """
 
 from typing import Any
@@ -81,9 +84,21 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
     layer, outside = two - one, max(0, 2 * one - two)
     deepest = max(len(stages[stage]) for stage in own)
     kept = micro_batches_of_rank(config, rank)
+    copies = max(0, kept - len(own)) * deepest * _copied_bytes(benchmark, config)
     last = peak_of_one_layer(benchmark, config, on_cpu, ends) + (deepest - 1) * layer
-    links = 2 * len(own) - sum(ends)
-    return last + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + links * _received_bytes(config)
+    links = (2 * len(own) - sum(ends)) * _received_bytes(config)
+    return last + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + copies + links
+
+
+def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> float:
+    """Bytes of a layer's weights that autocast copies for a micro-batch and keeps until its backward pass; _states has
+    one copy of all of the rank's.
+    """
+    if config.strategy != "ddp" or config.precision != "bf16" or config.recompute != "none":
+        return 0
+    with torch.device("meta"):
+        block = benchmark.build_model(config).blocks()[0]
+    return HALF * parameter_count(block) / config.tensor_parallelism()[0]
 
 
 def _received_bytes(config: TrainingConfig) -> int:

@@ -15,16 +15,18 @@ MarkT = TypeVar("MarkT")
 class StepMeter(ABC, Generic[MarkT]):
     """Clocks of the training loop. A mark is a moment: of the host's clock, or an event in a device's stream.
 
-    raw and no_eval are host times that end after a synchronization with the device. pure_compute is the sum over the
-    steps of the time between begin and end of the computation on the device (communication of gradients included). The
-    time of a step begins where the step before it, or what was excluded after that, has ended. All are in seconds.
+    raw and no_eval are host times that end after a synchronization with the device. pure_compute is the sum over
+    the steps of the time between begin and end of the computation on the device (communication of gradients
+    included), without the loading of data meanwhile. The time of a step begins where the step before it, or what
+    was excluded after that, has ended. All are in seconds.
     """
 
     def __init__(self) -> None:
-        self._excluded = 0.0
+        self._excluded, self._is_computing = 0.0, False
         self._compute = 0.0
         self._steps: list[float] = []
         self._pending: list[tuple[MarkT, MarkT, MarkT, bool]] = []
+        self._loading: list[tuple[MarkT, MarkT]] = []  # between the begin and the end of a step's computation
         self._begin = time.perf_counter()
         self._mark = self._compute_begin = self.now()
 
@@ -47,14 +49,22 @@ class StepMeter(ABC, Generic[MarkT]):
         self._mark = self.now()
 
     def begin_compute(self) -> None:
-        """Mark that the step's data is on the device."""
-        self._compute_begin = self.now()
+        """Mark that the data of the step's first forward pass is on the device."""
+        self._is_computing, self._compute_begin = True, self.now()
 
     def end_compute(self, *, is_typical: bool = True) -> None:
         """Mark that the step's update is done, or queued; the time of a step that is not typical is kept as NaN."""
-        end = self.now()
+        self._is_computing, end = False, self.now()
         self._pending.append((self._mark, self._compute_begin, end, is_typical))
         self._mark = end
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Leave what is done inside this context out of the computation."""
+        begin = self.now() if self._is_computing else None
+        yield
+        if begin is not None:
+            self._loading.append((begin, self.now()))
 
     @contextlib.contextmanager
     def excluded(self) -> Iterator[None]:
@@ -73,7 +83,9 @@ class StepMeter(ABC, Generic[MarkT]):
         for mark, begin, end, is_typical in self._pending:
             self._compute += self.seconds(begin, end)
             self._steps.append(self.seconds(mark, end) if is_typical else math.nan)
+        self._compute -= sum(self.seconds(begin, end) for begin, end in self._loading)
         self._pending.clear()
+        self._loading.clear()
         return Times(raw=raw, no_eval=raw - self._excluded, pure_compute=self._compute)
 
     @property

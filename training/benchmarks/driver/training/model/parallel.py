@@ -136,10 +136,12 @@ class ParallelModel:
         return result
 
     def accumulating(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
-        """Context of each micro-batch: gradients accumulate, and are averaged over the ranks in the last one only."""
+        """Context of each micro-batch: gradients accumulate, and replicas are averaged in the last one only. FSDP2
+        divides gradients over the ranks of a copy in each: whole ones of all layers would not fit.
+        """
         whole = self._parts[0]
         if isinstance(whole, FSDPModule):
-            whole.set_requires_gradient_sync(is_last)
+            whole.set_requires_all_reduce(is_last)
         elif isinstance(whole, DistributedDataParallel) and not is_last:
             return whole.no_sync()
         return contextlib.nullcontext()
@@ -181,7 +183,7 @@ class _WatchedReduceScatter(DefaultReduceScatter):
         output_tensor: Tensor,
         input_tensor: Tensor,
         group: dist.ProcessGroup,
-        op: dist.ReduceOp,
+        op: dist.ReduceOp | dist.ReduceOp.RedOpType,
         async_op: bool = False,
     ) -> dist.Work:
         self._note(input_tensor)

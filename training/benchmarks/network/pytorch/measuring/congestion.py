@@ -57,6 +57,11 @@ def roles(hosts: Sequence[HostRanks]) -> ConcurrentGroups:
     return ConcurrentGroups(name="victims and aggressors", groups=groups)
 
 
+def traffic_of(config: Config, team: Team) -> AllToAll:
+    """What the aggressors run."""
+    return AllToAll(team, getattr(torch, config.dtype), config.seed, in_place=False)
+
+
 class Congestion:
     """The measurements of a case with the tool congestion. All ranks make it together."""
 
@@ -68,7 +73,8 @@ class Congestion:
             raise UnusableSettingsError(str(error)) from error
         if refusal := run.config.refusal_of_group(len(self._round.groups[0].ranks)):
             raise UnusableSettingsError(refusal)
-        self._sizes, self.skipped = fitting_sizes(run, created(run.config, Team.world(run.group)))
+        world = Team.world(run.group)
+        self._sizes, self.skipped = fitting_sizes(run, created(run.config, world), traffic_of(run.config, world))
         self.total_steps = 2 * len(self._sizes)
         names = [uuid.uuid4().hex]
         dist.broadcast_object_list(names, src=0)
@@ -120,8 +126,7 @@ class Congestion:
 
     def _aggressor(self, team: Team, step: int) -> None:
         """Send until the victims have enough."""
-        config, store = self._run.config, _store()
-        traffic = AllToAll(team, getattr(torch, config.dtype), config.seed, in_place=False)
+        store, traffic = _store(), traffic_of(self._run.config, team)
         traffic.prepare(max(self._sizes) or 1)
         traffic.refill()
         enough = torch.zeros(1, dtype=torch.int32, device=team.device)

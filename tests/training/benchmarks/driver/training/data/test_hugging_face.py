@@ -75,7 +75,7 @@ def test_transformers_finds_the_same_loss_with_what_was_written(alone: None, tmp
         expected = float(model(batch)["loss"])
     for name, shard_bytes in (("several", 20_000), ("one", hugging_face.SHARD_BYTES)):
         folder = tmp_path / name
-        hugging_face.write(folder, model, benchmark.published_facts(config), shard_bytes)
+        hugging_face.write(folder, model, benchmark.published_facts(config), shard_bytes=shard_bytes)
         net = transformers.LlamaForCausalLM.from_pretrained(folder).eval()
         with torch.no_grad():
             loss = net(batch["tokens"], labels=batch["tokens"]).loss

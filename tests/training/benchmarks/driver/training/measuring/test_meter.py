@@ -2,25 +2,32 @@
 
 import math
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.launch.launching import ROOT
-from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of, trainer_of
 from training.benchmarks.driver.training.benchmark import checked_parameters
 from training.benchmarks.driver.training.measuring.meter import Meter, peak_memory_bytes, peak_tflops
 from training.benchmarks.driver.training.measuring.rates import flops_without_attention, model_flops_utilization
-from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.model.model import Batch, BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.update import Update
+from training.benchmarks.driver.workload.placement import Placement
+from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")
 SAMPLES = 3
 EXCLUDED_SECONDS = 1.0  # longer than a busy machine keeps a thread waiting
+LOADING_SECONDS = 0.05
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -111,8 +118,12 @@ def test_a_nominal_number_of_parameters_is_that_of_this_model() -> None:
 def test_times_leave_out_what_is_excluded_and_what_is_not_computed() -> None:
     meter = Meter(CPU)
     meter.start()
+    with meter.loading():
+        time.sleep(0.01)
     meter.begin_compute()
     time.sleep(0.02)
+    with meter.loading():
+        time.sleep(LOADING_SECONDS)
     meter.end_compute()
     with meter.excluded():
         time.sleep(EXCLUDED_SECONDS)
@@ -121,10 +132,34 @@ def test_times_leave_out_what_is_excluded_and_what_is_not_computed() -> None:
     meter.begin_compute()
     meter.end_compute(is_typical=False)
     times = meter.read()
-    assert 0.02 <= times.pure_compute <= times.no_eval <= times.raw - EXCLUDED_SECONDS
+    assert 0.02 <= times.pure_compute <= times.no_eval - LOADING_SECONDS <= times.raw - EXCLUDED_SECONDS
     assert meter.step_times[0] >= 0.02, "a step's time holds its loading and its computation"
     assert meter.step_times[1] < EXCLUDED_SECONDS, "but nothing that is excluded"
     assert len(meter.step_times) == 3 and math.isnan(meter.step_times[2])
+
+
+def test_no_micro_batch_s_loading_counts_as_computing(tmp_path: Path) -> None:
+    config = config_of("llama", gradient_accumulation_steps=3)
+
+    def batches() -> Iterator[Batch]:
+        data = benchmark_of("llama").synthetic_data(config).train
+        for _ in range(3):
+            time.sleep(LOADING_SECONDS)
+            yield data[list(range(config.train_batch_size))]
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        place = Placement(rank=0, local_rank=0, world_size=1, local_world_size=1, nnodes=1)
+        group = ProcessGroup(placement=place, device=CPU, backend="gloo")
+        run = trainer_of("llama", config, group, tmp_path / "log")
+        update = Update(run.model, run.optimizer, run.precision, config, 1, run.profiling, run.work)
+        meter = Meter(CPU)
+        meter.start()
+        update.run(batches(), 1, meter)
+    finally:
+        dist.destroy_process_group()
+    times = meter.read()
+    assert 0 < times.pure_compute <= times.raw - 3 * LOADING_SECONDS
 
 
 def test_peak_memory_is_at_least_what_is_held() -> None:
