@@ -18,7 +18,7 @@ def loads(file: Path, module: str) -> bool:
         for name in imported(waiting.pop()):
             if name.partition(".")[0] == module:
                 return True
-            parts = name.split(".")
+            parts = tuple(name.split("."))
             own = (_file(parts[:count]) for count in range(1, len(parts) + 1))
             new = {each for each in own if each is not None} - seen
             seen |= new
@@ -46,6 +46,7 @@ def _test(node: ast.If) -> str:
     return ast.unparse(node.test)
 
 
-def _file(parts: Sequence[str]) -> Path | None:
+@functools.cache
+def _file(parts: tuple[str, ...]) -> Path | None:
     path = ROOT.joinpath(*parts)
     return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)

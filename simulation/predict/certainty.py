@@ -7,6 +7,7 @@ tests/simulation/predict/test_measured.py counts them.
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
+from simulation.predict.machine import PEAKS
 
 ASSUMED = 1.25
 """By how much an interval widens where the factor of sustained products is of another GPU or precision."""
@@ -70,7 +71,7 @@ def flat_mfu_ms(found: Prediction) -> float:
 
 def flat_efficiency_ms(found: Prediction) -> float:
     """The time by one efficiency of products in place of their tables, the rest as predicted, in ms."""
-    peak = found.machine.bf16_TFLOPS * {"bf16": 1, "fp8": 2, "nvfp4": 4}[found.job.precision]
+    peak = found.machine.bf16_TFLOPS * PEAKS[found.job.precision]
     share = {"products", "experts", "head", "attention"}
     rest = found.ms - sum(ms for key, ms in found.classes.items() if key in share)
     return rest + found.flops / found.job.gpus / 1e9 / peak / FLAT_EFFICIENCY

@@ -14,10 +14,12 @@ from simulation.predict.operations import (
     ATTENTION,
     CP,
     EP,
+    FP8,
     HEAD,
     MEMORY,
     PERMUTATION,
     PRODUCTS,
+    QUANTISATION,
     SEND,
     TP,
     Attention,
@@ -43,6 +45,11 @@ FLASH_2 = (1.75, 1.625)
 backward: the middles of 1.5 to 2.0 and of 1.5 to 1.75 (arXiv:2407.08608, section 4.1).
 """
 HOPPER = ("H100", "H200")
+CUDNN_BACKWARD, WIDE_BACKWARD = 1.2, 1.24
+"""How many times longer cuDNN's causal backward pass takes for a FLOP than its forward one, with heads of 128 and with
+queries wider than values: the medians of Llama-3.1's and DeepSeek-V3's heads, 2,048 to 32,768 tokens, on H200 and GB200
+(NVIDIA/cudnn-frontend, benchmark); those that SimuMax measured on B200 are 1.20 and 1.22 (test_kernels_held.py).
+"""
 STREAMS = 4
 """Products of experts that run beside one another (num_streams of TransformerEngine's multi_streams.h)."""
 EXPOSED = 0.3
@@ -112,7 +119,10 @@ class Stopwatch:
             us = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v) * factors.attention
             if self.job.fsdp and self.machine.gpu in HOPPER:
                 us *= FLASH_2[at.backward]
-            return ATTENTION, max(us * (2.5 if at.backward else 1.0), self.shortest_us)
+            if at.backward:
+                longer = WIDE_BACKWARD if at.qk > at.v else CUDNN_BACKWARD
+                us *= at.products_of_backward * (1.0 if self.job.fsdp else longer)
+            return ATTENTION, max(us, self.shortest_us)
         if isinstance(operation, Decoding):
             return ATTENTION, max(kernels.decode_us(self.machine.gpu, *operation), self.shortest_us)
         if isinstance(operation, Traffic):
@@ -135,6 +145,8 @@ class Stopwatch:
 
     def _cast_bytes(self, each: Product) -> int:
         """Bytes that move where operands become FP8 or FP4."""
+        if self.job.is_torch_decoder and self.precision == FP8:
+            return 0  # the rows have them
         if not self.job.fsdp:
             return CAST_BYTES * each.times * each.m * each.k
         # The gradient of the output is cast once for both products of the backward pass.
@@ -182,9 +194,10 @@ class Stopwatch:
 
     def send_us(self, size: float, stride: int) -> float:
         """A message of `size` bytes between two ranks `stride` apart."""
-        inside = stride < self.machine.nvlink_domain
-        rate = self.machine.nvlink_GBps * 0.8 if inside else self.machine.nic_GBps * NIC_SHARE
-        return size / rate / 1e3 + ONE_HOP_US / 2
+        if stride < self.machine.nvlink_domain:
+            # Of two ranks' all-to-all, which are the same calls, each keeps one half and sends the other.
+            return self._inside(ALL_TO_ALL, 2, 2 * size)
+        return size / self.machine.nic_GBps / NIC_SHARE / 1e3 + ONE_HOP_US / 2
 
     def moved_us(self, size: float) -> float:
         """`size` bytes through the memory."""
@@ -194,7 +207,7 @@ class Stopwatch:
 ELEMENTWISE = "selective elementwise"
 _AGAIN_ELEMENTWISE = {MEMORY: 1.0}
 _AGAIN = {ATTENTION: 1.0}
-_AGAIN_FSDP = {PRODUCTS: 0.5, MEMORY: 1.0}
+_AGAIN_FSDP = {PRODUCTS: 0.5, QUANTISATION: 0.5, MEMORY: 1.0}
 """What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
 operations between products. Elementwise: these alone, as our trainer's.
 """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from simulation.predict import memory, operations
 from simulation.predict.duration import Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
-from simulation.predict.machine import Machine
+from simulation.predict.machine import PEAKS, Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
 from workloads.compute.operators import OPERATORS
 from workloads.rows.traced_op import FLOAT32, SIZES
@@ -21,6 +21,11 @@ COPIED_BYTES = 2 * 2 * operations.HALF + operations.HALF + 4
 """For each weight that FSDP2 divides: gathered ones are copied out of their buffer in both passes, its gradient into
 one of float32, all between the products (torch.distributed.fsdp, _fsdp_collectives.py).
 """
+
+BUCKET_BYTES = 25 * 2**20
+"""Of gradients that torch's DistributedDataParallel sums at once (bucket_cap_mb)."""
+BACKWARD_SHARE = 2 / 3
+"""Of a micro-batch's time: two of three products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,9 @@ class Prediction:
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs (without recomputation) over the dense peak of bf16."""
-        return self.flops / self.job.gpus / self.ms / 1e9 / self.machine.bf16_TFLOPS
+        """Model FLOPs (without recomputation) over the dense peak of the job's precision."""
+        peak = self.machine.bf16_TFLOPS * PEAKS[self.job.precision]
+        return self.flops / self.job.gpus / self.ms / 1e9 / peak
 
 
 def predict(job: TrainingJob, machine: Machine, network: Links | None = None) -> Prediction:
@@ -119,6 +125,8 @@ def _pipeline(job: TrainingJob, watch: Stopwatch, stages: list[float], slowest: 
 
 def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> float:
     """Microseconds of gradients and weights between replicas that compute does not hide."""
+    if job.replicated:
+        return _buckets(job, watch, held, per_batch)
     total = 0.0
     layers = max(1, job.layers // job.pp)
     for weights, ranks, stride in (
@@ -144,6 +152,18 @@ def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_b
         else:
             total += scatter + gather
     return total
+
+
+def _buckets(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> float:
+    """Microseconds of the sums of gradients, which follow the last micro-batch; its backward pass hides all buckets but
+    the last one, that of the word vectors, a weight in one piece.
+    """
+    ranks, size = job.dp * job.cp, job.grad_bytes * (held.shared + held.experts)
+    words = job.grad_bytes * job.vocab * job.hidden / job.tp if job.pp == 1 else 0
+    end = min(size, max(words, BUCKET_BYTES))
+    last, each = (watch.collective_us(operations.ALL_REDUCE, ranks, job.tp, of) for of in (end, BUCKET_BYTES))
+    sent = last + each * (size - end) / BUCKET_BYTES
+    return max(last, sent - BACKWARD_SHARE * per_batch) if job.overlap else sent
 
 
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:

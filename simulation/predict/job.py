@@ -19,8 +19,10 @@ class TrainingJob:
     """A job. ffn: inner width of a dense MLP; moe_ffn, shared_ffn: of an expert, of all shared experts together.
 
     dense_layers: leading layers without experts. sp: sequence parallelism. micro_batches: of one rank and iteration.
-    fsdp: ranks that hold one copy of the weights between them, 0: each rank has its own.
+    fsdp: ranks of FSDP2 that hold one copy of the weights between them, 1: each rank has its own, as torch's DDP has
+    it; 0: Megatron-LM.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
+    scaling: of FP8, of a tensor ("tensorwise") or of its rows ("rowwise").
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
     lies between products (Megatron-LM's own kernels always do).
     """
@@ -65,6 +67,7 @@ class TrainingJob:
     power_limit: int = 0
     memory_GBps: int = 0  # noqa: N815 - the unit's own spelling
     compiled: bool = True
+    scaling: str = "tensorwise"
 
     @property
     def tokens(self) -> int:
@@ -79,6 +82,17 @@ class TrainingJob:
     def leading_dense(self) -> int:
         """Layers without experts."""
         return self.dense_layers if self.experts else self.layers
+
+    @property
+    def replicated(self) -> bool:
+        """Whether torch's DistributedDataParallel sums the gradients of whole copies."""
+        return self.fsdp == 1 and self.dp * self.cp > 1
+
+    @property
+    def is_torch_decoder(self) -> bool:
+        """Whether its kernels are those of the decoder that FSDP2 divides, as the dialect framework has them."""
+        plain = not self.experts and self.latent is None and self.cp == 1
+        return bool(self.fsdp) and plain and self.heads * self.head_dim == self.hidden
 
     @property
     def eager(self) -> bool:

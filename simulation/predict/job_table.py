@@ -14,16 +14,24 @@ from typing import Any
 
 from common.errors import InputProblems, MistakeList, input_problem
 from common.yaml_file import file_text, parsed_yaml
+from simulation.predict import hugging_face
 from simulation.predict.job import LatentAttention, TrainingJob
 from simulation.predict.kernels import PRODUCT, grids
-from simulation.predict.machine import Machine, machine_of, machines, memory_of_name
+from simulation.predict.machine import Machine, machine_of, machines, memory_of_name, other_part
 from workloads.dialects.framework import presets
 
 LARGEST = 1 << 40
+_SEPARATORS = ",;\t"
+"""Of cells: where a comma stands in numbers, spreadsheets write semicolons."""
 _TYPO = 0.85
 """How alike a column is to one of ours before it is taken for a slip of the pen."""
 BF16, FP8, FP4 = "bf16", "fp8", "nvfp4"
 RECOMPUTE = ("none", "selective", "full")
+_WORDS = {
+    "overlap": ("none", "0", "1", "all", "tp", "cp", "ep", "dp", "pp"), "grad_dtype": ("fp32", "bf16", "fp16"),
+    "ce_fusion": ("none", "no", "0", "1", "te", "native"),
+}  # fmt: skip
+"""What a cell may begin with."""
 CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
 MODEL = (
     "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",
@@ -31,7 +39,7 @@ MODEL = (
 )  # fmt: skip
 LAYOUT = (
     "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
-    "distributed_optimizer", "power_limit_W", "compile",
+    "ddp", "distributed_optimizer", "power_limit_W", "compile",
 )  # fmt: skip
 WORDS = ("name", "gpu", "precision", "cp_comm", "recompute", "grad_dtype", "overlap", "ce_fusion")
 KEYS = (*MODEL, *LAYOUT, *WORDS)
@@ -42,7 +50,7 @@ MEASURED = (
 )  # fmt: skip
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
-_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile"}
+_FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
     *_FLAGS,
     "experts",
@@ -64,10 +72,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         InputProblems: it cannot be read, has no rows, columns that are twice or nearly one of ours, or measured values
             that are no numbers above 0; all mistakes.
     """
-    table = csv.reader(io.StringIO(file_text(path, "--rows"), newline=""))
+    text = file_text(path, "--rows").removeprefix("\ufeff")
+    separator = max(_SEPARATORS, key=text.partition("\n")[0].count)
+    table = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     mistakes = MistakeList()
     try:
-        header = next(table, [])
+        header = [cell.strip() for cell in next(table, [])]
         _check_keys(header, str(path), mistakes, lenient=True)
         for key in {key for key in header if header.count(key) > 1}:
             mistakes.add(f"{path}: line 1", key, "this column is there twice")
@@ -82,11 +92,18 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     if not rows:
         mistakes.add(str(path), None, "has no row under its header")
     for row in rows:
-        for key in _MEASURED_NUMBERS:
-            if text := (row.get(key) or "").strip():
-                _check_positive(text, f"{row['']}: {key}", mistakes)
+        _check_measured(row, separator, mistakes)
     mistakes.check()
     return rows
+
+
+def _check_measured(row: dict[str, str], separator: str, mistakes: MistakeList) -> None:
+    """Measured values of a row, whose decimal sign is a comma where cells are not between commas."""
+    for key in _MEASURED_NUMBERS:
+        if text := (row.get(key) or "").strip():
+            if separator != ",":
+                row[key] = text = text.replace(",", ".")
+            _check_positive(text, f"{row['']}: {key}", mistakes)
 
 
 def carried(rows: list[dict[str, str]]) -> list[str]:
@@ -108,7 +125,7 @@ def _check_keys(keys: list[str], where: str, mistakes: MistakeList, *, lenient: 
     """Unknown keys are mistakes; if `lenient`, only those that are nearly a known one."""
     known = (*KEYS, *MEASURED) if lenient else KEYS
     for key in keys:
-        near = [] if key in known else get_close_matches(key, known, 1, _TYPO if lenient else 0.6)
+        near = [] if key in known else get_close_matches(key.lower(), known, 1, _TYPO if lenient else 0.6)
         if key not in known and (near or not lenient):
             mistakes.add(where, repr(key)[:80], f"is no column{f'; did you mean {near[0]}?' if near else ''}")
 
@@ -130,7 +147,7 @@ def jobs_of(rows: list[dict[str, str]]) -> list[TrainingJob]:
 
 
 def read_job(path: Path) -> dict[str, str]:
-    """The values of a job file: JSON, or YAML by its name.
+    """The values of a job file: JSON, or YAML by its name; or those of a model's config.json of Hugging Face.
 
     Raises:
         InputProblems: it cannot be read, is no mapping, or has unknown keys.
@@ -146,6 +163,8 @@ def read_job(path: Path) -> dict[str, str]:
     if not isinstance(found, dict):
         raise input_problem(str(path), None, "must be a mapping of keys such as hidden, layers and tp to values")
     mistakes = MistakeList()
+    if hugging_face.is_config(found):
+        found = hugging_face.columns(found, str(path), mistakes)
     _check_keys([str(key) for key in found], str(path), mistakes)
     mistakes.check()
     return {str(key): _as_text(value) for key, value in found.items()}
@@ -206,6 +225,8 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
         mistakes.add(
             f"{where}: gpus_per_node", given["gpus_per_node"], f"must be {machine.allowed_servers()} for {machine.gpu}"
         )
+    if given.get("ddp") and given.get("fsdp"):
+        mistakes.add(f"{where}: ddp", 1, f"each rank holds all weights: must be 0 with fsdp {given['fsdp']}")
     job = _assembled(row, given, machine.gpu, precision)
     _check_layout(job, numbers.get("gbs"), where, mistakes)
     mistakes.check()
@@ -214,9 +235,12 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
 
 def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[Machine | None, str]:
     """The GPU, and the precision; what cannot be predicted is a mistake."""
-    machine = machine_of(row.get("gpu") or "")
-    if row.get("gpu") and machine is None:
-        mistakes.add(f"{where}: gpu", row["gpu"], f"is none of {', '.join(machines())}")
+    name = row.get("gpu") or ""
+    machine = machine_of(name)
+    if name and machine is None:
+        mistakes.add(f"{where}: gpu", name, f"is none of {', '.join(machines())}")
+    elif machine and (other := other_part(name)):
+        mistakes.add(f"{where}: gpu", name, f"{other} is another part than the {machine.gpu} that was measured")
     precision = _precision(row, where, mistakes)
     if machine and precision and (PRODUCT, machine.gpu, precision) not in grids():
         known = sorted(dtype for kernel, gpu, dtype in grids() if kernel == PRODUCT and gpu == machine.gpu)
@@ -226,8 +250,9 @@ def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[
 
 def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> None:
     words = {"recompute": (_recompute(row), RECOMPUTE), "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS)}
+    words |= {key: ((row.get(key) or "").strip().lower(), allowed) for key, allowed in _WORDS.items()}
     for key, (word, allowed) in words.items():
-        if not word.startswith(allowed):
+        if word and not word.startswith(allowed):
             mistakes.add(f"{where}: {key}", word, f"is none of {', '.join(allowed)}")
 
 
@@ -275,7 +300,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         gated=bool(value("swiglu", 1)), seq=given["seq"], mbs=mbs, micro_batches=batches, tp=tp,
         sp=bool(value("sp", int(tp > 1))), pp=pp, vpp=value("vpp", 1), cp=cp,
         cp_comm=(row.get("cp_comm") or "p2p").strip(), dp=dp, ep=value("ep", 1),
-        fsdp=dp * cp if value("fsdp", 0) == 1 else value("fsdp", 0),
+        fsdp=1 if value("ddp", 0) else dp * cp if value("fsdp", 0) == 1 else value("fsdp", 0),
         experts=value("experts", 0), topk=value("topk", 0), moe_ffn=value("moe_ffn", 0),
         shared_ffn=value("shared_ffn", 0), dense_layers=value("first_dense_layers", 0), latent=latent,
         recompute=_recompute(row), distributed_optimizer=bool(value("distributed_optimizer", 1)),
@@ -284,6 +309,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         fused_loss=(row.get("ce_fusion") or "1").strip().lower() not in ("0", "none", "no"),
         tied=bool(value("tied_embeddings", 0)), power_limit=value("power_limit_W", 0),
         memory_GBps=memory_of_name(row.get("gpu") or ""), compiled=bool(value("compile", 1)),
+        scaling="rowwise" if "rowwise" in (row.get("precision") or "").lower() else "tensorwise",
     )  # fmt: skip
 
 
@@ -297,6 +323,7 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("heads", lambda j: j.heads % j.tp == 0, "must be a multiple of tp"),
     ("kv_heads", lambda j: j.heads % j.kv_heads == 0, "must divide heads"),
     ("vpp", lambda j: j.vpp == 1 or j.pp > 1, "needs pp above 1"),
+    ("micro_batches", lambda j: j.vpp == 1 or j.micro_batches % j.pp == 0, "must be a multiple of pp with vpp"),
     ("layers", lambda j: j.layers >= j.pp * j.vpp - 2, "must be at least one a chunk of the pipeline (pp x vpp)"),
     ("experts", lambda j: not j.experts or j.experts % j.ep == 0, "must be a multiple of ep"),
     ("ep", lambda j: j.ep == 1 or bool(j.experts), "needs experts"),

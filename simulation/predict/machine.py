@@ -19,7 +19,9 @@ MEMORY_SHARE = 0.75
 (residual) in kernels of 40 us and more (workloads/compute/tables/h200.csv, held by test_measured.py).
 """
 NIC_SHARE = 0.85
-"""Of a NIC's rate that NCCL reaches with large messages."""
+"""Of a NIC's rate that NCCL reaches with large messages: 340 of 400 GB/s of 256 H100 (NVIDIA/nccl#1218). For either
+half of Megatron-Bridge's layouts with experts no share predicts better by more than 1 % (test_measured.py).
+"""
 PRODUCTS, ATTENTION, DISPATCH = "products", "attention", "dispatch"
 
 
@@ -94,6 +96,10 @@ class Machine:
         return f"1 to {self.server}{racks}"
 
 
+PEAKS = {"bf16": 1, "fp8": 2, "nvfp4": 4}
+"""Dense peaks of tensor cores, over that of bf16."""
+
+
 @cache
 def machines() -> Mapping[str, Machine]:
     """Every known GPU by its name, with the factors that are shipped."""
@@ -131,9 +137,25 @@ def memory_of_name(name: str) -> int:
 
 def machine_of(name: str) -> Machine | None:
     """The machine of a GPU's name in any spelling: "H100", "h100_sxm", "NVIDIA H100 80GB HBM3"; None: unknown."""
-    words = name.upper().replace("-", " ").replace("_", " ").split()
     known = machines()
-    for word in words:
+    for word in _words(name):
         if word in known:
             return known[word]
+        # As in h100sxm.
+        if (start := word.partition("SXM")[0]) != word and start in known:
+            return known[start]
     return None
+
+
+def other_part(name: str) -> str:
+    """A word of a GPU's name that says that it is none of the measured parts, "": there is none.
+
+    Measured are those that NVLink joins (L40S: PCIe), A100 with 80 GB.
+    """
+    words = _words(name)
+    others = {"PCIE", "NVL", "MIG"} | ({"40GB"} if "A100" in words else set())
+    return next((word for word in words if word in others and "L40S" not in words), "")
+
+
+def _words(name: str) -> list[str]:
+    return name.upper().replace("-", " ").replace("_", " ").split()

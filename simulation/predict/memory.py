@@ -10,7 +10,7 @@ from functools import reduce
 
 from simulation.predict.job import TrainingJob
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
-from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, mixed_precision
+from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded, mixed_precision, single_precision
 
 GIB = 2**30
 RESERVED = 1.04
@@ -74,6 +74,8 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
 def _states(job: TrainingJob, stage: int, held: StageWeights) -> ModelStates:
     """The bytes of weights, gradients and optimizer on a rank of a stage."""
     if job.fsdp:
+        if job.replicated:
+            return single_precision(held.shared + held.experts, half_copy=True)
         layers = sum(layers_of(job, stage))
         layer = held.layers / max(1, layers)
         parts = [

@@ -18,18 +18,19 @@ from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleK
 from workloads.dialects.framework.inference import one_pass
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
-from workloads.job.parameters import WorkloadArgs
+from workloads.job.parameters import FP8_RECIPES, WorkloadArgs
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import Call, Event
+from workloads.rows.traced_op import SIZES, Call, Event
 
+FP8 = "fp8"
 HALF = 2
 """Bytes of an activation."""
 TP, CP, EP = "tp", "cp", "ep"
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, SEND = (
     "ALLGATHER", "REDUCESCATTER", "ALLREDUCE", "ALLTOALL", "SEND",
 )  # fmt: skip
-PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION = (
-    "products", "experts", "head", "attention", "memory-bound", "permutation",
+PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION, QUANTISATION = (
+    "products", "experts", "head", "attention", "memory-bound", "permutation", "quantisation",
 )  # fmt: skip
 HEAD_MODULES = ("output_layer", "lm_head")
 
@@ -65,6 +66,11 @@ class Attention(NamedTuple):
     def flops(self) -> float:
         """FlashAttention-2, arXiv:2307.08691: two products forward, five backward (2.5 times)."""
         return (2.5 if self.backward else 1.0) * self.heads * self.seq**2 * (self.qk + self.v)
+
+    @property
+    def products_of_backward(self) -> float:
+        """FLOPs of the backward pass over those of the forward pass: three products as wide as qk, two as v."""
+        return (3 * self.qk + 2 * self.v) / (self.qk + self.v)
 
 
 class Decoding(NamedTuple):
@@ -123,7 +129,7 @@ class _Cost(NamedTuple):
     """Prices a row of the dialect: as so many kernels that move `moved` 16-bit elements for each, 0: its own bytes."""
 
     kernels: int = 1
-    moved: int = 0
+    moved: float = 0
 
 
 _USUAL = _Cost()
@@ -137,12 +143,16 @@ _UNFUSED_LOSS = {"loss": _Cost(4, 6), "loss_backward": _Cost(3, 6)}
 _EAGER = {
     "norm": _Cost(1, 18), "norm_backward": _Cost(1, 34), "rope": _Cost(1, 10), "rope_backward": _Cost(1, 10),
     "gated_activation": _Cost(1, 5), "gated_activation_backward": _Cost(1, 9),
+    "amax": _Cost(2, 3), "quantize": _Cost(4, 13.5), "rescale": _Cost(2, 6),
 }  # fmt: skip
 """What moves where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
-positions in 32-bit complex numbers, a gate.
+positions in 32-bit complex numbers, a gate, and FP8 (sizes, largest; cast to 32 bits, product, limits, cast).
 """
 _FUSED = {"residual": _Cost(0), "rope": _Cost(0)}
 """What inference engines compute in the kernels beside it: the sum in the norm, positions where keys are stored."""
+_CLASSES = {
+    HEAD: ("loss",), PERMUTATION: ("permute", "routing"), QUANTISATION: ("amax", "quantize", "transpose", "rescale"),
+}  # fmt: skip
 _OPS = {
     CommType.all_gather_into_tensor: ALL_GATHER, CommType.all_gather: ALL_GATHER, CommType.all_reduce: ALL_REDUCE,
     CommType.reduce_scatter_tensor: REDUCE_SCATTER, CommType.reduce_scatter: REDUCE_SCATTER,
@@ -155,16 +165,18 @@ def parts(job: TrainingJob) -> Parts:
     """The pieces of the job's model on one rank."""
     # Of a sweep's layouts many differ in what no piece depends on.
     return _parts(replace(
-        job, name="", gpu="", gpus=0, gpus_per_node=0, precision="", power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1,
-        micro_batches=1, recompute="none", distributed_optimizer=False, overlap=False,
+        job, name="", gpu="", gpus=0, gpus_per_node=0, precision=FP8 if job.precision == FP8 else "",
+        power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1, micro_batches=1, recompute="none",
+        distributed_optimizer=False, overlap=False,
     ))  # fmt: skip
 
 
 @lru_cache(maxsize=1 << 10)
 def _parts(job: TrainingJob) -> Parts:
     args = _one_of_each(job)
-    if job.fsdp and not job.experts and job.latent is None and job.cp == 1 and job.heads * job.head_dim == job.hidden:
-        return _decoder_parts(job, replace(args, frame="FSDP2"))
+    if job.is_torch_decoder:
+        recipe = job.scaling if job.precision == FP8 else FP8_RECIPES[0]
+        return _decoder_parts(job, replace(args, frame="FSDP2", fp8_recipe=recipe))
     chunk = Chunk(of_one_rank(args), RankPlacement(args, 0), Span(0, args.num_layers, first=True, last=True))
     return _pieces(job, [Part(_priced(job, forward), _priced(job, backward)) for forward, backward, _ in chunk.parts()])
 
@@ -245,7 +257,7 @@ def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
     if op.startswith(("gemm", "experts")):
         times, (m, k, n) = (1, sizes) if op.startswith("gemm") else (sizes[0], sizes[1:])
         part = HEAD if call.module in HEAD_MODULES else EXPERTS if op.startswith("experts") else PRODUCTS
-        master = moved - HALF * times * (m * k + k * n + m * n)
+        master = moved - times * (SIZES[call.dtype] * (m * k + k * n) + HALF * m * n)
         return Product(part, m, n, k, times, master, op.endswith("wgrad"))
     if op == "attention_decode":
         batch, context, heads, groups, qk, v = sizes
@@ -258,5 +270,5 @@ def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
         batch, seq, heads, _, qk, v, _ = sizes
         return Attention(seq, heads * batch, qk, v, backward)
     cost = costs.get(op, _USUAL)
-    part = HEAD if op.startswith("loss") else PERMUTATION if op.startswith(("permute", "routing")) else MEMORY
+    part = next((name for name, ops in _CLASSES.items() if op.startswith(ops)), MEMORY)
     return Traffic(part, HALF * cost.moved * sizes[0] * sizes[1] if cost.moved else moved, cost.kernels)

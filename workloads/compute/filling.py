@@ -9,6 +9,10 @@ from workloads.compute.lookup import Answer, ComputeTimes
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
 from workloads.rows.ops import Kernel, LogItem, kernel_of
+from workloads.rows.traced_op import FLOAT8
+
+FP8 = "fp8"
+"""The database's word for FLOAT8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +38,25 @@ class Filled:
 
 
 def fill(workload: Workload, times: ComputeTimes, device: str, dtype: str) -> Filled:
-    """Each kernel's row with its time on a device, rounded to whole ns.
+    """Each kernel's row with its time on a device, rounded to whole ns; dtype: of all rows but those in FP8.
 
     Raises:
         AicbError: the workload has no kernels, or one of them has no time.
     """
     rows: Counter[Kernel] = Counter()
+    narrow: set[Kernel] = set()
     for item, count in workload.rows.tally_kinds().items():
         found = kernel_of(item)
         if found is not None:
             rows[found] += count
+            if item.dtype == FLOAT8:
+                narrow.add(found)
     if not rows:
         raise AicbError("the workload has no computation rows; generate --computation_enable writes them")
-    answers = {kernel: times.look_up(device, kernel.op, kernel.shape, dtype) for kernel in sorted(rows)}
+    answers = {
+        kernel: times.look_up(device, kernel.op, kernel.shape, FP8 if kernel in narrow else dtype)
+        for kernel in sorted(rows)
+    }
 
     def timed(item: LogItem) -> LogItem:
         kernel = kernel_of(item)

@@ -60,6 +60,17 @@ def _attention(products: float, passes: int) -> Operator:
     )
 
 
+def _window(products: float, passes: int) -> Operator:
+    """Causal attention to the `window` last tokens: seq * window - window**2 / 2 pairs of a query and a key."""
+    return Operator(
+        ("batch", "seq", "heads", "groups", "qk", "v", "window"),
+        lambda s: (
+            products * s["batch"] * s["heads"] * (2.0 * s["seq"] - s["window"]) * s["window"] * (s["qk"] + s["v"])
+        ),
+        lambda s: passes * float(s["batch"] * s["seq"] * (s["heads"] + s["groups"]) * (s["qk"] + s["v"])),
+    )
+
+
 def _part(products: float, passes: int) -> Operator:
     """Attention of some queries to some keys without a mask: a step of ring attention."""
     return Operator(
@@ -104,6 +115,8 @@ OPERATORS: Mapping[str, Operator] = {
     "experts_backward": _experts(2),
     "attention": _attention(1, 1),
     "attention_backward": _attention(2.5, 2),
+    "attention_window": _window(1, 1),
+    "attention_window_backward": _window(2.5, 2),
     "attention_part": _part(1, 1),
     "attention_part_backward": _part(2.5, 2),
     "attention_decode": _decoding(),
@@ -117,6 +130,13 @@ OPERATORS: Mapping[str, Operator] = {
     "rope": _moving(_TOKENS, 6, 2),
     "rope_backward": _moving(_TOKENS, 6, 2),
     "softmax": _moving(_TOKENS, 6, 2),
+    # The mask is of one byte an element, that of FP8, too: half an element of 16 bits.
+    "dropout": _moving(_TOKENS, 2, 2.5),
+    "dropout_backward": _moving(_TOKENS, 1, 2.5),
+    "amax": _moving(_TOKENS, 1, 1),
+    "quantize": _moving(_TOKENS, 3, 1.5),
+    "transpose": _moving(_TOKENS, 0, 2),
+    "rescale": _moving(_TOKENS, 2, 2),
     "permute": _moving(_TOKENS, 0, 2),
     "copy": _moving(_TOKENS, 0, 2),
     "routing": _moving(_TOKENS, 6, 2),

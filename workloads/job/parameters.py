@@ -28,6 +28,9 @@ GRADIENT_BYTES = 4
 """Bytes of a main gradient, which Megatron keeps and reduces in 32 bits."""
 
 
+FP8_RECIPES = ("none", "tensorwise", "rowwise")
+
+
 COLLECTIVES = tuple(member.name for member in AICB_TYPES)
 SECTIONS = (RUN, CLUSTER, MODEL, MEGATRON, FRAMEWORKS, EXPERTS, DEEPSPEED, COLLECTIVE, COMPUTATION) = (
     "what runs", "cluster and batch", "model", "Megatron", "what the frameworks have and AICB does not",
@@ -177,6 +180,16 @@ class WorkloadArgs:
         FRAMEWORKS, RING, "context parallelism: keys and values in a ring (p2p), or heads for tokens (a2a)",
         choices=CP_COMM_TYPES,
     )  # fmt: skip
+    hidden_dropout: float = said(FRAMEWORKS, 0.0, "share of elements dropped after embedding, attention and MLP")
+    sliding_window: int | None = said(
+        FRAMEWORKS, None, "tokens that a token attends to, itself one of them (default: all before it)"
+    )
+    full_attention_every: int = said(
+        FRAMEWORKS, 0, "with sliding_window: every so many layers, one attends to all tokens, 0: none"
+    )
+    fp8_recipe: str = said(
+        FRAMEWORKS, "none", "FSDP2: products of the layers in FP8, scaled as torchao does", choices=FP8_RECIPES
+    )
     overlap_param_gather: bool = said(FRAMEWORKS, False, "parameters gathered during the forward pass")
     overlap_p2p: bool = said(FRAMEWORKS, False, "interleaved schedule: sends and receives beside the computation")
     grad_reduce_in_fp32: bool = said(FRAMEWORKS, True, "gradients reduced in 32 bits")
@@ -191,7 +204,9 @@ class WorkloadArgs:
     moe_shared_expert_size: int | None = said(
         FRAMEWORKS, None, "width of the experts that see every token (default: none)"
     )
-    moe_token_dispatcher: str = said(FRAMEWORKS, "alltoall", "how tokens reach their experts: allgather or alltoall")
+    moe_token_dispatcher: str = said(
+        FRAMEWORKS, "alltoall", "how tokens reach their experts: allgather, alltoall, deepep"
+    )
     moe_first_dense_layers: int = said(FRAMEWORKS, 0, "first layers without experts")
     moe_aux_loss: bool = said(FRAMEWORKS, False, "a loss that balances the experts")
     moe_expert_bias: bool = said(FRAMEWORKS, False, "biases that balance the experts (DeepSeek-V3)")
@@ -312,5 +327,6 @@ FRAMEWORK_ONLY = frozenset({
     "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
     "routing", "multi_latent_attention", "reshard_after_forward", "fsdp_units", "clip_grad",
     "replicate", "overlap_comm", "max_reuse_distance", "sub_group_size", "cp_comm_type",
+    "hidden_dropout", "sliding_window", "full_attention_every", "fp8_recipe",
 })  # fmt: skip
 """Parameters that AICB does not have."""

@@ -11,6 +11,8 @@ MOST = {"num_layers": 100_000, "num_experts": 100_000}
 """What each costs memory and time of its own, far beyond any model: 100,000 of them take 2 s and 300 MB by rules."""
 DISPATCHERS = ("allgather", "alltoall")
 """How tokens reach their experts, as far as it can be traced."""
+DEEPEP = "deepep"
+"""Megatron-core's flex dispatcher, which rules alone state."""
 
 
 class Sized(Protocol):

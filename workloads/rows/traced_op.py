@@ -101,8 +101,8 @@ class TracedOp:
 NOBODY = Ranks(0, 1, 1)
 """The ranks of a computation, which nobody else takes part in."""
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = "bfloat16", "float16", "float32", "float64"
-INT64, BOOL, UINT8 = "int64", "bool", "uint8"
-SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UINT8: 1}
+INT64, BOOL, UINT8, FLOAT8 = "int64", "bool", "uint8", "float8_e4m3fn"
+SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UINT8: 1, FLOAT8: 1}
 """Bytes of an element."""
 
 

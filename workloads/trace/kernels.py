@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from workloads.compute.operators import stated
 from workloads.trace.job import TraceJob
@@ -33,6 +34,7 @@ class KernelReader:
         self.gated = "gated_activation" if job.swiglu else "activation"
         self.scores: tuple[int, ...] = ()
         self.backward_products = 0
+        self.masks: set[StorageWeakRef] = set()
         self.last: Read = ("", ())
 
     def kernel(self, name: str, args: Sequence[Any], *, back: bool) -> tuple[str, int, torch.dtype] | None:
@@ -155,6 +157,22 @@ def _loss_back(_: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     return ("loss_backward", (prod(each[:-1]), each[-1])) if by_token else None
 
 
+def _storage(tensor: torch.Tensor) -> StorageWeakRef:
+    """The tensor's storage, whose place in memory no other gets as long as this lives."""
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch has no types here
+
+
+def _mask(reader: KernelReader, args: Sequence[Any], back: bool) -> Read:
+    """The mask of a dropout is drawn; its storage tells the gradient that is multiplied by it."""
+    reader.masks.add(_storage(args[0]))
+    return _rows("dropout")(reader, args, back)
+
+
+def _masked(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
+    storages = [_storage(each) for each in args if back and isinstance(each, torch.Tensor)]
+    return _rows("dropout_backward")(reader, args, back) if reader.masks.intersection(storages) else None
+
+
 def _sum(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     first, second = args[0].shape, tuple(getattr(args[1], "shape", ()))
     alike = len(first) == 3 and first == second and first[-1] == reader.job.hidden_size
@@ -221,6 +239,8 @@ READERS: dict[str, Callable[[KernelReader, Sequence[Any], bool], Read | None]] =
     "embedding_dense_backward": _rows("embedding_backward"),
     "exp": _loss,
     "mul_": _loss_back,
+    "bernoulli_": _mask,
+    "mul": _masked,
     "_log_softmax": _rows("loss"),
     "_log_softmax_backward_data": _rows("loss_backward"),
     "add": _sum,

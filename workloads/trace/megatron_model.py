@@ -53,7 +53,7 @@ def transformer_config(job: TraceJob) -> TransformerConfig:
         normalization=job.normalization,
         qk_layernorm=job.qk_layernorm,
         multi_latent_attention=job.multi_latent_attention,
-        hidden_dropout=0.0,
+        hidden_dropout=job.hidden_dropout,
         attention_dropout=0.0,
         gradient_accumulation_fusion=False,
         masked_softmax_fusion=False,

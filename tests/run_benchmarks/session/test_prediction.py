@@ -82,7 +82,8 @@ def test_a_case_that_is_no_training_says_that_it_cannot_be_predicted(tmp_path: P
         ({"tensor_parallel_size": 2, "sequence_parallel": True}, 8, {"fsdp": 4, "tp": 2, "sp": 1}),
         ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 8}, 8, {"pp": 4, "fsdp": 2, "micro_batches": 8}),
         ({"context_parallel_size": 4}, 8, {"cp": 4, "cp_comm": "a2a", "fsdp": 8, "tp": 1}),
-        ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "precision": "fp8"}),
+        ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "ddp": 0, "precision": "fp8 rowwise"}),
+        ({"strategy": "ddp"}, 8, {"fsdp": 0, "ddp": 1, "precision": "bf16"}),
     ],
 )
 def test_a_published_layout_reaches_the_prediction_as_it_runs(

@@ -20,25 +20,33 @@ def of_one_rank(args: WorkloadArgs) -> WorkloadArgs:
     return replace(args, seq_length=args.seq_length // args.context_parallel_size)
 
 
+def window_of(args: WorkloadArgs, layer: int) -> int:
+    """Tokens that a token attends to in a layer, counted from 0; 0: all before it."""
+    every = args.full_attention_every
+    return 0 if args.sliding_window is None or (every and (layer + 1) % every == 0) else args.sliding_window
+
+
 class CoreAttention:
     """Attention itself, of one rank's heads. widths: of a head's query and key, and of its value."""
 
     def __init__(
         self, args: WorkloadArgs, place: RankPlacement, kernels: Kernels, name: str,
-        heads: tuple[int, int], widths: tuple[int, int],
+        heads: tuple[int, int], widths: tuple[int, int], layer: int = 0,
     ) -> None:  # fmt: skip
-        """heads: of queries, and groups of keys and values, on this rank."""
+        """heads: of queries, and groups of keys and values, on this rank; layer: its number, from 0."""
         self.args, self.place, self.kernels, self.name = args, place, kernels, name
+        self.window = window_of(args, layer)
         self.heads, self.groups = heads
         self.widths = widths
 
     def forward(self, phase: str) -> list[Call]:
         kernels, cp = self.kernels, self.place.cp
         if cp == 1:
-            return kernels.attention(phase, self.name, self.heads, self.groups, self.widths)
+            return kernels.attention(phase, self.name, (self.heads, self.groups), self.widths, window=self.window)
         if self.args.cp_comm_type == ALL_TO_ALL:
             query, keys, values, output = self._sizes()
-            attended = kernels.attention(phase, self.name, self.heads // cp, self.groups // cp, self.widths, cp)
+            heads = (self.heads // cp, self.groups // cp)
+            attended = kernels.attention(phase, self.name, heads, self.widths, times=cp)
             return [*self._exchange(phase, query, keys, values), *attended, *self._exchange(phase, output)]
         return list(self._ring(phase))
 
@@ -48,10 +56,12 @@ class CoreAttention:
         again = self.args.activation_recompute == "selective" and self.args.frame == "Megatron"
         first = self.forward("backward") if again else []
         if cp == 1:
-            return [*first, *kernels.attention_back(self.name, self.heads, self.groups, self.widths)]
+            heads = (self.heads, self.groups)
+            return [*first, *kernels.attention_back(self.name, heads, self.widths, window=self.window)]
         if self.args.cp_comm_type == ALL_TO_ALL:
             query, keys, values, output = self._sizes()
-            attended = kernels.attention_back(self.name, self.heads // cp, self.groups // cp, self.widths, cp)
+            heads = (self.heads // cp, self.groups // cp)
+            attended = kernels.attention_back(self.name, heads, self.widths, times=cp)
             sent = self._exchange("backward", query, keys, values)
             return [*first, *self._exchange("backward", output), *attended, *sent]
         return [*first, *self._ring_back()]
@@ -76,7 +86,7 @@ class CoreAttention:
             if step:
                 yield from self._seen("attention_part", phase, step)
             else:
-                yield from self.kernels.attention(phase, self.name, self.heads, self.groups, self.widths)
+                yield from self.kernels.attention(phase, self.name, (self.heads, self.groups), self.widths)
 
     def _ring_back(self) -> Iterator[Call]:
         """The same in reverse: keys and values go alone at first, then with their gradients, which go alone at last."""
@@ -87,7 +97,7 @@ class CoreAttention:
             if step < last:
                 yield from self._seen("attention_part_backward", "backward", last - step)
             else:
-                yield from self.kernels.attention_back(self.name, self.heads, self.groups, self.widths)
+                yield from self.kernels.attention_back(self.name, (self.heads, self.groups), self.widths)
 
     def _pass_on(self, phase: str, size: int, way: int = 1) -> list[Call]:
         """A message to the rank `way` places on and one from the other side, in an order that waits for no message."""

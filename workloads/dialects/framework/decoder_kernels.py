@@ -6,10 +6,11 @@ torch's linear layers compute the gradient of the weight first, ZeRO 3's own tha
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from workloads.dialects.framework import float8
 from workloads.dialects.framework.decoder import DecoderPart
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import activation
-from workloads.job.parameters import WorkloadArgs
+from workloads.job.parameters import FP8_RECIPES, WorkloadArgs
 from workloads.rows.traced_op import Call
 
 
@@ -57,7 +58,7 @@ class DecoderKernels:
         name, queries, keys = part.name, self.heads * self.width, self.groups * self.width
         attention, mlp, moving = f"{name}.self_attn", f"{name}.mlp", self.kernels.moving
         passed = self._residual("forward", name)
-        act, sizes = activation(self.args), (self.heads, self.groups, (self.width, self.width))
+        act, sizes = activation(self.args), ((self.heads, self.groups), (self.width, self.width))
         rotated = [call for each in (queries, keys) for call in moving("rope", "forward", attention, each)]
         back = self.kernels.attention_back(attention, *sizes)
         for each in (keys, queries):
@@ -125,7 +126,11 @@ class DecoderKernels:
         *, joins: bool = False,
     ) -> ModuleKernels:  # fmt: skip
         """A linear layer. after: what its input's gradient goes through; joins: it is added to another's."""
-        kernels = self.kernels
+        kernels, recipe = self.kernels, self.args.fp8_recipe
+        if recipe != FP8_RECIPES[0] and name != "lm_head":
+            ahead, back = float8.linear(kernels, recipe, name, inner, outer)
+            added = kernels.moving("residual", "backward", name, self.hidden) if joins else []
+            return ModuleKernels(before or [], ahead, back, [*(after or []), *added])
         weight, gradient = kernels.weight_gradient(name, inner, outer), kernels.input_gradient(name, inner, outer)
         # torch's product with a bias has the gradients in the order of its operands.
         biased = self.args.add_bias_linear and name != "lm_head"

@@ -1,20 +1,22 @@
 """Describes a mixture-of-experts layer: router, dispatch over the ranks that share the experts, experts, combination.
 
-Dispatchers are Megatron-core's allgather (every rank sees every token of its tp x ep group) and alltoall (tokens travel
-to their experts and back). Who gets how many tokens is the routing's to say; see `trace.routing`.
+Dispatchers are Megatron-core's allgather (every rank sees every token of its tp x ep group), alltoall (tokens travel to
+their experts and back) and deepep (once to each rank). Who gets how many tokens is the routing's to say.
 """
 
 from functools import cache
+from math import comb
 
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import Mlp, Parameter, activation, norm, ready, use
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
+from workloads.job import refusals
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.job.routing import Routing, routing
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import BFLOAT16, BOOL, INT64, SIZES, Call, Event, Ready, Use
+from workloads.rows.traced_op import BFLOAT16, BOOL, FLOAT32, INT64, SIZES, Call, Event, Ready, Use
 
 WEIGHT = SIZES[BFLOAT16]
 """Bytes of a token's routing weight for one expert."""
@@ -50,8 +52,7 @@ class MoeMlp:
         self.same_samples = place.tensor_context
         shared = args.moe_shared_expert_size
         self.shared = Mlp(args, tensor, f"{self.name}.shared_experts", "", shared) if shared else None
-        dispatcher = AllGatherDispatch if args.moe_token_dispatcher == "allgather" else AllToAllDispatch
-        self.dispatch: AllGatherDispatch | AllToAllDispatch = dispatcher(
+        self.dispatch: Dispatch = DISPATCHES[args.moe_token_dispatcher](
             args, place, self.name, self.tokens, tensor.kernels
         )
         self.tensor, self.kernels = tensor, tensor.kernels
@@ -299,3 +300,54 @@ class AllToAllDispatch:
         if len(ranks) == 1:
             return []
         return [Call(kind, "expert_tp", ranks, BFLOAT16, self.shared * size, phase, self.module)]
+
+
+class DeepEpDispatch:
+    """Megatron-core's flex dispatcher with DeepEP: a token goes once to each rank that has one of its experts, with its
+    choices and weights, and is copied for them there; results come back summed, one a rank.
+
+    Who has which experts is drawn at random for each token, so that ranks are met as often as by chance.
+    """
+
+    def __init__(self, args: WorkloadArgs, place: RankPlacement, module: str, tokens: int, kernels: Kernels) -> None:
+        self.module, self.kernels, self.place, self.hidden = module, kernels, place, args.hidden_size
+        rank = place.offset % len(place.tensor_expert)
+        self.copies = sum(routed(args, place).tokens_per_expert(rank)) if kernels.wanted else 0
+        self.met = round(tokens * chance_to_meet(args.num_experts, place.ep, args.moe_router_topk))
+        self.token = args.hidden_size * SIZES[BFLOAT16]
+        self.weights = args.moe_router_topk * SIZES[FLOAT32]
+        self.choices = args.moe_router_topk * SIZES[INT64]
+
+    def out(self, phase: str) -> list[Call]:
+        return [*self._sent(phase, self.token + self.choices + self.weights), *self._permute(phase)]
+
+    def home(self, phase: str) -> list[Call]:
+        return [*self._permute(phase), *self._sent(phase, self.token)]
+
+    def home_back(self) -> list[Call]:
+        return [*self._sent("backward", self.token), *self._permute("backward")]
+
+    def out_back(self) -> list[Call]:
+        return [*self._permute("backward"), *self._sent("backward", self.token + self.weights)]
+
+    def _permute(self, phase: str) -> list[Call]:
+        return self.kernels.moving("permute", phase, self.module, self.hidden, self.copies)
+
+    def _sent(self, phase: str, size: int) -> list[Call]:
+        if self.place.ep == 1:
+            return []
+        total = self.met * self.place.ep * size
+        return [Call(CommType.all_to_all_single, "ep", self.place.expert, BFLOAT16, total, phase, self.module)]
+
+
+def chance_to_meet(experts: int, ep: int, topk: int) -> float:
+    """How likely one of the ep ranks has one of a token's topk different experts."""
+    return 1 - comb(experts - experts // ep, topk) / comb(experts, topk)
+
+
+Dispatch = AllGatherDispatch | AllToAllDispatch | DeepEpDispatch
+DISPATCHES: dict[str, type[Dispatch]] = {
+    "allgather": AllGatherDispatch,
+    "alltoall": AllToAllDispatch,
+    refusals.DEEPEP: DeepEpDispatch,
+}

@@ -5,7 +5,7 @@ Bytes are those of each operand once; a gradient that is added to a 32-bit one r
 """
 
 from workloads.compute.operators import stated
-from workloads.job.parameters import DECODE, WorkloadArgs
+from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.ops import CommType
 from workloads.rows.traced_op import BFLOAT16, FLOAT32, NOBODY, SIZES, Call
 
@@ -22,6 +22,7 @@ class Kernels:
         self.context = context
         self.wanted = args.computes
         self.args, self.tokens, self.dtype = args, tokens, dtype
+        self.dropout = args.hidden_dropout > 0 and args.phase == TRAINING
         fused = args.frame == "Megatron"
         self.accumulated = 2 * SIZES[FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16] if fused else 0
 
@@ -64,23 +65,35 @@ class Kernels:
         return self.made(op, (self._of(tokens), width), phase, module, dtype=dtype)
 
     def attention(
-        self, phase: str, module: str, heads: int, groups: int, widths: tuple[int, int], times: int = 1
-    ) -> list[Call]:
+        self, phase: str, module: str, heads: tuple[int, int], widths: tuple[int, int], *, times: int = 1,
+        window: int = 0,
+    ) -> list[Call]:  # fmt: skip
         """Fused causal attention of a rank's heads, forward; in decode, of one token with all before it.
 
-        widths: of a head's query and key, and of its value; times: sequences are as long as this many ranks' together.
+        heads: of queries, and of keys and values; widths: of a head's query and key, and of its value; times: sequences
+        are as long as this many ranks' together; window: tokens that a token attends to, 0: all before it.
         """
         batch = self.args.micro_batch
         if self.args.phase == DECODE:
-            return self.made("attention_decode", (batch, self.context, heads, groups, *widths), phase, module)
-        return self.made("attention", (batch, self.sequence * times, heads, groups, *widths, 1), phase, module)
+            context = min(self.context, window or self.context)
+            return self.made("attention_decode", (batch, context, *heads, *widths), phase, module)
+        return self._attended("", phase, module, (batch, self.sequence * times, *heads, *widths), window)
 
     def attention_back(
-        self, module: str, heads: int, groups: int, widths: tuple[int, int], times: int = 1
+        self, module: str, heads: tuple[int, int], widths: tuple[int, int], *, times: int = 1, window: int = 0
     ) -> list[Call]:
         """Its backward pass."""
-        sizes = (self.args.micro_batch, self.sequence * times, heads, groups, *widths, 1)
-        return self.made("attention_backward", sizes, "backward", module)
+        sizes = (self.args.micro_batch, self.sequence * times, *heads, *widths)
+        return self._attended("_backward", "backward", module, sizes, window)
+
+    def _attended(self, suffix: str, phase: str, module: str, sizes: tuple[int, ...], window: int) -> list[Call]:
+        if 0 < window < sizes[1]:
+            return self.made(f"attention_window{suffix}", (*sizes, window), phase, module)
+        return self.made(f"attention{suffix}", (*sizes, 1), phase, module)
+
+    def dropped(self, op: str, phase: str, module: str, tokens: int) -> list[Call]:
+        """Dropout of the hidden state, or its backward pass, if the job has any."""
+        return self.moving(op, phase, module, self.args.hidden_size, tokens) if self.dropout else []
 
     def attention_part(
         self, op: str, phase: str, module: str, sides: tuple[int, int], heads: tuple[int, int], widths: tuple[int, int]

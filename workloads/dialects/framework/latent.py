@@ -15,7 +15,9 @@ from workloads.rows.traced_op import SIZES, Call, Event, Ready, Use
 class LatentAttention:
     """The attention of DeepSeek-V2 and V3. Without a q_lora_rank of 1 or more queries have one whole projection."""
 
-    def __init__(self, args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, layer: str) -> None:
+    def __init__(
+        self, args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, layer: str, number: int = 0
+    ) -> None:
         self.args = args
         self.tensor = tensor
         self.norm = f"{layer}.input_layernorm"
@@ -28,7 +30,7 @@ class LatentAttention:
         self.heads = args.framework_heads // tensor.size
         widths = (args.qk_nope_dim + args.qk_rope_dim, args.v_head_dim)
         name = f"{self.name}.core_attention"
-        self.core = CoreAttention(args, place, tensor.kernels, name, (self.heads, self.heads), widths)
+        self.core = CoreAttention(args, place, tensor.kernels, name, (self.heads, self.heads), widths, number)
 
     def parameters(self) -> list[Parameter]:
         args, hidden, tp = self.args, self.args.hidden_size, self.tensor.size

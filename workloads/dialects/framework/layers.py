@@ -48,7 +48,9 @@ def _norm_names(name: str, args: WorkloadArgs) -> tuple[str, ...]:
 class Attention:
     """Self-attention with grouped queries: column-parallel qkv, row-parallel projection."""
 
-    def __init__(self, args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, layer: str) -> None:
+    def __init__(
+        self, args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, layer: str, number: int = 0
+    ) -> None:
         self.args = args
         self.tensor = tensor
         self.norm = f"{layer}.input_layernorm"
@@ -62,7 +64,7 @@ class Attention:
         self.kernels = tensor.kernels
         self.core = CoreAttention(
             args, place, tensor.kernels, f"{self.name}.core_attention", (self.heads, self.own_groups),
-            (self.head, self.head),
+            (self.head, self.head), number,
         )  # fmt: skip
 
     def parameters(self) -> list[Parameter]:

@@ -112,7 +112,7 @@ class Chunk:
 
     def _runs(self) -> list[list[GptLayer]]:
         """Neighbouring layers of one kind."""
-        return [list(run) for _, run in groupby(self.layers, key=lambda each: type(each.mlp))]
+        return [list(run) for _, run in groupby(self.layers, key=lambda each: each.kind)]
 
     def _back(self, layer: GptLayer) -> list[Event]:
         """A layer's backward pass; with full recomputation it runs forwards once more before."""
@@ -136,9 +136,11 @@ class Chunk:
         return [*events, *layers.ready(FINAL_NORM, self.args)]
 
     def _embed_back(self) -> list[Event]:
-        events: list[Event] = [self.tensor.gather("backward", WORDS)] if self.tensor.split else []
+        tensor = self.tensor
+        events: list[Event] = [*tensor.kernels.dropped("dropout_backward", "backward", "embedding", tensor.kept)]
+        events += [tensor.gather("backward", WORDS)] if tensor.split else []
         for name in (*([POSITIONS] if self.learned_positions else []), WORDS):
-            events += self.tensor.kernels.moving("embedding_backward", "backward", name, self.args.hidden_size)
+            events += tensor.kernels.moving("embedding_backward", "backward", name, self.args.hidden_size)
         return [*events, Ready((f"{POSITIONS}.weight", f"{WORDS}.weight"))]
 
     def _embed(self) -> list[Event]:
@@ -153,7 +155,7 @@ class Chunk:
             events.append(Use((f"{POSITIONS}.weight",)))
             events += kernels.moving("embedding", "forward", POSITIONS, width)
             events += kernels.moving("residual", "forward", "embedding", width)
-        return events
+        return [*events, *kernels.dropped("dropout", "forward", "embedding", self.tensor.kept)]
 
 
 def chunks(args: WorkloadArgs, place: RankPlacement, context: int = 0) -> list[Chunk]:

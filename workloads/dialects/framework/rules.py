@@ -8,7 +8,7 @@ from workloads.dialects.framework.sharding import EFFECTIVE, sharded
 from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
-from workloads.job.parameters import CP_COMM_TYPES, DECODE, FRAMES, TRAINING, WorkloadArgs
+from workloads.job.parameters import CP_COMM_TYPES, DECODE, FP8_RECIPES, FRAMES, TRAINING, WorkloadArgs
 from workloads.job.rules import RuleViolation
 
 CHOICES = {
@@ -16,6 +16,7 @@ CHOICES = {
     "normalization": ("RMSNorm", "LayerNorm"),
     "activation_recompute": ("none", "selective", "full"),
     "cp_comm_type": CP_COMM_TYPES,
+    "fp8_recipe": FP8_RECIPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
 _COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
@@ -38,11 +39,17 @@ _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 
 
+_COMPUTED = {"Megatron": {"hidden_dropout", "sliding_window", "full_attention_every"}, "FSDP2": {"fp8_recipe"}}
+"""By frame, parameters that change what is computed alone."""
+
+
 def without_effect(args: WorkloadArgs) -> set[str]:
     """Parameters that change no row. Kernels send what the plain ones send; selective recomputation computes alone."""
-    idle = _COLLECTIVE | _ZERO | _KERNELS
-    computed = {"moe_grouped_gemm", "activation_recompute", "seq_length"} if args.computes else set()
-    return _idle(args, idle) - computed
+    idle = (_COLLECTIVE | _ZERO | _KERNELS).union(*_COMPUTED.values())
+    if not args.computes:
+        return _idle(args, idle)
+    computed = {"moe_grouped_gemm", "activation_recompute", "seq_length", *_COMPUTED.get(args.frame, ())}
+    return _idle(args, idle) - (computed - TRAINING_ONLY if args.phase != TRAINING else computed)
 
 
 def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
@@ -78,7 +85,7 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
         texts += [*_choices(args), *sharded(args)]
     elif not texts:
         texts += [*_choices(args), *_parallel(args), *_stages(args)]
-        texts += latent(args) if args.multi_latent_attention else widths(args)
+        texts += [*_computed(args), *(latent(args) if args.multi_latent_attention else widths(args))]
         texts += experts(args) if args.moe_enable else []
     if target == "simai" and not texts:
         texts += simai_text(args)
@@ -110,11 +117,23 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
         value = getattr(args, name)
         if value is not None and value < 1:
             yield f"{name} is {value}; it must be at least 1, nearest: 1"
-    if args.moe_token_dispatcher not in refusals.DISPATCHERS:
+    if args.moe_token_dispatcher not in (*refusals.DISPATCHERS, refusals.DEEPEP):
         yield f"{refusals.dispatcher(args.moe_token_dispatcher)} (--dialect aicb has an all_to_all of its own)"
     dtypes = ("bfloat16", "float16") if args.frame == "DeepSpeed" else ("bfloat16",)
     if args.dtype not in dtypes:
         yield f"dtype is {args.dtype!r}; only {' and '.join(dtypes)} has been traced, nearest: bfloat16"
+
+
+def _computed(args: WorkloadArgs) -> Iterator[str]:
+    """Broken rules of dropout and of attention's window."""
+    if not 0 <= args.hidden_dropout < 1:
+        yield f"hidden_dropout is {args.hidden_dropout}; it must be from 0 to below 1, nearest: 0"
+    if args.sliding_window is not None and args.sliding_window < 1:
+        yield f"sliding_window is {args.sliding_window}; it must be at least 1, nearest: 1"
+    if args.sliding_window is not None and args.context_parallel_size > 1:
+        yield f"sliding_window {args.sliding_window}: context-parallel ranks see all tokens here; nearest: none"
+    if args.full_attention_every < 0 or (args.full_attention_every and args.sliding_window is None):
+        yield f"full_attention_every is {args.full_attention_every}; it is at least 0 and needs sliding_window"
 
 
 def _parallel(args: WorkloadArgs) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from workloads.job import refusals, rules
-from workloads.job.parameters import FSDP_UNITS, TORCHTITAN, WorkloadArgs
+from workloads.job.parameters import FP8_RECIPES, FSDP_UNITS, TORCHTITAN, WorkloadArgs
 
 NOT_SHARDED = {
     "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
@@ -54,6 +54,8 @@ def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
         yield f"fsdp_units is {args.fsdp_units!r}; allowed: {', '.join(FSDP_UNITS)}"
     if args.fsdp_units == TORCHTITAN and not args.untie_embeddings:
         yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"
+    if tp > 1 and args.fp8_recipe != FP8_RECIPES[0]:
+        yield f"fp8_recipe is {args.fp8_recipe!r}, which is stated without tensor parallelism alone; nearest: none"
     if tp > 1:
         yield from refusals.split_by_torchtitan(args, args.framework_heads)
 

@@ -21,11 +21,19 @@ class GptLayer:
         return [*self.attention.parameters(), *self.mlp.parameters()]
 
     def forward(self, phase: str) -> list[Event]:
-        sums = self.attention.tensor.residual(phase, self.name)
+        tensor = self.attention.tensor
+        sums = tensor.kernels.dropped("dropout", phase, self.name, tensor.kept) + tensor.residual(phase, self.name)
         return [*self.attention.forward(phase), *sums, *self.mlp.forward(phase), *sums]
 
     def backward(self) -> list[Event]:
-        return [*self.mlp.backward(), *self.attention.backward()]
+        tensor = self.attention.tensor
+        dropped = tensor.kernels.dropped("dropout_backward", "backward", self.name, tensor.kept)
+        return [*dropped, *self.mlp.backward(), *dropped, *self.attention.backward()]
+
+    @property
+    def kind(self) -> tuple[type[Mlp | MoeMlp], int]:
+        """Layers of one kind send and compute the same."""
+        return type(self.mlp), self.attention.core.window
 
 
 def layer(args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, number: int) -> GptLayer:
@@ -33,9 +41,9 @@ def layer(args: WorkloadArgs, place: RankPlacement, tensor: TensorParallel, numb
     name = f"decoder.layers.{number}"
     attention: Attention | LatentAttention
     if args.multi_latent_attention:
-        attention = LatentAttention(args, place, tensor, name)
+        attention = LatentAttention(args, place, tensor, name, number)
     else:
-        attention = Attention(args, place, tensor, name)
+        attention = Attention(args, place, tensor, name, number)
     if args.moe_enable and number >= args.moe_first_dense_layers:
         return GptLayer(name, attention, MoeMlp(args, place, tensor, name))
     return GptLayer(name, attention, Mlp(args, tensor, f"{name}.mlp", f"{name}.pre_mlp_layernorm", args.ffn_size))

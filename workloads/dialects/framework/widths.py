@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.experts import routed
 from workloads.dialects.framework.placement import RankPlacement
-from workloads.job import rules
+from workloads.job import refusals, rules
 from workloads.job.parameters import TRAINING, WorkloadArgs
 
 
@@ -73,6 +73,8 @@ def experts(args: WorkloadArgs) -> Iterator[str]:
         yield "--moe_enable with tensor_model_parallel_size > 1 needs --enable_sequence_parallel: Megatron demands it"
     if args.add_bias_linear:
         yield from _biases(args, etp)
+    if args.moe_token_dispatcher == refusals.DEEPEP:
+        yield from _deepep(args, etp)
     if args.expert_size % etp:
         yield f"the width of an expert {args.expert_size} must be a multiple of its tensor-parallel size {etp}"
     if (args.moe_shared_expert_size or 0) % tp:
@@ -81,6 +83,13 @@ def experts(args: WorkloadArgs) -> Iterator[str]:
         routed(of_one_rank(args), RankPlacement(args, 0))
     except ValueError as error:
         yield str(error)
+
+
+def _deepep(args: WorkloadArgs, etp: int) -> Iterator[str]:
+    if etp > 1:
+        yield f"moe_token_dispatcher deepep: experts over {etp} tensor ranks; nearest: --expert_tensor_parallel_size 1"
+    if args.routing != "balanced":
+        yield f"routing {args.routing} counts tokens by expert, not by rank as deepep sends them; nearest: balanced"
 
 
 def _biases(args: WorkloadArgs, etp: int) -> Iterator[str]:

@@ -127,14 +127,14 @@ class TrainingOutcome(DefaultOutcome):
         tp_size, is_sequence_shared = config.tensor_parallelism()
         pp_size, chunks = config.pipeline_parallelism()
         shards = config.ranks_of_a_copy(world_size=ranks, per_node=case.nproc)
+        is_replicated, scaling = config.strategy == "ddp" and ranks > 1, config.fp8_recipe()
         return {
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
-            "precision": "fp8" if config.fp8_recipe() else config.precision, "mbs": config.train_batch_size,
+            "precision": f"fp8 {scaling}" if scaling else config.precision, "mbs": config.train_batch_size,
             "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
             "pp": pp_size, "vpp": chunks, "cp": config.context_parallelism(), "cp_comm": "a2a",
             "ep": config.expert_parallelism(), "distributed_optimizer": 0,
-            # One rank has torch's own kernels, too, which predict takes for FSDP2.
-            "fsdp": 0 if config.strategy == "ddp" and ranks > 1 else shards,
+            "ddp": int(is_replicated), "fsdp": 0 if is_replicated else shards,
             "recompute": f"{recompute} elementwise" if recompute == "selective" else recompute,
             "compile": int(config.compile_backend is not None),
         }  # fmt: skip

@@ -1,0 +1,108 @@
+"""Rules for kernels and links are held against kernels that others measured, and that no rule was taken from."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from functools import cache
+from math import log
+from statistics import median
+
+import pytest
+
+from simulation.analytical.nvlink_times import nvlink_us
+from simulation.predict import duration
+from simulation.predict.duration import CUDNN_BACKWARD, WIDE_BACKWARD, Stopwatch
+from simulation.predict.iteration import predict
+from simulation.predict.machine import NIC_SHARE, machines
+from simulation.predict.operations import EXPERTS, Attention, Part, Product
+from tests.simulation.predict.accuracy import DATA, held
+from tests.simulation.predict.test_counts import job
+
+PASSES = DATA / "attention_passes.csv"
+SHARES = (0.5, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0)
+
+
+def longer_backward(*, on_b200: bool, wide: bool) -> list[float]:
+    """How many times longer a FLOP takes backward: cuDNN on H200 and GB200, TransformerEngine on B200 (SimuMax)."""
+    found = []
+    for row in csv.DictReader(PASSES.read_text(encoding="utf-8").splitlines()):
+        qk, v = int(row["qk"]), int(row["v"])
+        if (row["gpu"] == "B200", qk > v) == (on_b200, wide):
+            flops = (3 * qk + 2 * v) / (qk + v)
+            found.append(float(row["backward_ms"]) / float(row["forward_ms"]) / flops)
+    return found
+
+
+@pytest.mark.parametrize(("wide", "times"), [(False, CUDNN_BACKWARD), (True, WIDE_BACKWARD)])
+def test_attention_takes_as_much_longer_backward_as_cudnn_and_as_a_b200_that_no_rule_saw(
+    wide: bool, times: float
+) -> None:
+    seen, unseen = (longer_backward(on_b200=on_b200, wide=wide) for on_b200 in (False, True))
+    assert len(seen) == 10 and len(unseen) >= 6
+    assert times == pytest.approx(median(seen), abs=0.01)
+    assert times == pytest.approx(median(unseen), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("qk", "fsdp", "times"), [(128, 0, 2.5 * CUDNN_BACKWARD), (192, 0, 832 / 320 * WIDE_BACKWARD), (128, 1, 2.5)]
+)
+def test_a_backward_pass_takes_its_flops_and_the_lower_rate(qk: int, fsdp: int, times: float) -> None:
+    """Three products as wide as queries and two as values; torch's own kernels have rates of their own."""
+    watch = Stopwatch(job(gpu="B200", gpus=8, fsdp=fsdp), machines()["B200"])
+    ahead, back = (watch.part(Part((Attention(4096, 128, qk, 128, each),), ()))["attention"] for each in (False, True))
+    assert back / ahead == pytest.approx(times)
+
+
+@cache
+def experts() -> dict[tuple[int, int], dict[str, float]]:
+    """Microseconds of the six products of a layer's experts on B200, by experts and tokens of each, as SimuMax measured
+    them (MooreThreads/SimuMax, configs/system/b200_bf16_ceperm.json, group_matmul), beside ours.
+    """
+    found: dict[tuple[int, int], dict[str, float]] = defaultdict(lambda: {"measured": 0.0, "predicted": 0.0})
+    watch = Stopwatch(job(gpu="B200", gpus=8), machines()["B200"])
+    for row in csv.DictReader((DATA / "experts_b200.csv").read_text(encoding="utf-8").splitlines()):
+        count, tokens, outer, inner = (int(row[key]) for key in ("experts", "tokens", "out", "in"))
+        product = {
+            "forward": Product(EXPERTS, tokens, outer, inner, count),
+            "input gradient": Product(EXPERTS, tokens, inner, outer, count),
+            "weight gradient": Product(EXPERTS, outer, inner, tokens, count, 8 * count * outer * inner, of_weight=True),
+        }[row["pass"]]
+        its = found[count, tokens]
+        its["measured"] += float(row["us"])
+        its["predicted"] += watch.part(Part((product,), ())).get("experts", 0.0)
+    return found
+
+
+def test_grouped_products_of_experts_take_what_was_measured_where_the_host_does_not_bound_them() -> None:
+    """DeepSeek-V2 and V3 over 1 to 8 ranks; of few tokens each expert's launch takes longer than its product."""
+    errors = {size: its["predicted"] / its["measured"] - 1 for size, its in experts().items()}
+    large = {size: error for size, error in errors.items() if size[1] >= 256}
+    assert len(large) == 6 and all(abs(error) < 0.06 for error in large.values()), errors
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_either_half_of_the_layouts_with_experts_is_predicted_by_the_share_of_a_nics_rate(
+    half: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Megatron-Bridge's, whose all-to-alls cross servers: no other share is better by more than 1 %."""
+    rows = [(row, found.job) for row, found in held("bridge.csv") if row["family"] == "moe"]
+    names = [row["name"].split("/", 1)[1].rsplit("/", 1)[0] for row, _ in rows]
+    order = sorted(set(names))
+    its = [each for each, name in zip(rows, names, strict=True) if order.index(name) % 2 == half]
+    wrong = {}
+    for share in SHARES:
+        monkeypatch.setattr(duration, "NIC_SHARE", share)
+        errors = (log(predict(job, machines()[job.gpu]).ms / float(row["measured_ms"])) for row, job in its)
+        wrong[share] = sum(map(abs, errors)) / len(its)
+    assert wrong[NIC_SHARE] < 1.02 * min(wrong.values()), wrong
+    assert min(wrong[0.5], wrong[1.0]) > 1.02 * min(wrong.values()), wrong
+
+
+def test_a_message_inside_a_server_takes_what_two_ranks_exchange_takes() -> None:
+    size = 64 << 20
+    for gpu in ("H100", "B200"):
+        machine = machines()[gpu]
+        its = Stopwatch(job(gpu=gpu, gpus=8), machine).send_us(size, 1)
+        assert its == nvlink_us(gpu, "ALLTOALL", 2, 2 * size, machine.nvlink_GBps)
+        assert its > size / machine.nvlink_GBps / 1e3

@@ -1,0 +1,205 @@
+"""What strangers type and files that they have: GPUs' names, spreadsheets' CSV, Hugging Face's config.json, DDP."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import InputProblems
+from simulation.predict import certainty
+from simulation.predict.iteration import BUCKET_BYTES, predict
+from simulation.predict.job_table import job_of, jobs_of, preset, read_job, read_rows
+from simulation.predict.machine import machine_of, machines, other_part
+from tests.simulation.predict.test_commands import MODEL, asked, refused
+from tests.simulation.predict.test_counts import job
+from tests.tiers import samples
+
+NOT_OF_THE_MODEL = {"name", "seq"}
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [("NVIDIA H100 80GB HBM3", "H100"), ("h100sxm5", "H100"), ("GB200 NVL72", "GB200"), ("A100-SXM4-80GB", "A100"),
+     ("NVIDIA L40S", "L40S"), ("h100 HBM2e 96GB", "H100")],
+)  # fmt: skip
+def test_a_measured_gpu_is_found_by_the_names_that_it_has(name: str, gpu: str) -> None:
+    found = machine_of(name)
+    assert found is not None and found.gpu == gpu and not other_part(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["H100 PCIe", "NVIDIA A100-PCIE-80GB", "H100 NVL", "A100-SXM4-40GB", "RTX 4090", "H20"]
+)
+def test_a_gpu_that_nobody_measured_is_refused_and_not_taken_for_its_sister(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert name in refused(capsys, *MODEL, "--gpu", name)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        (
+            "\ufeffname,gpu,gpus,hidden,layers,heads,vocab,seq,measured_ms\na,H100,8,4096,32,32,32000,4096,409.8\n",
+            409.8,
+        ),
+        (
+            "\ufeffname;gpu;gpus;hidden;layers;heads;vocab;seq;measured_ms\r\na;H100;8;4096;32;32;32000;4096;409,8\r\n",
+            409.8,
+        ),
+        (
+            "name\tgpu\tgpus\thidden\tlayers\theads\tvocab\tseq\tmeasured_ms\na\tH100\t8\t4096\t32\t32\t32000\t4096\t\n",
+            0,
+        ),
+        ("name, gpu ,gpus,hidden,layers,heads,vocab,seq,mine\na,H100,8,4096.0,32,32,32000,4096,x\n", 0),
+    ],
+)
+def test_a_spreadsheets_csv_is_read(text: str, ms: float) -> None:
+    path = Path("rows.csv")
+    path.write_bytes(text.encode())
+    rows = read_rows(path)
+    (its,) = jobs_of(rows)
+    assert its == jobs_of([{**rows[0], "": ""}])[0] and (its.hidden, its.vocab, its.gpus) == (4096, 32000, 8)
+    assert float(rows[0].get("measured_ms") or 0) == ms
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "said"),
+    [
+        ("hidden", "NaN", "hidden NaN: must be a whole number"),
+        ("measured_ms", "nan", "measured_ms nan: must be a number"),
+        ("gpus", "", "gpus: is missing"), ("seq", "4k", "seq 4k: must be a whole number"),
+        ("overlap", "maybe", "overlap maybe: is none of none"), ("grad_dtype", "fp64", "grad_dtype fp64"),
+        ("Hidden", "4096", "did you mean hidden?"),
+    ],
+)  # fmt: skip
+def test_a_cell_that_says_nothing_is_a_mistake_with_its_line(column: str, cell: str, said: str) -> None:
+    cells = {"name": "a", "gpu": "H100", "gpus": "8", "hidden": "4096", "layers": "32", "heads": "32", "vocab": "32000",
+             "seq": "4096", column: cell}  # fmt: skip
+    Path("rows.csv").write_text(f"{','.join(cells)}\n{','.join(cells.values())}\n")
+    with pytest.raises(InputProblems, match=said.replace("?", "[?]")):
+        jobs_of(read_rows(Path("rows.csv")))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("llama2_7b", "LlamaConfig"), ("mixtral_8x7b", "MixtralConfig"), ("deepseek_v3", "DeepseekV3Config")],
+)
+def test_a_models_own_configuration_is_read_as_its_preset(name: str, config: str) -> None:
+    """What transformers writes of a model whose sizes are its defaults."""
+    import transformers
+
+    getattr(transformers, config)().save_pretrained(".")
+    ours = {**read_job(Path("config.json")), "gpu": "H200", "gpus": "8"}
+    theirs = {**preset(name), "gpu": "H200", "gpus": "8"}
+    described, known = (job_of({**row, "seq": "4096", "name": "x"}, "") for row in (ours, theirs))
+    # Of latent attention no width of a head is read.
+    assert described == known
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"sliding_window": 4096}, "sliding_window 4096: attention to all tokens alone"), ({}, "seq: is missing"),
+     ({"decoder_sparse_step": 2}, "decoder_sparse_step 2"), ({"text_config": {}}, "a model with images")],
+)  # fmt: skip
+def test_what_is_not_predicted_of_a_models_configuration_is_said(
+    more: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+              "hidden_act": "silu", "sliding_window": None, **more}  # fmt: skip
+    path = Path("rows.csv").with_name("config.json")
+    path.write_text(json.dumps(config))
+    from simulation import cli
+
+    assert cli.main(["predict", "--job", str(path), "--gpu", "H100", "--gpus", "8"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def drawn(seed: int) -> dict[str, str]:
+    """A job at random, as a stranger might ask for it."""
+    draw = random.Random(seed)
+    choices: dict[str, tuple[Any, ...]] = {
+        "gpu": tuple(machines()), "gpus": (1, 2, 7, 8, 16, 64, 72, 512, 10000), "tp": (1, 1, 2, 4, 8),
+        "pp": (1, 1, 2, 4),
+        "cp": (1, 1, 2, 4), "vpp": (1, 1, 2), "mbs": (1, 2, 4), "ep": (1, 1, 2, 8), "fsdp": (0, 0, 1), "ddp": (0, 0, 1),
+        "recompute": ("none", "selective", "full"), "precision": ("bf16", "fp8", "fp8 rowwise", "nvfp4"),
+        "seq": (128, 2048, 8192, 131072), "compile": (0, 1), "overlap": ("none", ""), "micro_batches": (1, 4, 8),
+    }  # fmt: skip
+    model = draw.choice(("llama3_8b", "llama3_70b", "llama3_405b", "mixtral_8x7b", "deepseek_v3", "qwen3_235b"))
+    return {**preset(model), **{key: str(draw.choice(values)) for key, values in choices.items()}}
+
+
+def test_no_figure_of_a_random_job_is_implausible() -> None:
+    compared = 0
+    for seed in samples(600, 6000):
+        row = drawn(seed)
+        try:
+            its = job_of(row, "")
+        except InputProblems:
+            continue
+        found, said = predict(its, machines()[its.gpu]), (seed, row)
+        sure, held = certainty.interval(found), found.memory
+        assert sure.low <= found.ms <= sure.high and 0 < found.mfu <= 1, said
+        assert sum(found.classes.values()) == pytest.approx(found.ms) and min(found.classes.values()) >= 0, said
+        assert min(held.weights, held.gradients, held.optimizer, held.activations, held.transient) >= 0, said
+        compared += 1
+        # As many tokens a GPU on twice the GPUs: neither much faster, nor of more memory.
+        try:
+            twice = job_of({**row, "gpus": str(2 * its.gpus)}, "")
+        except InputProblems:
+            continue
+        more = predict(twice, machines()[its.gpu])
+        assert its.dp == 1 or (more.ms > 0.8 * found.ms and more.memory.allocated <= 1.001 * held.allocated), said
+    assert compared > 100
+
+
+def test_ddp_sums_whole_gradients_in_buckets_beside_the_last_backward_pass() -> None:
+    def its(**more: str | int) -> Any:
+        return predict(
+            job("llama3_8b", **{"gpu": "H200", "seq": 4096, "recompute": "full", **more}), machines()["H200"]
+        )
+
+    alone, eight, sharded = its(gpus=1, ddp=1), its(gpus=8, ddp=1), its(gpus=8, fsdp=1)
+    # Weights, gradients and two moments of float32 on each rank, and the weights in 16 bits that autocast keeps.
+    held = eight.memory
+    assert (held.weights + held.gradients + held.optimizer) * 2**30 == pytest.approx(16 * 8.030e9, rel=1e-3)
+    assert sharded.memory.optimizer == pytest.approx(held.optimizer / 8)
+    # The optimizer runs over all weights on each rank; what is computed is the same.
+    assert eight.classes["optimizer"] == alone.classes["optimizer"] == pytest.approx(8 * sharded.classes["optimizer"])
+    assert eight.classes["products"] == sharded.classes["products"]
+    # The word vectors' gradients come last: 128256 x 4096 x 4 bytes, twice 7/8 of them at 300 GB/s or more.
+    assert 0.004 < eight.classes["dp"] / 1e3 < 0.0125
+    without = its(gpus=8, ddp=1, overlap="none").classes["dp"] / 1e3
+    assert 2 * 7 / 8 * 4 * 8.030e9 / 371e9 < without < 2 * 2 * 7 / 8 * 4 * 8.030e9 / 371e9
+    halves = its(gpus=8, ddp=1, overlap="none", grad_dtype="bf16").classes["dp"] / 1e3
+    assert halves == pytest.approx(without / 2, rel=0.1)
+    # Gradients are summed once an iteration, whatever it accumulates.
+    assert its(gpus=8, ddp=1, micro_batches=4).classes["dp"] == pytest.approx(eight.classes["dp"])
+    assert BUCKET_BYTES == 25 * 2**20
+
+
+def test_ddp_and_shards_at_once_are_refused() -> None:
+    with pytest.raises(InputProblems, match="ddp 1: each rank holds all weights: must be 0 with fsdp 8"):
+        job(gpus=8, ddp=1, fsdp=8)
+
+
+def test_a_job_file_with_a_models_configuration_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config.json").write_text(json.dumps({
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "hidden_act": "silu", "model_type": "llama",
+    }))  # fmt: skip
+    words = ("--gpu", "H100", "--gpus", "8", "--seq", "8192")
+    assert (
+        asked(capsys, "predict", "--job", "config.json", *words)["predicted_ms"]
+        == asked(capsys, "predict", "--model", "llama3_8b", *words)["predicted_ms"]
+    )
