@@ -59,7 +59,11 @@ def _number(name: str, least: float, most: float, scale: int = 1) -> _Value:
         if not least <= value <= most:
             raise ValueError(f"a number from {least:g} to {most:g}")
         kept = value * scale
-        return round(kept) if isinstance(getattr(NetworkConf, name), int) else kept
+        if not isinstance(getattr(NetworkConf, name), int):
+            return kept
+        if scale == 1 and value % 1:
+            raise ValueError("a whole number")
+        return round(kept)
 
     return _Value(name, read)
 

@@ -28,12 +28,11 @@ COMES, RESUMES, ENDS = range(3)  # kinds of events
 TURN_NS = 1
 
 
-class _Cluster:
+class Cluster:
     """Instances that were simulated together, and when their flows end, instance after instance, and the last (ns)."""
 
     def __init__(self, instances: list[Instance], sketches: list[Sketch]) -> None:
         self.instances, self.sketches, self.end = instances, sketches, 0
-        self.begin = min(when for each in instances for when in each.arrivals.values())
         self.ends: list[Ints] = []
 
     def delays(self, mask: int, since: int, ports: Ports) -> bool:
@@ -41,7 +40,10 @@ class _Cluster:
 
         That is how much both they and who comes to the ports may be delayed where they share them evenly.
         """
-        least = NEGLIGIBLE * (self.end - self.begin)
+        if self.end <= since:
+            return False
+        running = [each for each, ends in zip(self.instances, self.ends, strict=True) if (ends > since).any()]
+        least = NEGLIGIBLE * (self.end - min(when for each in running for when in each.arrivals.values()))
         if self.end - since <= least:
             return False
         taken = np.zeros(len(ports.bps))
@@ -78,7 +80,7 @@ class FastForward:
         self._planned = 0
         self._came: dict[tuple[int, int], dict[int, int]] = {}
         self._groups: dict[int, dict[int, int]] = {}
-        self._clusters: list[_Cluster] = []
+        self._clusters: list[Cluster] = []
         self._flows = self._all_flows()
         self._moved: dict[int, dict[int, int]] = {}
         self.marks = self.pauses = 0
@@ -206,10 +208,10 @@ class FastForward:
         """All ranks of a part are there: it runs, with those beside it that share links."""
         first = min(instance.arrivals.values())
         self._clusters = [each for each in self._clusters if each.end > now]
-        cluster, others = _Cluster([instance], [sketch]), []
+        cluster, others = Cluster([instance], [sketch]), []
         for each in self._clusters:
             if each.delays(sketch.mask, first, self.network.ports):
-                cluster = _Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
+                cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
             else:
                 others.append(each)
         self._clusters = [*others, cluster]
@@ -217,7 +219,7 @@ class FastForward:
         self.marks, self.pauses = self.marks + found.marks, self.pauses + found.pauses
         self._take(cluster, found, now)
 
-    def _take(self, cluster: _Cluster, found: Profile, now: int) -> None:
+    def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
         """The ends of a cluster's parts hold, but for those that are over."""
         place, cluster.end = 0, int(found.end.max(initial=0))
         for instance, sketch, ends in zip(cluster.instances, cluster.sketches, found.ends, strict=True):

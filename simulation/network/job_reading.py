@@ -31,6 +31,7 @@ from simulation.network.pipeline import (
 from workloads.formats.simai_text import NONE, LayerPhase, Row, row_cells, row_of, split_row
 
 SMALLEST_BYTES = 4096  # SimAI sends no less in a collective
+MOST_BYTES = 1 << 50  # of a collective
 DEFAULT_END_GAP_NS = 100
 
 
@@ -183,5 +184,7 @@ def _check(phase: LayerPhase, place: str, kinds: Sequence[str], mistakes: Mistak
         return
     if phase.collective not in OP_OF_CELL:
         mistakes.add(place, phase.collective, f"allowed is {', '.join(OP_OF_CELL)} or {NONE}")
+    elif phase.size > MOST_BYTES:
+        mistakes.add(place, f"{phase.size} bytes", f"must be at most {MOST_BYTES >> 40}T")
     elif phase.group not in kinds:
         mistakes.add(place, phase.group, f"has no flows; allowed groups are {', '.join(kinds)}")

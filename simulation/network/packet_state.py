@@ -144,7 +144,9 @@ def port_records(ports: Ports, roles: Sequence[int], conf: NetworkConf) -> Recor
         records[name] = NONE
     role = np.asarray(roles)[ports.owner]
     records["kmin"] = records["kmax"] = 1 << 60
-    records["headroom"] = ports.bps * ports.delay_ns // 8 // 1_000_000_000 * 3
+    # Divided before it is multiplied: 1e15 bit/s times 1 s in ns is no 64-bit number.
+    whole, rest = np.divmod(ports.bps, 8_000_000_000)
+    records["headroom"] = (whole * ports.delay_ns + rest * ports.delay_ns // 8_000_000_000) * 3
     first = int(ports.bps[np.flatnonzero(role == GPU)[0]])
     for port, bps in enumerate(ports.bps.tolist()):
         records["pause_shift"][port] = _pause_shift(bps, first)

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from common import units
 from common.errors import MistakeList
-from simulation.topology import custom_schema
+from simulation.topology import custom_schema, options
 from simulation.topology.custom_schema import Connection, CustomCluster, Section
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.shape import LinkText
@@ -134,10 +133,7 @@ class _Builder:
             return
         ends = sum(map(len, target.items)) if connection.pattern == "all" else 1
         self._check_number(ends * sum(map(len, source.items)), connection.where)
-        text = self._cluster.links[connection.link]
-        if connection.parallel > 1:
-            text = text._replace(bandwidth=scaled(text.bandwidth, connection.parallel))
-            units.bandwidth_bps(text.bandwidth)
+        text = self._text(connection)
         if target.is_server:
             pairs = _direct_pairs(connection.pattern, source, target)
         else:
@@ -147,6 +143,17 @@ class _Builder:
                 self._wrong(f"{connection.where}.to", connection.target, "links a node to itself")
                 return
             self._links.append((a, b, text))
+
+    def _text(self, connection: Connection) -> LinkText:
+        """A connection's link, of the sum of the bandwidths of parallel ones."""
+        text = self._cluster.links[connection.link]
+        if connection.parallel > 1:
+            text = text._replace(bandwidth=scaled(text.bandwidth, connection.parallel))
+            try:
+                options.link_bandwidth(text.bandwidth)
+            except ValueError as error:
+                self._wrong(f"{connection.where}.count", str(connection.parallel), f"must be few: {error}")
+        return text
 
     def _select(self, text: str, scope: _Scope, where: str) -> _Part | None:
         match = SELECTION.fullmatch(text)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from common import units
 from common.errors import InputProblems, MistakeList, SimulationError, input_problem
 from common.yaml_file import file_text, parsed_yaml
+from simulation.topology import options
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, empty
 from simulation.topology.infragraph_export import NOT_INSTALLED, package
 from simulation.topology.options import GPU_TYPES
@@ -142,7 +143,13 @@ class _Importer:
         text = self._texts.get(str(its.get("link")))
         if text is not None and _agrees(text, gbps, wait):
             return text
-        return LinkText(f"{gbps:.12g}Gbps", f"{wait:.12g}ns", "0")
+        text = LinkText(f"{gbps:.12g}Gbps", f"{wait:.12g}ns", "0")
+        try:
+            options.link_bandwidth(text.bandwidth)
+            options.link_latency(text.latency)
+        except ValueError as error:
+            self._wrong(f"{a} to {b}", f"{bandwidth}, {latency}", f"must be {error}")
+        return text
 
     def _wrong(self, where: str, value: object, allowed: str) -> None:
         self._mistakes.add(f"{self._file}, {where}", value, allowed)

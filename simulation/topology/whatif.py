@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from common.errors import MistakeList, input_problem
 from common.progress import watched
+from simulation.topology import options
 from simulation.topology.fabric import Fabric, empty, names, tiers
 from simulation.topology.shape import LinkText
 
@@ -91,6 +92,8 @@ def apply(fabric: Fabric, edits: Edits, mistakes: MistakeList) -> EditedTopology
         if factor < 1:
             changed.degraded.append((a, b, factor))
             text = text._replace(bandwidth=scaled(text.bandwidth, factor))
+            if text not in kinds:
+                options.check("--degrade", text.bandwidth, options.link_bandwidth, mistakes)
         changed.fabric.first.append(a)
         changed.fabric.second.append(b)
         changed.fabric.kinds.append(kinds.setdefault(text, len(kinds)))

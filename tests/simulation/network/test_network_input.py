@@ -8,6 +8,9 @@ import pytest
 
 from simulation.cli import main
 from simulation.network import event_heap, memory_room
+from simulation.network.conf import NetworkConf
+from simulation.network.packets import network_of
+from simulation.topology.reading import read
 from tests.simulation.network.recordings import DATA
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
@@ -27,6 +30,7 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("words", "message"),
     [
         ([], "exactly one of the two"),
+        (["--op", "AllReduce", "--size", "1M", "-r", f"{TOPOLOGY}/"], "is no folder"),
         (["--op", "AllReduce", "--size", "1M", "--output", "x"], "-r PREFIX names them"),
         (["--op", "AllReduce"], "--size is missing"),
         (["--op", "AllReduce", "--size", "0"], "--size 0: is zero bytes"),
@@ -59,6 +63,7 @@ def test_a_wrong_option_is_named(
         (HEADER + ROW.replace("ALLREDUCE", "ALLREDUCE_PP"), "PP: has no flows"),
         (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "'SCATTER' is none of"),
         (HEADER + "L -1 1000\n", "fields where 12 are expected"),
+        (HEADER + ROW.replace("16777216", "9" * 18), f"{'9' * 18} bytes: must be at most 1024T"),
         (HEADER.replace("all_gpus: 8", "all_gpus: -2") + ROW, "--ranks -2: must be at least 1"),
         (HEADER.replace("group: 8", "group: 3") + ROW, "must be a multiple of --tp 3"),
     ],
@@ -80,6 +85,7 @@ def test_a_workload_that_does_not_fit_is_named_with_its_line(
         ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP"),
         ("PACKET_PAYLOAD_SIZE 0\n", "is no value of PACKET_PAYLOAD_SIZE: a number from 1 to"),
         ("RP_TIMER 0\n", "is no value of RP_TIMER: a number from 0.001 to"),
+        ("FAST_RECOVERY_TIMES 1.5\n", "is no value of FAST_RECOVERY_TIMES: a whole number"),
         ("EWMA_GAIN nan\n", "is no value of EWMA_GAIN: a number from 0 to 1"),
         ("PMAX_MAP 1 100000000000 2\n", "is no value of PMAX_MAP: values from 0 to 1"),
     ],
@@ -113,6 +119,27 @@ def test_a_network_that_cannot_be_is_named_with_its_line(
     topology.write_text(text, encoding="utf-8")
     error = refused(["-n", str(topology), "--op", "AllReduce", "--size", "1M", "--level", level], tmp_path, capsys)
     assert message in error and "network, line" in error
+
+
+def test_a_network_with_more_links_than_it_promises_runs_and_tells_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As SimAI's generator writes some of its networks."""
+    more = tmp_path / "more"
+    more.write_text("3 2 0 1 1 A100\n2\n0 2 100Gbps 1us 0\n1 2 100Gbps 1us 0\n", encoding="utf-8")
+    words = ["network", "-n", str(more), "--op", "AllReduce", "--size", "1M", "-r", f"{tmp_path}/out-"]
+    assert main(words) == 0
+    assert "the header promises 1 links, the file has 2" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("speed", ["800Gbps", "1000Tbps"])
+def test_a_long_fast_link_keeps_its_headroom(speed: str, tmp_path: Path) -> None:
+    """Three times what arrives in 25 ms and in 1 s, in whole numbers without an end."""
+    wait, bps = (25_000_000, 8 * 10**11) if speed == "800Gbps" else (10**9, 10**15)
+    path = tmp_path / "long"
+    path.write_text(f"3 2 0 1 2 A100\n2\n0 2 {speed} {wait}ns 0\n1 2 {speed} {wait}ns 0\n", encoding="utf-8")
+    found = network_of(read(path).fabric, NetworkConf()).records["headroom"].tolist()
+    assert found == [bps * wait // 8 // 10**9 * 3] * 4
 
 
 def test_rows_that_no_clock_or_memory_holds_are_refused(

@@ -15,6 +15,8 @@ from simulation.cli import main
 from simulation.network import fast_forward
 from simulation.network.critical import critical_path
 from simulation.network.links import busiest, port_names
+from simulation.network.packets import network_of
+from simulation.network.profiles import Instance, Profiles
 from simulation.network.routing import ports_of
 from tests.simulation.network import test_jobs
 from tests.simulation.network.recordings import DATA, recordings, request, simulated
@@ -160,6 +162,21 @@ def test_flows_too_many_to_keep_are_counted_and_leave_no_file(
     many = network([*words, "--fast-forward"], capsys)
     assert many["flows"] == many["flows_completed"] == kept["flows"]
     assert not (tmp_path / "fct.txt").exists() and f"{tmp_path}/fct.txt" not in str(many["files"])
+
+
+def test_a_load_counts_by_the_part_that_runs_not_by_those_merged_with_it_long_ago() -> None:
+    topology = DATA / "topology" / recordings()["dp2_wgar_g16_A100"]["topology"]
+    asked = request(["-n", str(topology), "--op", "AllReduce", "--size", "64M", "--tp", "8"])
+    network = network_of(asked.fabric, asked.wishes.conf)
+    (schedule, *_others) = asked.job.collectives[0].schedules
+    sketch = Profiles(network, asked.job.collectives, asked.wishes).sketch(0, schedule)
+    starts, took = (0, 10**10), 1_000_000
+    parts = [Instance(0, schedule, dict.fromkeys(sketch.senders, when)) for when in starts]
+    merged = fast_forward.Cluster(parts, [sketch] * 2)
+    merged.ends = [np.full(len(sketch.size), when + took) for when in starts]
+    merged.end = starts[1] + took
+    assert merged.delays(sketch.mask, starts[1] + 1, network.ports)
+    assert not merged.delays(sketch.mask, merged.end, network.ports)
 
 
 def test_a_pipeline_whose_gradients_meet_its_transfers_is_the_same_with_what_is_skipped(

@@ -153,6 +153,10 @@ ONE = "servers: [{gpus: 2, nvswitches: 0}]\nswitches: {leaf: 2}\n"
             LINKS + ONE + "connect: [{from: servers, to: 'leaf[1:1]', link: n}]",
             "selects from 0:2, at least one of them",
         ),
+        (
+            LINKS + ONE + "connect: [{from: servers, to: leaf, link: n, count: 2000000}]",
+            "connect[0].count 2000000: must be few: a bandwidth from 1bps to 1000Tbps",
+        ),
         (LINKS + ONE + "connect: [{from: leaf, to: servers, link: n}]", "connect[0].to servers: must be switches"),
         (LINKS + ONE + "connect: [{from: leaf, to: leaf, by: rail, link: n}]", "by rail: is for servers"),
         (LINKS + ONE + "connect: [{from: leaf, to: leaf, link: n}]", "connect[0].to leaf: links a node to itself"),

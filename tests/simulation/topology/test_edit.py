@@ -71,6 +71,7 @@ def test_factors_multiply_and_edits_of_edits_add_up(base: list[str]) -> None:
         ([], "topology edit: nothing to change: give --degrade, --cut or --slow-gpu"),
         (["--degrade", "leaf3-*"], "--degrade leaf3-*: must end in a colon and a number above 0 and at most 1"),
         (["--degrade", "leaf3-*:0"], "--degrade leaf3-*:0: must end in a colon"),
+        (["--degrade", "leaf3-*:1e-12"], "--degrade 4e-10Gbps: must be a bandwidth from 1bps to 1000Tbps"),
         (["--degrade", "leaf3-*:nan"], "--degrade leaf3-*:nan: must end in a colon"),
         (["--slow-gpu", "leaf1:0.5"], "--slow-gpu leaf1:0.5: must be a GPU and the share"),
         (["--slow-gpu", "32:0.5"], "--slow-gpu 32: must be a GPU from 0 to 31"),

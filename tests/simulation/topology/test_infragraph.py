@@ -157,6 +157,8 @@ BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for 
         ("devices: 7", "is no InfraGraph: "),
         (OTHER.replace("choice: xpu", "choice: memory"), "components: must have GPUs: components whose choice is xpu"),
         (OTHER.replace("choice: cpu", "choice: custom, custom: {type: dpu}"), "joins 3 others: only what lies between"),
+        (OTHER.replace("_second: 3600", "_second: 3600000"), "must be a bandwidth from 1bps to 1000Tbps"),
+        (OTHER.replace("ns: 25}", "ns: 2000000000}"), "must be a latency of at most 1s"),
         (OTHER.replace("latency: {choice: ns, ns: 25}", "latency: {choice: ns}"), "must have a latency"),
     ],
 )

@@ -213,9 +213,20 @@ def _json_side(side: Mapping[str, Any] | None) -> Side | None:
     return Side(time_us=float(time), busbw_gbps=float(side["bus_bw"]), wrong=None if wrong is None else float(wrong))
 
 
-def _name(step: Mapping[str, Any], *, has_both: bool) -> str:
-    root = f" root {step['root']}" if "root" in step else ""
+def _name(step: Mapping[str, Any], *, has_both: bool, has_roots: bool) -> str:
+    root = f" root {step['root']}" if has_roots else ""
     return format_size(int(step["size_bytes"])) + root + (" in place" if has_both and step["in_place"] else "")
+
+
+def _side_of(
+    step: Mapping[str, Any], known: Mapping[tuple[int, int | None], Theirs], *, has_roots: bool
+) -> Side | None:
+    """Theirs for our step; a row that tells no root is of the only one."""
+    size = int(step["size_bytes"])
+    other = known.get((size, step.get("root", 0)))
+    if other is None and not has_roots:
+        other = known.get((size, None))
+    return (other.in_place if step["in_place"] else other.out_of_place) if other else None
 
 
 def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple[dict[str, float], list[str]]:
@@ -227,13 +238,12 @@ def beside(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Theirs]) -> tuple
     known = {(each.size_bytes, each.root): each for each in theirs}
     alike = [step for step in ours if "after_compute_ms" not in step]
     has_both = len({bool(step["in_place"]) for step in alike}) > 1
+    has_roots = len({step.get("root") for step in alike}) > 1
     ratios: dict[str, float] = {}
     sentences = []
     for step in alike:
-        size = int(step["size_bytes"])
-        name = _name(step, has_both=has_both)
-        other = known.get((size, step.get("root", 0))) or known.get((size, None))
-        side = (other.in_place if step["in_place"] else other.out_of_place) if other else None
+        name = _name(step, has_both=has_both, has_roots=has_roots)
+        side = _side_of(step, known, has_roots=has_roots)
         if side is None:
             sentences.append(f"{name}: nccl-tests did not measure it")
             continue

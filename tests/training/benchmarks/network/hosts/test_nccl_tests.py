@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,5 +142,10 @@ def test_each_of_our_rows_stands_beside_its_own_variant() -> None:
     table = "".join(line.replace(" -1 ", f" {root} ") for root in (0, 1) for line in [IN_PLACE_ALONE])
     assert [each.root for each in nccl_tests.parse_table(table)] == [0, 1]
     assert [each.root for each in nccl_tests.parse_table(TABLE + OLD)] == [None] * 3
+    # The old table has no root: of several roots it is nobody's, of one it is this one's.
+    ours = [step(1024, 8.0, in_place=True, root=root) for root in range(3)]
+    unknown = [replace(each, root=None) for each in nccl_tests.parse_json(rooted)]
+    assert nccl_tests.beside(ours, unknown)[0] == {}
+    assert nccl_tests.beside(ours[2:], unknown[:1])[0] == {"1K": 2.0}
     # One root alone, the usual one, has no name in our row.
     assert nccl_tests.beside([step(1024, 4.0, in_place=True)], nccl_tests.parse_json(rooted))[0] == {"1K": 1.0}

@@ -47,9 +47,9 @@ class Joined(Mapping[str, Tensor]):
         self._found, self._parts, self._shapes = found, parts, shapes
 
     def __getitem__(self, name: str) -> Tensor:
-        shape = self._shapes[name]
-        tensors = [self._found[part] for part in self._parts.get(name, (name,))]
-        return tensors[0] if len(tensors) == 1 else torch.cat(tensors).view(shape)
+        if name not in self._parts:
+            return self._found[name]
+        return torch.cat([self._found[part] for part in self._parts[name]]).view(self._shapes[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)
@@ -62,7 +62,7 @@ class Joined(Mapping[str, Tensor]):
         wanted: dict[str, tuple[int, ...]] = {}
         for name, shape in self._shapes.items():
             parts = self._parts.get(name, (name,))
-            of_part = shape if len(parts) == 1 else (prod(shape[:-1]) // len(parts), shape[-1])
+            of_part = (prod(shape[:-1]) // len(parts), shape[-1]) if name in self._parts else shape
             wanted |= dict.fromkeys(parts, of_part)
         return wanted
 
@@ -188,7 +188,8 @@ def write(
         for name in shard:
             whole = _whole(parameters[name])
             if is_first:
-                tensors |= _parted(whole.cpu(), parts.get(name, (name,)))
+                whole = whole.cpu()
+                tensors |= _parted(whole, parts[name]) if name in parts else {name: whole.contiguous()}
         if is_first:
             places |= dict.fromkeys(tensors, file_name)
             importlib.import_module("safetensors.torch").save_file(tensors, partial / file_name, {"format": "pt"})
@@ -218,8 +219,6 @@ def _shards(parameters: Mapping[str, Tensor], shard_bytes: int) -> Iterator[list
 
 def _parted(whole: Tensor, names: tuple[str, ...]) -> dict[str, Tensor]:
     """Equally many rows of it by each name; safetensors refuses tensors that share their memory."""
-    if len(names) == 1:
-        return {names[0]: whole.contiguous()}
     rows = whole.reshape(-1, whole.shape[-1]).chunk(len(names))
     return {name: each.clone() for name, each in zip(names, rows, strict=True)}
 
