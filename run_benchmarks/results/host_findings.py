@@ -84,7 +84,7 @@ def _speed(port: Mapping[str, Any]) -> float:
 
 def _slow_links(host: str, info: Mapping[str, Any], usual: Mapping[str, PortLink]) -> Iterator[PartFinding]:
     """Ports slower than at most hosts or, where these are few, than others of their model; and PCIe links below what
-    both their ends can, unless they are so at most hosts.
+    both their ends can, unless they are so at most hosts, or with fewer lanes than these have.
     """
     fastest: dict[str, float] = {}
     for port in _ports(info):
@@ -104,8 +104,11 @@ def _slow_links(host: str, info: Mapping[str, Any], usual: Mapping[str, PortLink
         now = values.get("speed_gt_s", 0.0), values.get("width", 0.0)
         most = values.get("max_speed_gt_s", 0.0), values.get("max_width", 0.0)
         is_usual = known is not None and now == (known.pcie_gt_s, known.pcie_width)
-        if all(now) and (now[0] < most[0] or now[1] < most[1]) and not is_usual:
-            evidence = f"its PCIe link is {now[0]:g} GT/s x{now[1]:g}; it can be {most[0]:g} GT/s x{most[1]:g}"
+        is_below = now[0] < most[0] or now[1] < most[1]
+        lanes = 0.0 if known is None else known.pcie_width
+        if all(now) and not is_usual and (is_below or now[1] < lanes):
+            better = f"it can be {most[0]:g} GT/s x{most[1]:g}" if is_below else f"that of most hosts has x{lanes:g}"
+            evidence = f"its PCIe link is {now[0]:g} GT/s x{now[1]:g}; {better}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the slot, riser and BIOS")
 
 

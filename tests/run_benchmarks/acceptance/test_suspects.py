@@ -184,6 +184,20 @@ def test_a_slow_pair_of_devices_is_found_beside_the_same_pair_of_other_hosts(see
     assert list(slow_devices(of_test("peers", values[:24], peers_of_ranks=rows[:24]), LIMIT)) == [], "of three hosts"
 
 
+def test_pairs_of_devices_are_compared_with_those_of_hosts_of_their_kind(tmp_path: Path) -> None:
+    """Three hosts with new devices beside four with old ones, which copy at half the rate; one of these has a bad link."""
+    rates = [200.0] * 3 * DEVICES + [100.0] * 4 * DEVICES
+    rows: list[list[float | None]] = [
+        [None if peer == rank % DEVICES else rate for peer in range(DEVICES)] for rank, rate in enumerate(rates)
+    ]
+    kinds = [gpus("H100")] * 3 + [gpus("A100")] * 4
+    for bad in ({}, {"n5": ["device 3"]}):
+        if bad:
+            rows[5 * DEVICES + 3][6] = 25.0
+        run = with_kinds(tmp_path / str(len(bad)), of_test("peers", rates, peers_of_ranks=rows), kinds)
+        assert {host: [each[:8] for each in said] for host, said in suspects_of(run, LIMIT).items()} == bad
+
+
 @pytest.mark.parametrize("rows", ["x", [], [None] * 48, [["x"] * 8] * 48, [[1, float("nan")]] * 48, [[[]]] * 48])
 def test_a_matrix_that_a_host_makes_up_suspects_nobody(rows: object) -> None:
     assert list(slow_devices(of_test("peers", [5.0] * 48, peers_of_ranks=rows), LIMIT)) == []
