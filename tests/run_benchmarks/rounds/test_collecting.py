@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.state.journal import (
     Journal,
@@ -64,7 +62,6 @@ def killed_at(run: Run, name: str, when: str, *words: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
 
 
-@pytest.mark.timeout(180)
 def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> None:
     """Killed before anything is collected, then with everything here and nothing recorded, then before the removal."""
     run = Run(tmp_path / "run", LIGHT_ONE, root)
@@ -123,7 +120,6 @@ def disturbed(run: Run, what: str, *words: str) -> subprocess.CompletedProcess[s
     return subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=200)
 
 
-@pytest.mark.timeout(400)
 def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_time_limit(
     tmp_path: Path, root: Path
 ) -> None:
@@ -160,7 +156,6 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-@pytest.mark.timeout(180)
 def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 3\n", root)
     assert subprocess.run(run.argv, capture_output=True, timeout=200).returncode == 0

@@ -81,6 +81,7 @@ def test_a_case_that_is_no_training_says_that_it_cannot_be_predicted(tmp_path: P
         ({}, 8, {"fsdp": 8, "micro_batches": 1, "recompute": "full", "precision": "bf16", "tp": 1, "sp": 0}),
         ({"tensor_parallel_size": 2, "sequence_parallel": True}, 8, {"fsdp": 4, "tp": 2, "sp": 1}),
         ({"pipeline_parallel_size": 4, "gradient_accumulation_steps": 8}, 8, {"pp": 4, "fsdp": 2, "micro_batches": 8}),
+        ({"context_parallel_size": 4}, 8, {"cp": 4, "cp_comm": "a2a", "fsdp": 8, "tp": 1}),
         ({"fp8": "rowwise", "strategy": "ddp"}, 1, {"fsdp": 1, "ddp": 0, "precision": "fp8 rowwise"}),
         ({"strategy": "ddp"}, 8, {"fsdp": 0, "ddp": 1, "precision": "bf16"}),
     ],
@@ -101,3 +102,10 @@ def test_experts_reach_the_prediction() -> None:
     assert {key: job[key] for key in ("experts", "topk", "moe_ffn", "ep")} == {
         "experts": 8, "topk": 2, "moe_ffn": 14336, "ep": 4,
     }  # fmt: skip
+
+
+def test_copied_key_value_heads_are_not_predicted() -> None:
+    config = {"max_steps": 10, "strategy": "fsdp", "num_key_value_heads": 2, "context_parallel_size": 4}
+    case = MeasuredCase(name="c", config=config, nnodes=1, nproc=8)
+    with pytest.raises(ValueError, match="key-value heads"):
+        benchmark("llama", "pytorch").outcome.described_job(case, [])  # type: ignore[attr-defined]

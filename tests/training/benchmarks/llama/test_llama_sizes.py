@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from protocol.case_config import load_case_config
 from protocol.config_file import config_file
 from protocol.perflog import Event, parse_line
+from tests.tiers import NIGHTLY
 from tests.training.benchmarks.driver.launch.launching import ALONE, ROOT
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, HeldStorages, step_bytes
@@ -21,6 +22,7 @@ from training.benchmarks.driver.training.layout.stage_estimate import (
     micro_batches_of_rank,
     parameters_of_rank,
 )
+from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.model import parameter_count
 from training.benchmarks.driver.training.model.staged import Stage
 from training.benchmarks.driver.training.rank_entry import run_training
@@ -30,7 +32,13 @@ from training.benchmarks.llama.pytorch.run_pretraining import LlamaBenchmark
 
 VENDORS = ROOT / "vendors"
 # Parameters of the published weights.
-PUBLISHED = {"config_A100x1x8": 6_738_415_616, "config_llama3_8b": 8_030_261_248, "config_llama3_70b": 70_553_706_496}
+PUBLISHED = {
+    "config_A100x1x8": 6_738_415_616, "config_llama3_8b": 8_030_261_248, "config_llama3_8b_128k": 8_030_261_248,
+    "config_llama3_70b": 70_553_706_496,
+}  # fmt: skip
+# Peak memory in GiB by context-parallel ranks, each with 32768 tokens of one sample, that torchtitan measured of Llama
+# 3.1 8B on 8 H100 of 96 GB: FSDP2, full recomputation, torch.compile, FP8 (docs of torchtitan 0.1, "Performance").
+TORCHTITAN = {1: 83.9, 2: 84.2, 4: 84.0, 8: 84.5}
 MEMORY = {"A100": 42.4e9, "H100": 85.0e9, "H200": 150.0e9}
 FLAGPERF_SEQUENCES = 512
 
@@ -46,10 +54,12 @@ def test_the_model_has_the_published_parameters(name: str) -> None:
 
 
 def _counted(config: Config, layers: int) -> int:
-    """Floating-point operations of a sample through `layers` layers, by torch's own count."""
+    """Floating-point operations of a rank for a sample through `layers` layers, by torch's own count."""
     small = config.model_copy(update={"attention": "sdpa", "num_layers": layers})
     with FakeTensorMode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model = Llama(small).train()
+        if config.context_parallel_size > 1:
+            model.divide_sequence(ContextParallel(config.context_parallel_size))
         model.make_constants(torch.device("cpu"))
         model({"tokens": torch.zeros(1, config.seq_length, dtype=torch.int64)})["loss"].backward()
     return int(counter.get_total_flops())
@@ -59,7 +69,26 @@ def _counted(config: Config, layers: int) -> int:
 def test_flops_at_true_size_are_those_that_torch_counts(name: str) -> None:
     config = _config(name)
     one, two = (_counted(config, layers) for layers in (1, 2))
-    assert one + (config.num_layers - 1) * (two - one) == config.flops_per_sample()
+    of_rank = one + (config.num_layers - 1) * (two - one)
+    assert of_rank * config.context_parallel_size == config.flops_per_sample()
+
+
+@pytest.mark.parametrize("ranks", [1, 8, *([2, 4] if NIGHTLY else [])])
+def test_the_memory_of_divided_sequences_is_about_what_torchtitan_measured(ranks: int) -> None:
+    longer = {"seq_length": 32768 * ranks, "context_parallel_size": ranks, "activation_checkpointing": True}
+    config = _config("config_llama3_8b").model_copy(update=longer)
+    assert step_bytes(LlamaBenchmark(), config, 8) / 2**30 == pytest.approx(TORCHTITAN[ranks], rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("device", "recompute"), [("H100", "full"), pytest.param("H200", "selective", marks=pytest.mark.nightly)]
+)
+def test_sequences_of_128k_tokens_fit_where_eight_devices_divide_them(device: str, recompute: str) -> None:
+    config = _config(f"config_llama3_8b_128k_{device}x1x8")
+    whole = {"context_parallel_size": 1, "activation_checkpointing": True}
+    assert step_bytes(LlamaBenchmark(), config.model_copy(update=whole), 8) > MEMORY["H200"]
+    choice = choose_layout(LlamaBenchmark(), config, world_size=8, per_node=8, device_bytes=int(MEMORY[device]))
+    assert (choice.chosen.micro_batch, choice.chosen.micro_batches, choice.chosen.recompute) == (1, 4, recompute)
 
 
 @pytest.mark.parametrize("device", MEMORY)

@@ -22,6 +22,10 @@ EIGHT = FSDP | {"train_batch_size": GLOBAL_BATCH // 8}
 EXACTLY: dict[str, tuple[int, dict[str, Any]]] = {
     "replicas": (4, FSDP | {"strategy": "ddp"}),
     "two_copies_recomputed": (4, FSDP | {"expert_parallel_size": 2, "activation_checkpointing": True}),
+    "divided_sequences": (
+        4,
+        FSDP | {"expert_parallel_size": 2, "context_parallel_size": 2, "train_batch_size": GLOBAL_BATCH // 2},
+    ),
     "one_copy_selective": (4, FSDP | {"expert_parallel_size": 4, "activation_checkpointing": "selective"}),
 }
 if NIGHTLY:

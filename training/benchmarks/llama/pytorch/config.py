@@ -28,6 +28,7 @@ class Config(PipelineSettings):
     init_std: float = Field(0.02, gt=0, description="standard deviation of the first weights of matrices")
     tensor_parallel_size: int = Field(1, ge=1, description="ranks that share each layer")
     sequence_parallel: bool = Field(False, description="whether these ranks share the sequence between layers, too")
+    context_parallel_size: int = Field(1, ge=1, description="ranks that divide the sequence of each sample")
     fp8: Literal["tensorwise", "rowwise"] | None = Field(
         None, description="torchao's recipe for 8-bit products of the layers (not of the output); None: in `precision`"
     )
@@ -64,6 +65,25 @@ class Config(PipelineSettings):
         return self
 
     @model_validator(mode="after")
+    def _sequence_can_be_divided(self) -> Self:
+        ranks, tp_size = self.context_parallel_size, self.tensor_parallel_size
+        if ranks == 1:
+            return self
+        problems = []
+        shared = ranks * tp_size
+        of = f"context_parallel_size = {ranks}" + (f" x tensor_parallel_size = {tp_size}" if tp_size > 1 else "")
+        if self.seq_length % (shared if self.sequence_parallel else ranks):
+            named = of if self.sequence_parallel else f"context_parallel_size = {ranks}"
+            problems.append(f"seq_length = {self.seq_length} is no multiple of {named}")
+        if self.num_attention_heads % shared:
+            problems.append(f"num_attention_heads = {self.num_attention_heads} is no multiple of {of}")
+        elif self.num_key_value_heads % shared and shared % self.num_key_value_heads:
+            problems.append(f"num_key_value_heads = {self.num_key_value_heads} is no multiple and no part of {of}")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @model_validator(mode="after")
     def _fp8_fits(self) -> Self:
         if self.fp8 is None:
             return self
@@ -76,8 +96,9 @@ class Config(PipelineSettings):
             "hidden_size": self.hidden_size,
             "hidden_size / num_attention_heads * num_key_value_heads": kv_size,
             "ffn_hidden_size": self.ffn_hidden_size,
-            "seq_length": self.seq_length,
         }
+        ranks = self.context_parallel_size
+        sizes["seq_length" + " / context_parallel_size" * (ranks > 1)] = self.seq_length // ranks
         for key, value in sizes.items():
             if value % FP8_MULTIPLE:
                 raise ValueError(f"{key} = {value} is no multiple of {FP8_MULTIPLE}, which fp8 = {self.fp8!r} needs")
@@ -138,6 +159,10 @@ class Config(PipelineSettings):
     def tensor_parallelism(self) -> tuple[int, bool]:
         """See TrainingConfig."""
         return self.tensor_parallel_size, self.sequence_parallel
+
+    def context_parallelism(self) -> int:
+        """See TrainingConfig."""
+        return self.context_parallel_size
 
     def fp8_recipe(self) -> str | None:
         """See TrainingConfig."""

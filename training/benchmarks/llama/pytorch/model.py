@@ -1,6 +1,6 @@
 """LLaMA in plain torch: RMSNorm, rotary positions, SwiGLU, grouped-query attention. Names are Hugging Face's."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,10 @@ from torch.distributed.tensor.parallel import (
 )
 
 from training.benchmarks.driver.training.model.attention import attend
+from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
 from training.benchmarks.driver.training.model.staged import StagedModel
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.llama.pytorch.config import Config
 
 
@@ -27,6 +29,7 @@ class LlamaAttention(nn.Module):
         size = config.hidden_size
         self.head_size = size // config.num_attention_heads
         self.attention = config.attention
+        self.attend: Callable[..., Tensor] = attend
         self.q_proj = nn.Linear(size, size, bias=False)
         self.k_proj = nn.Linear(size, config.num_key_value_heads * self.head_size, bias=False)
         self.v_proj = nn.Linear(size, config.num_key_value_heads * self.head_size, bias=False)
@@ -34,13 +37,13 @@ class LlamaAttention(nn.Module):
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """`hidden` (batch, seq, hidden_size), as the result; `cos` and `sin` (seq, head_size). In tensor parallelism
-        only this rank's heads are computed.
+        only this rank's heads are computed, in context parallelism only its part of `seq`.
         """
         query, key, value = (
             projection(hidden).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        attended = attend(self.attention, rotate(query, cos, sin), rotate(key, cos, sin), value, is_causal=True)
+        attended = self.attend(self.attention, rotate(query, cos, sin), rotate(key, cos, sin), value, is_causal=True)
         result: Tensor = self.o_proj(attended.transpose(1, 2).flatten(2))
         return result
 
@@ -93,13 +96,14 @@ class LlamaDecoder(nn.Module):
 class Llama(StagedModel):
     """The language model; its metric is eval_loss, the mean cross entropy of the next token in nats."""
 
-    cos: Tensor  # (seq_length, head_size)
+    cos: Tensor  # (seq_length, head_size), of this rank's part of the sequence
     sin: Tensor
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         self.init_std = config.init_std
+        self.context: ContextParallel | None = None
         self.model = LlamaDecoder(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
@@ -116,12 +120,15 @@ class Llama(StagedModel):
         head_size = self.config.hidden_size // self.config.num_attention_heads
         exponents = torch.arange(0, head_size, 2, device=device, dtype=torch.float32) / head_size
         positions = torch.arange(self.config.seq_length, device=device, dtype=torch.float32)
+        if self.context is not None:
+            positions = self.context.part(positions, dimension=0)
         angles = torch.outer(positions, self.config.rope_theta**-exponents)
         self.cos, self.sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
 
     def before_blocks(self, batch: Batch) -> Tensor:
         """See StagedModel. `batch`: tokens (batch, seq) int64."""
-        hidden: Tensor = self.model.embed_tokens(batch["tokens"])
+        tokens = batch["tokens"] if self.context is None else self.context.part(batch["tokens"])
+        hidden: Tensor = self.model.embed_tokens(tokens)
         if self.is_compiled and self.config.tensor_parallel_size > 1:
             # The result of a collective that has not finished: torch.compile computes wrong gradients after it.
             hidden = hidden.clone()
@@ -137,7 +144,10 @@ class Llama(StagedModel):
         """See StagedModel. Each token of a sample but the first is a label."""
         tokens = batch["tokens"]
         logits = self.lm_head(self.model.norm(hidden))
-        loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
+        if self.context is not None:
+            loss = self.context.loss(logits, tokens, is_training=self.training)
+        else:
+            loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
         if self.training:
             return {LOSS: loss}
         count = tokens[:, 1:].numel()
@@ -161,6 +171,19 @@ class Llama(StagedModel):
     def hidden_shape(self, samples: int, sequence_ranks: int) -> tuple[int, ...]:
         """See StagedModel."""
         return samples, self.config.seq_length // sequence_ranks, self.config.hidden_size
+
+    def divide_sequence(self, context: ContextParallel) -> None:
+        """See BenchmarkModel.
+
+        Raises:
+            UnusableSettingsError: a layer has another attention than ours, which would see its own part alone.
+        """
+        self.context = context
+        attentions = [module for module in self.modules() if isinstance(module, LlamaAttention)]
+        if len(attentions) != len(self.blocks()):
+            raise UnusableSettingsError("context_parallel_size: the vendor's own attention does not exchange sequences")
+        for module in attentions:
+            module.attend = context.attend
 
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
         """Megatron's division: the first matrices of attention and feed-forward by columns, the last ones by rows.

@@ -9,7 +9,7 @@ from training.benchmarks.driver.training.model.experts import (
     has_grouped_products,
     mixtures,
 )
-from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
+from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.recomputation import recomputed
 from training.benchmarks.llama.pytorch.model import Llama, LlamaAttention
 from training.benchmarks.mixtral.pytorch.config import Config
@@ -81,19 +81,17 @@ class Mixtral(Llama):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`batch`: tokens (batch, seq) int64; each token but the first is a label."""
-        tokens = batch["tokens"]
-        hidden = self.model.embed_tokens(tokens)
+        hidden = self.before_blocks(batch)
         probabilities, chosen = [], []
         for block in self.blocks():
             hidden, of_layer, counts = self.run_block(block, hidden, self.cos, self.sin)
             probabilities.append(of_layer)
             chosen.append(counts)
-        logits = self.lm_head(self.model.norm(hidden))
-        loss = nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
-        if not self.training:
-            count = tokens[:, 1:].numel()
-            return {LOSS: loss, "eval_loss": metric(loss * count, count)}
-        counts = torch.stack(chosen).float()
-        auxiliary = balance(probabilities, counts, tokens.numel(), self.data_group)
-        self._load = (counts.amax(1) / counts.mean(1)).mean()
-        return {LOSS: loss + self.router_aux_loss_coef * auxiliary}
+        result = self.after_blocks(hidden, batch)
+        if self.training:
+            counts = torch.stack(chosen).float()
+            tokens = hidden.shape[0] * hidden.shape[1]
+            auxiliary = balance(probabilities, counts, tokens, self.data_group)
+            self._load = (counts.amax(1) / counts.mean(1)).mean()
+            result[LOSS] = result[LOSS] + self.router_aux_loss_coef * auxiliary
+        return result

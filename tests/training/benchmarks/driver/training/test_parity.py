@@ -23,6 +23,7 @@ LATE = {
 }
 Table = TypeVar("Table")
 HALF = {"train_batch_size": GLOBAL_BATCH // 4, "gradient_accumulation_steps": 2}
+HALF_OF_ALL = {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2}
 PP: dict[str, Any] = {"pipeline_parallel_size": 2, "train_batch_size": 4, "gradient_accumulation_steps": 4}
 DEEP = {"num_layers": 8 if NIGHTLY else 4}
 # By day into the second epoch, by night into the third.
@@ -30,6 +31,7 @@ TRAINED = STEPS if NIGHTLY else 10
 SCHEDULE = {"max_steps": TRAINED}
 TP: dict[str, Any] = {"tensor_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
 FSDP: dict[str, Any] = {"strategy": "fsdp"}
+CP: dict[str, Any] = {"context_parallel_size": 2, "train_batch_size": GLOBAL_BATCH}
 
 
 def tonight(table: dict[str, Table]) -> dict[str, Table]:
@@ -47,20 +49,11 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
         "fsdp_accumulation_recomputed": ("llama", FSDP | HALF | {"activation_checkpointing": True}, EXACT),
         "fsdp_selective": ("llama", FSDP | HALF | {"activation_checkpointing": "selective"}, EXACT),
         "tp": ("llama", TP, EXACT),
-        "tp_accumulation": (
-            "llama",
-            TP | {"train_batch_size": GLOBAL_BATCH // 2, "gradient_accumulation_steps": 2},
-            EXACT,
-        ),
+        "tp_accumulation": ("llama", TP | HALF_OF_ALL, EXACT),
         "tp_sequence": ("llama", TP | {"sequence_parallel": True}, EXACT),
-        "tp_sequence_accumulation": (
-            "llama",
-            {"sequence_parallel": True, "gradient_accumulation_steps": 2}
-            | TP
-            | {"train_batch_size": GLOBAL_BATCH // 2},
-            EXACT,
-        ),
+        "tp_sequence_accumulation": ("llama", TP | HALF_OF_ALL | {"sequence_parallel": True}, EXACT),
         "pp": ("llama", PP, EXACT),
+        "cp": ("llama", CP, EXACT),
         "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
         "compiled_tp": ("llama", TP | FSDP | {"compile_backend": "aot_eager"}, EXACT),
         "compiled_selective": (
@@ -100,6 +93,7 @@ RESUMED: dict[str, tuple[str, dict[str, Any]]] = tonight(
         "resume_lamb": ("bert", DROPOUT | FSDP | {"optimizer": "lamb"}),
         "resume_tp": ("llama", TP),
         "resume_pp": ("llama", PP),
+        "resume_cp": ("llama", CP | FSDP),
         "resume_pp_interleaved": ("llama", DEEP | PP | FSDP | {"pipeline_stages_per_rank": 2}),
         "resume_tp_sequence": ("llama", TP | {"sequence_parallel": True}),
     }
@@ -130,6 +124,28 @@ PIPELINES: dict[str, tuple[int, dict[str, Any]]] = {
         "pp4_interleaved_fsdp": (8, PP | IN_TWO | FSDP | {"pipeline_parallel_size": 4, "pipeline_stages_per_rank": 2}),
         "pp4_interleaved_ddp": (8, PP | IN_TWO | {"pipeline_parallel_size": 4, "pipeline_stages_per_rank": 2}),
         "pp_fsdp_tp": (8, PP | IN_TWO | FSDP | {"tensor_parallel_size": 2, "compile_backend": "aot_eager"}),
+    }
+    if NIGHTLY
+    else {}
+)
+# Of which each sample's sequence is divided. The model has two key-value heads.
+CONTEXTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "cp_ddp": (4, CP | {"train_batch_size": GLOBAL_BATCH // 2}),
+    "cp4_fsdp_recomputed": (
+        4,
+        CP | HALF_OF_ALL | FSDP | {"context_parallel_size": 4, "activation_checkpointing": True},
+    ),
+    "cp_tp_sequence": (4, CP | FSDP | {"tensor_parallel_size": 2, "sequence_parallel": True}),
+} | (
+    {
+        "cp_hsdp_compiled": (4, CP | HSDP | {"train_batch_size": GLOBAL_BATCH // 2, "compile_backend": "aot_eager"}),
+        "cp_tp": (4, CP | FSDP | {"tensor_parallel_size": 2}),
+        "cp4_fsdp_selective": (
+            8,
+            CP | HALF | FSDP | {"context_parallel_size": 4, "activation_checkpointing": "selective"},
+        ),
+        "cp_fsdp_tp_compiled": (8, CP | HALF | FSDP | {"tensor_parallel_size": 2, "compile_backend": "aot_eager"}),
+        "cp_hsdp": (8, CP | HALF | HSDP | {"shard_size": 4, "train_batch_size": GLOBAL_BATCH // 8}),
     }
     if NIGHTLY
     else {}
@@ -176,8 +192,12 @@ def _layouts(folder: Path) -> dict[str, Any]:
     layouts["hsdp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": HSDP, "sabotage": True}
     for name, (ranks, settings) in PIPELINES.items():
         layouts[name] = {"ranks": ranks, "model": "llama", "settings": DEEP | settings, "steps": FEW_STEPS}
+    for name, (ranks, settings) in CONTEXTS.items():
+        layouts[name] = {"ranks": ranks, "model": "llama", "settings": settings, "steps": FEW_STEPS}
     layouts["pp_uneven"] = {"ranks": 4, "model": "llama", "settings": DEEP | PP | {"pipeline_parallel_size": 3}}
     layouts["pp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": PP | IN_TWO, "sabotage": True}
+    sabotaged = CP | {"train_batch_size": GLOBAL_BATCH // 2}
+    layouts["cp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": sabotaged, "sabotage": True}
     layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
     return {name: {"ranks": 2} | layout for name, layout in layouts.items()}
 
@@ -303,7 +323,7 @@ def test_every_layout_starts_from_the_same_weights(name: str, found: dict[str, A
         assert torch.equal(torch.load(folder / f"{name}.start.pt")[key], weight)
 
 
-@pytest.mark.parametrize("name", ["ddp", "tp", "pp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
+@pytest.mark.parametrize("name", ["ddp", "tp", "pp", "cp", "bert_fsdp", "glm_fsdp", "cpm_ddp"])
 def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any], folder: Path) -> None:
     model, settings, _ = LAYOUTS[name]
     config = config_of(model, **settings)
@@ -317,7 +337,7 @@ def test_an_evaluation_counts_every_sample_once(name: str, found: dict[str, Any]
         assert found[name]["after"][key] == pytest.approx(value, abs=1e-4), key
 
 
-@pytest.mark.parametrize("name", [*LAYOUTS, *LAMB, *TWO_DIMENSIONS, *PIPELINES, *OVERFLOWING])
+@pytest.mark.parametrize("name", [*LAYOUTS, *LAMB, *TWO_DIMENSIONS, *PIPELINES, *CONTEXTS, *OVERFLOWING])
 def test_no_layout_seems_to_be_several_trainings(name: str, found: dict[str, Any]) -> None:
     before, after = (found[name][when]["one_training"] for when in ("before", "after"))
     assert before["departed"] is None is after["departed"]
@@ -425,15 +445,26 @@ def test_replicas_of_a_size_that_does_not_fit_are_refused(found: dict[str, Any])
     assert found["hsdp_uneven"]["refused"] == "shard_size = 3 does not divide the 4 data-parallel ranks"
 
 
-@pytest.fixture(scope="module")
-def deep(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
-    """Losses and norms of the gradients of the plain loop of the model that pipelines have."""
+def _plain_norms(start: dict[str, torch.Tensor], settings: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Losses and norms of the gradients of the first steps of the plain loop."""
     norms: list[float] = []
-    start = torch.load(folder / "pp_ddp.start.pt")
-    assert len(start) == 3 + DEEP["num_layers"] * 9, "the parameters of all stages"
-    losses, _ = reference.train("llama", config_of("llama", **DEEP), start, STEPS, norms)
+    losses, _ = reference.train("llama", config_of("llama", **settings), start, STEPS, norms)
     assert losses[-1] < losses[0]
     return losses[:FEW_STEPS], norms[:FEW_STEPS]
+
+
+@pytest.fixture(scope="module")
+def deep(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Those of the model that pipelines have."""
+    start = torch.load(folder / "pp_ddp.start.pt")
+    assert len(start) == 3 + DEEP["num_layers"] * 9, "the parameters of all stages"
+    return _plain_norms(start, DEEP)
+
+
+@pytest.fixture(scope="module")
+def flat(folder: Path, found: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """Those of the model that the other layouts have."""
+    return _plain_norms(torch.load(folder / "cp_ddp.start.pt"), {})
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -452,6 +483,26 @@ def test_replicas_of_a_stage_that_differ_are_found(found: dict[str, Any]) -> Non
         "none": None,
         "replicas apart": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
         "bit": "after step 0 rank 3 has other parameters than rank 2, first model.layers.1.mlp.up_proj.weight",
+    }
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_divided_sequences_train_like_the_plain_loop(
+    name: str, found: dict[str, Any], flat: tuple[list[float], list[float]]
+) -> None:
+    losses, norms = flat
+    assert found[name]["losses"] == pytest.approx(losses, abs=EXACT, rel=0)
+    assert found[name]["grad_norms"] == pytest.approx(norms, rel=EXACT)
+    readers = CONTEXTS[name][0] // CONTEXTS[name][1]["context_parallel_size"]
+    readers //= CONTEXTS[name][1].get("tensor_parallel_size", 1)
+    assert len(found[name]["after"]["one_training"]["data_order"]) == readers
+
+
+def test_ranks_with_parts_of_the_same_samples_that_differ_are_found(found: dict[str, Any]) -> None:
+    assert found["cp_sabotaged"] == {
+        "none": None,
+        "replicas apart": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
+        "bit": "after step 0 rank 3 has other parameters than rank 0, first model.layers.1.mlp.up_proj.weight",
     }
 
 

@@ -276,16 +276,27 @@ def test_missing_data_is_named_before_anything_is_taken(tmp_path: Path) -> None:
     assert f"{data}/train.npy: no such file" in result.message
 
 
-@pytest.mark.nightly
-def test_a_pipeline_counts_its_samples_once_whatever_its_ranks(tmp_path: Path) -> None:
-    settings = {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 4, "train_batch_size": 4, "max_steps": 10}
-    result = _run(tmp_path, "llama", settings | {"peak_tflops": 1e-3, "warmup_steps": 2, "log_freq": 1})
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(
+            {"pipeline_parallel_size": 2, "gradient_accumulation_steps": 4, "train_batch_size": 4},
+            marks=pytest.mark.nightly,
+        ),
+        {"context_parallel_size": 2, "train_batch_size": 16},
+    ],
+)
+def test_ranks_that_share_samples_count_them_once(tmp_path: Path, layout: dict[str, Any]) -> None:
+    settings = layout | {"peak_tflops": 1e-3, "warmup_steps": 2, "log_freq": 1, "max_steps": 10}
+    result = _run(tmp_path, "llama", settings)
     assert result.code == 0, result.message
     finished = result.values(Event.FINISHED)[0]
     config = config_of("llama")
     assert (finished["num_trained_samples"], finished["parameters"]) == (10 * 16, config.parameters())
     rate = finished["throughput(ips)_steady"] * config.flops_per_sample()
     assert finished["mfu"] == pytest.approx(rate / 2e9), "both ranks work on each sample"
+    rate = finished["throughput(ips)_steady"] * config.tokens_per_sample()
+    assert finished["tokens_per_second_per_device_steady"] == pytest.approx(rate / 2)
     assert [check_sequence(result.records(rank)) for rank in range(2)] == [[], []]
     assert contradictions(tmp_path, "llama", 2) == []
 

@@ -96,6 +96,30 @@ def test_settings_that_cannot_be_are_named(settings: dict[str, Any], message: st
             PP | {"pipeline_stages_per_rank": 2, "num_layers": 4, "gradient_accumulation_steps": 3},
             "gradient_accumulation_steps = 3; allowed: multiples of 2, the micro-batches of pipeline_parallel_size = 2",
         ),
+        ("llama", {"context_parallel_size": 3, "seq_length": 15}, "Value error, num_attention_heads = 4 is no"),
+        (
+            "llama",
+            {"context_parallel_size": 6},
+            "seq_length = 16 is no multiple of context_parallel_size = 6; num_attention_heads = 4 is no multiple of"
+            " context_parallel_size = 6",
+        ),
+        (
+            "llama",
+            {"context_parallel_size": 4, "tensor_parallel_size": 2, "sequence_parallel": True, "seq_length": 12},
+            "seq_length = 12 is no multiple of context_parallel_size = 4 x tensor_parallel_size = 2; num_attention",
+        ),
+        (
+            "llama",
+            {"context_parallel_size": 4, "hidden_size": 48, "num_attention_heads": 12, "num_key_value_heads": 6},
+            "num_key_value_heads = 6 is no multiple and no part of context_parallel_size = 4",
+        ),
+        (
+            "llama",
+            FP8 | {"context_parallel_size": 2},
+            "seq_length / context_parallel_size = 8 is no multiple of 16, which fp8 = 'rowwise' needs",
+        ),
+        ("mixtral", {"context_parallel_size": 8}, "num_attention_heads = 4 is no multiple of context_parallel_size"),
+        ("bert", {"context_parallel_size": 2}, "context_parallel_size"),
         ("bert", {"num_attention_heads": 5}, "no multiple of num_attention_heads = 5"),
         ("bert", {"max_seq_length": 17}, "max_seq_length = 17"),
         ("bert", {"max_predictions_per_seq": 14}, "max_predictions_per_seq = 14"),
@@ -131,8 +155,11 @@ def test_all_that_a_pipeline_cannot_have_is_said_at_once() -> None:
         "num_layers = 2", "allowed: 3 or more, a layer in each stage",
         "gradient_accumulation_steps = 1", "allowed: 3 or more, the micro-batches of pipeline_parallel_size = 3",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="fp8 = 'rowwise'; allowed: None, which pipeline_parallel_size = 2 needs"):
-        config_of("llama", **PP, **FP8, gradient_accumulation_steps=2)
+    others = (
+        "context_parallel_size = 2; allowed: 1, which pipeline_parallel_size = 2 needs; fp8 = 'rowwise'; allowed: N"
+    )
+    with pytest.raises(ValueError, match=others):
+        config_of("llama", **PP, **FP8, gradient_accumulation_steps=2, context_parallel_size=2)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +195,8 @@ def test_a_target_is_met_from_its_side_and_never_by_nan() -> None:
         ({"strategy": "hsdp", "tensor_parallel_size": 2}, (16, 8), 4),
         ({"strategy": "hsdp", "shard_size": 2}, (16, 8), 2),
         ({"strategy": "hsdp", "shard_size": 16}, (16, 8), 16),
+        ({"strategy": "fsdp", "context_parallel_size": 4}, (16, 8), 16),
+        ({"strategy": "hsdp", "context_parallel_size": 4}, (16, 8), 8),
     ],
 )
 def test_ranks_hold_a_copy_of_the_parameters_between_them(
@@ -191,6 +220,17 @@ def test_ranks_hold_a_copy_of_the_parameters_between_them(
         (PP | {"gradient_accumulation_steps": 2}, (1, 3), "pipeline_parallel_size = 2 does not divide the 3 ranks"),
         ({"tensor_parallel_size": 2}, (2, 2), "need strategy = 'fsdp' or 'hsdp'"),
         ({"strategy": "hsdp", "shard_size": 3}, (2, 4), "shard_size = 3 does not divide the 8 data-parallel ranks"),
+        ({"context_parallel_size": 2}, (1, 3), "context_parallel_size = 2 does not divide the 3 ranks"),
+        (
+            {"strategy": "fsdp", "tensor_parallel_size": 2, "context_parallel_size": 2},
+            (3, 2),
+            "context_parallel_size = 2 with tensor_parallel_size = 2 does not divide the 6 ranks",
+        ),
+        (
+            {"strategy": "hsdp", "context_parallel_size": 4},
+            (4, 2),
+            "the 2 ranks of a copy (shard_size) are no multiple of context_parallel_size = 4",
+        ),
         ({"strategy": "hsdp", "tensor_parallel_size": 2}, (4, 1), "a node's 1 ranks are no multiple of"),
     ],
 )

@@ -15,6 +15,7 @@ class Chain:
     def __init__(self, seed: int, *, first: int, count: int) -> None:
         generator = np.random.default_rng([seed, 0])
         cycle = generator.permutation(count)
+        self._cycle = cycle
         self._successor = np.empty(count, dtype=np.int64)
         self._successor[cycle] = np.roll(cycle, -1)
         self._first = first
@@ -33,13 +34,16 @@ class Chain:
 
         With probability `noise` a token is random, and the sequence continues from there.
         """
+        if not noise:
+            places = np.argsort(self._cycle)[start - self._first]
+            whole: Tokens = self._cycle[(places[:, None] + np.arange(length)) % self.count] + self._first
+            return whole
         result = np.empty((len(start), length), dtype=np.int64)
         result[:, 0] = start
         for position in range(1, length):
             following = self.successor(result[:, position - 1])
-            if noise:
-                replaced = generator.random(len(start)) < noise
-                following[replaced] = self.random(generator, (int(replaced.sum()),))
+            replaced = generator.random(len(start)) < noise
+            following[replaced] = self.random(generator, (int(replaced.sum()),))
             result[:, position] = following
         return result
 

@@ -117,7 +117,7 @@ def choose_layout(
         UnusableSettingsError: not even one sample with full recomputation fits.
     """
     samples = config.train_batch_size * config.gradient_accumulation_steps
-    full = min(samples, -(-FULL_TOKENS // config.tokens_per_sample()))
+    full = min(samples, -(-FULL_TOKENS * config.context_parallelism() // config.tokens_per_sample()))
     fitting: list[LayoutCandidate] = []
     considered: list[LayoutCandidate] = []
     for recompute in get_args(Recompute):

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.rank_share import cut_experts_to_one_rank, cut_to_one_rank
+from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.model.staged import Stage, StagedModel, hidden_dtype
@@ -129,6 +130,8 @@ def activation_bytes(
         stage = _as_stage(model, ends, layers)
         cut_to_one_rank(model, *config.tensor_parallelism())
         cut_experts_to_one_rank(model, config.expert_parallelism())
+        if config.context_parallelism() > 1:
+            model.divide_sequence(ContextParallel(config.context_parallelism()))
         model.make_constants(torch.device("cpu"))
         model.recompute = recompute
         if config.strategy != "ddp":
@@ -178,6 +181,8 @@ def _for_one_batch(config: TrainingConfig, layers: int, *, on_cpu: bool) -> Trai
     changes: dict[str, Any] = {"num_layers": layers, "data": "synthetic", "eval_samples": 1}
     changes["attention"] = "eager" if is_plain else "sdpa"
     changes["train_samples"] = config.train_batch_size
+    if hasattr(config, "synthetic_noise"):  # which takes a second of each long sample
+        changes["synthetic_noise"] = 0.0
     if hasattr(config, "unpad"):  # full samples: the most that a step may need
         changes |= {"unpad": False, "synthetic_lengths": "full"}
     if hasattr(config, "attention_dropout") and not (is_plain or on_cpu):

@@ -32,7 +32,8 @@ class TrainingClaims:
         self._config, self._log, self._unit = config, log, unit
         self._finished: Mapping[str, Any] = log.value(Event.FINISHED)
         self._evaluation = log.value(Event.EVALUATE)
-        dp_size = log.world_size // (config.tensor_parallelism()[0] * config.pipeline_parallelism()[0])
+        of_a_sample = config.tensor_parallelism()[0] * config.pipeline_parallelism()[0] * config.context_parallelism()
+        dp_size = log.world_size // of_a_sample
         self._batch = config.train_batch_size * config.gradient_accumulation_steps * dp_size
         self._last = log.steps[-1].number if log.steps else 0
         self._resumed = _count(log.value(Event.TRAIN_START).get("resumed_after_step"))

@@ -128,11 +128,14 @@ class TrainingOutcome(DefaultOutcome):
         pp_size, chunks = config.pipeline_parallelism()
         shards = config.ranks_of_a_copy(world_size=ranks, per_node=case.nproc)
         is_replicated, scaling = config.strategy == "ddp" and ranks > 1, config.fp8_recipe()
+        if config.context_parallelism() * tp_size > model["kv_heads"]:
+            raise ValueError("`predict` divides key-value heads; the ranks of a sequence are more and have copies")
         return {
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
             "precision": f"fp8 {scaling}" if scaling else config.precision, "mbs": config.train_batch_size,
             "micro_batches": config.gradient_accumulation_steps, "tp": tp_size, "sp": int(is_sequence_shared),
-            "pp": pp_size, "vpp": chunks, "ep": config.expert_parallelism(), "distributed_optimizer": 0,
+            "pp": pp_size, "vpp": chunks, "cp": config.context_parallelism(), "cp_comm": "a2a",
+            "ep": config.expert_parallelism(), "distributed_optimizer": 0,
             "ddp": int(is_replicated), "fsdp": 0 if is_replicated else shards,
             "recompute": f"{recompute} elementwise" if recompute == "selective" else recompute,
             "compile": int(config.compile_backend is not None),

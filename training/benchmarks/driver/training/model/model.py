@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from training.benchmarks.driver.training.model.attention import Packing
+from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.recomputation import recomputed
 from training.benchmarks.driver.training.settings.settings import Recompute
 
@@ -64,6 +65,10 @@ class BenchmarkModel(nn.Module):
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
         """Styles by module name for torch's parallelize_module, for models whose layers can be divided."""
         raise NotImplementedError(f"{type(self).__name__} has no tensor parallelism")
+
+    def divide_sequence(self, context: ContextParallel) -> None:
+        """Compute from now on this rank's part of each sample's sequence alone, before `make_constants` is called."""
+        raise NotImplementedError(f"{type(self).__name__} has no context parallelism")
 
     def figures(self) -> dict[str, float]:
         """Figures of the last training step for its log line, by name, all dimensionless. Waits for the device."""

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.experts import divide_experts, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.model.pipeline import Pipeline, can_be_scheduled, cut_to_rank
@@ -35,7 +36,9 @@ class Layout:
     Of the data-parallel ranks each `shard_size` in a row hold one copy of the parameters between them. The mesh has the
     dimensions dp and tp, with HSDP dp_replicate, dp_shard and tp, with pipelines pp before them. Where experts are
     divided, `expert_mesh` has the data-parallel ranks in the dimensions edp and ep: adjacent ranks have different
-    experts, those of one edp the same.
+    experts, those of one edp the same. Where sequences are divided, the last data-parallel dimension, dp_cp or
+    dp_shard_cp, has the `cp_size` ranks of each sample in a row, over which gradients are averaged, too;
+    `context_mesh` has them in the dimension cp.
     """
 
     dp_rank: int
@@ -43,9 +46,11 @@ class Layout:
     shard_size: int
     tp_size: int
     pp_size: int = 1
+    cp_size: int = 1
     sequence_parallel: bool
     mesh: DeviceMesh
     expert_mesh: DeviceMesh | None = None
+    context_mesh: DeviceMesh | None = None
 
     @classmethod
     def of(
@@ -64,42 +69,61 @@ class Layout:
         pp_size, _ = config.pipeline_parallelism()
         if pp_size > 1 and not can_be_scheduled():
             raise UnusableSettingsError(f"pipeline_parallel_size = {pp_size} needs torch 2.10 or later")
-        dp_size = world_size // (tp_size * pp_size)
-        shape: tuple[int, ...] = (dp_size, tp_size)
+        averaged = world_size // (tp_size * pp_size)
+        cp_size = config.context_parallelism()
+        shape: tuple[int, ...] = (averaged, tp_size)
         names: tuple[str, ...] = ("dp", "tp")
         if config.strategy == "hsdp":
-            shape, names = (dp_size // shard_size, shard_size, tp_size), ("dp_replicate", "dp_shard", "tp")
+            shape, names = (averaged // shard_size, shard_size, tp_size), ("dp_replicate", "dp_shard", "tp")
+        last = names[-2]
+        if cp_size > 1:
+            names = (*names[:-2], f"{last}_cp", "tp")
         if pp_size > 1:
             shape, names = (pp_size, *shape), ("pp", *names)
         mesh = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
-        ep_size, expert_mesh = config.expert_parallelism(), None
-        if ep_size > 1 and not hasattr(DeviceMesh, "_unflatten"):
-            raise UnusableSettingsError(f"expert_parallel_size = {ep_size} needs torch 2.10 or later")
-        if ep_size > 1:
-            expert_mesh = mesh["dp"]._unflatten(0, (dp_size // ep_size, ep_size), ("edp", "ep"))
         return cls(
-            dp_rank=group.placement.rank // tp_size % dp_size,
-            dp_size=dp_size,
+            dp_rank=group.placement.rank // (tp_size * cp_size) % (averaged // cp_size),
+            dp_size=averaged // cp_size,
             shard_size=shard_size,
             tp_size=tp_size,
             pp_size=pp_size,
+            cp_size=cp_size,
             sequence_parallel=sequence_parallel,
             mesh=mesh,
-            expert_mesh=expert_mesh,
+            expert_mesh=_divided_again(mesh, config.expert_parallelism(), "expert", ("edp", "ep")),
+            context_mesh=_divided_again(mesh, cp_size, "context", (last, "cp")),
         )
+
+    @property
+    def averaged_size(self) -> int:
+        """Number of ranks over which gradients are averaged."""
+        return self.dp_size * self.cp_size
 
     def data_parallel_mesh(self) -> DeviceMesh:
         """The mesh without the dimensions of tensor parallelism and of the pipeline."""
         return self.mesh[tuple(name for name in self.mesh.mesh_dim_names or () if name not in ("tp", "pp"))]
 
     def place_of(self, rank: int) -> Coordinates:
-        """The place of a rank in each dimension of the mesh, and among the data-parallel ranks."""
-        place = {"dp": rank // self.tp_size % self.dp_size}
-        for mesh in (self.mesh, self.expert_mesh):
+        """The place of a rank in each dimension of the mesh, and among the ranks with different samples (dp)."""
+        place = {"dp": rank // (self.tp_size * self.cp_size) % self.dp_size}
+        for mesh in (self.mesh, self.expert_mesh, self.context_mesh):
             if mesh is not None:
                 found = (mesh.mesh == rank).nonzero()[0].tolist()
                 place |= dict(zip(mesh.mesh_dim_names or (), found, strict=True))
         return place
+
+
+def _divided_again(mesh: DeviceMesh, size: int, kind: str, names: tuple[str, str]) -> DeviceMesh | None:
+    """The ranks of `mesh` with its dimension before tp in two, of which the last has `size`; None if that is 1.
+
+    Raises:
+        UnusableSettingsError: this torch cannot.
+    """
+    if size == 1:
+        return None
+    if not hasattr(DeviceMesh, "_unflatten"):
+        raise UnusableSettingsError(f"{kind}_parallel_size = {size} needs torch 2.10 or later")
+    return mesh._unflatten(mesh.ndim - 2, (mesh.shape[-2] // size, size), names)
 
 
 class ParallelModel:
@@ -118,7 +142,7 @@ class ParallelModel:
         """`stages`: those of this rank by number, where the model is divided into a pipeline."""
         self.module, self.device = module, device
         self._replicas = layout.mesh["dp"].get_group() if layout.pp_size > 1 else None  # None: all ranks
-        wraps = layout.dp_size > 1 and config.strategy == "ddp"
+        wraps = layout.averaged_size > 1 and config.strategy == "ddp"
         self._parts: dict[int, nn.Module] = {
             number: _replica(part, self._replicas, device) if wraps else part
             for number, part in (stages or {0: module}).items()
@@ -209,14 +233,7 @@ def spread(
         if not isinstance(model, StagedModel):
             raise NotImplementedError(f"{type(model).__name__} has no pipeline parallelism")
         stages = cut_to_rank(model, config, layout.mesh.get_local_rank("pp"))
-    if layout.tp_size > 1:
-        there = dict(model.named_modules())
-        plan = model.tensor_parallel_plan(layout.sequence_parallel)
-        parallelize_module(model, layout.mesh["tp"], {name: style for name, style in plan.items() if name in there})
-    if layout.expert_mesh is not None:
-        divide_experts(model, layout.expert_mesh["ep"])
-    if layout.dp_size > 1 and mixtures(model):
-        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
+    _divide(model, layout)
     if config.strategy != "ddp":
         for part in stages.values() or [model]:
             _shard(part, layout, config)
@@ -230,6 +247,21 @@ def spread(
     if compile_backend is not None:
         compile_blocks(model, compile_backend)
     return ParallelModel(model, layout, config, device, stages)
+
+
+def _divide(model: BenchmarkModel, layout: Layout) -> None:
+    """Leave this rank its part of layers, experts and sequences."""
+    if layout.tp_size > 1:
+        there = dict(model.named_modules())
+        plan = model.tensor_parallel_plan(layout.sequence_parallel)
+        parallelize_module(model, layout.mesh["tp"], {name: style for name, style in plan.items() if name in there})
+    if layout.expert_mesh is not None:
+        divide_experts(model, layout.expert_mesh["ep"])
+    if layout.context_mesh is not None:
+        group = layout.context_mesh["cp"].get_group()
+        model.divide_sequence(ContextParallel(layout.cp_size, group.rank(), group))
+    if layout.averaged_size > 1 and mixtures(model):
+        model.data_group = layout.data_parallel_mesh()._flatten().get_group()
 
 
 def _shard(model: BenchmarkModel | Stage, layout: Layout, config: TrainingConfig) -> None:

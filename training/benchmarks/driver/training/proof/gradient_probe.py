@@ -33,7 +33,7 @@ def unsynchronized(
     if layout.dp_size == 1:
         return None
     factor = _factor(layout.dp_rank, layout.dp_size)
-    within = layout.shard_size if layout.expert_mesh is None else layout.expert_mesh.shape[1]
+    within = (layout.shard_size if layout.expert_mesh is None else layout.expert_mesh.shape[1]) // layout.cp_size
     if 1 < within < layout.dp_size:
         replica, place = divmod(layout.dp_rank, within)
         factor = _factor(replica, layout.dp_size // within) * _factor(place, within)

@@ -110,15 +110,19 @@ class OneTraining(RankComparison):
         self._losses = every, work
 
     def losses(self) -> list[float]:
-        """The loss of each data-parallel rank in the step of the last `share_loss`; all ranks call it."""
+        """The loss of each data-parallel rank, the mean of those that divide its sequences, in the step of the last
+        `share_loss`; all ranks call it.
+        """
         assert self._losses is not None, "share_loss comes first"
         (every, work), self._losses = self._losses, None
         if work is not None:
             pulse.describe(lambda _: "all_gather")  # no function of torch's is on the stack while this waits
             work.wait()
             pulse.describe(None)
-        of_rank = {place["dp"]: value for place, value in zip(self._places, every.tolist(), strict=True)}
-        return [value for _, value in sorted(of_rank.items())]
+        of_rank: dict[int, dict[int, float]] = {}
+        for place, value in zip(self._places, every.tolist(), strict=True):
+            of_rank.setdefault(place["dp"], {})[place.get("cp", 0)] = value
+        return [sum(shares.values()) / len(shares) for _, shares in sorted(of_rank.items())]
 
     def enforce(self) -> None:
         """End the run if a rank has departed: that rank with the sentence, and the others when it has left."""

@@ -166,7 +166,7 @@ def _random(states: Sequence[ReplicaState], expected: Expectation) -> Departure 
     return _odd(
         [state.random for state in states],
         lambda rank: _data_parallel(expected.places[rank]),
-        lambda rank, usual: f"has another state of its random generator than rank {usual}, which shares its layers",
+        lambda rank, usual: f"has another state of its random generator than rank {usual}, which has the same samples",
     )
 
 
@@ -177,11 +177,11 @@ def _samples(states: Sequence[ReplicaState], expected: Expectation) -> Departure
     found = _odd(
         [state.order for state in states],
         group,
-        lambda _, usual: f"has trained other samples than rank {usual}, which shares its layers",
+        lambda _, usual: f"has trained other samples than rank {usual}, which has the same samples",
     ) or _odd(
         [state.data for state in states],
         group,
-        lambda _, usual: f"has got other data of the same samples than rank {usual}, which shares its layers",
+        lambda _, usual: f"has got other data of the same samples than rank {usual}, which has the same samples",
     )
     if found is not None or expected.rate is None:
         return found
@@ -247,8 +247,8 @@ def _losses(states: Sequence[ReplicaState], expected: Expectation) -> Departure 
 
 
 def _data_parallel(place: Coordinates) -> Hashable:
-    """The place that ranks share that have the same samples: their place in all dimensions but those within a model."""
-    return tuple(number for name, number in place.items() if name not in ("tp", "pp"))
+    """The place that ranks share that have the same samples."""
+    return place["dp"]
 
 
 def _odd(values: Sequence[int], group: Callable[[int], Hashable], words: Callable[[int, int], str]) -> Departure | None:

@@ -5,10 +5,18 @@ Coordinates = dict[str, int]
 
 
 def ranks_of_a_copy(
-    *, strategy: str, shard_size: int | None, tp_size: int, world_size: int, per_node: int, pp_size: int = 1
+    *,
+    strategy: str,
+    shard_size: int | None,
+    tp_size: int,
+    world_size: int,
+    per_node: int,
+    pp_size: int = 1,
+    cp_size: int = 1,
 ) -> int:
     """The data-parallel ranks, 1 or more, that divide the parameters between them, on `world_size` ranks, `per_node` on
-    each node, of which `tp_size` share each layer and `pp_size` times as many are a pipeline.
+    each node, of which `tp_size` share each layer and `pp_size` times as many are a pipeline. The `cp_size` ranks that
+    divide a sequence count as data-parallel ones: they average gradients.
 
     DDP: one; FSDP: all of them; HSDP: `shard_size`, or those of a node, so that parameters are put together within a
     node and only sums of gradients go between nodes.
@@ -24,6 +32,9 @@ def ranks_of_a_copy(
         shared = f" with tensor_parallel_size = {tp_size}" if tp_size > 1 else ""
         raise ValueError(f"pipeline_parallel_size = {pp_size}{shared} does not divide the {world_size} ranks")
     dp_size = world_size // (tp_size * pp_size)
+    if dp_size % cp_size:
+        shared = f" with tensor_parallel_size = {tp_size}" if tp_size > 1 else ""
+        raise ValueError(f"context_parallel_size = {cp_size}{shared} does not divide the {world_size} ranks")
     if strategy == "ddp":
         if tp_size > 1 and dp_size > 1:
             raise ValueError(
@@ -39,7 +50,12 @@ def ranks_of_a_copy(
                 f"strategy = 'hsdp': a node's {per_node} ranks are no multiple of tensor_parallel_size = {tp_size};"
                 f" set shard_size, which divides the {dp_size} data-parallel ranks"
             )
-        return per_node // tp_size
-    if dp_size % shard_size:
+        shard_size = per_node // tp_size
+    elif dp_size % shard_size:
         raise ValueError(f"shard_size = {shard_size} does not divide the {dp_size} data-parallel ranks")
+    if shard_size % cp_size:
+        raise ValueError(
+            f"strategy = 'hsdp': the {shard_size} ranks of a copy (shard_size) are no multiple of"
+            f" context_parallel_size = {cp_size}"
+        )
     return shard_size

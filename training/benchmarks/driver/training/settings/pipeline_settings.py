@@ -41,6 +41,8 @@ class PipelineSettings(TrainingConfig):
             )
             if not is_right
         ]
+        if self.context_parallelism() > 1:
+            problems.append(f"context_parallel_size = {self.context_parallelism()}; allowed: 1, {why}")
         if self.fp8_recipe() is not None:
             problems.append(f"fp8 = {self.fp8_recipe()!r}; allowed: None, {why}")
         if self.num_layers < ranks * per_rank:

@@ -205,6 +205,7 @@ class TrainingConfig(DataSettings):
             shard_size=self.shard_size,
             tp_size=self.tensor_parallelism()[0],
             pp_size=self.pipeline_parallelism()[0],
+            cp_size=self.context_parallelism(),
             world_size=world_size,
             per_node=per_node,
         )
@@ -267,6 +268,10 @@ class TrainingConfig(DataSettings):
     def pipeline_parallelism(self) -> tuple[int, int]:
         """Number of ranks that compute the layers one after the other, and of stages on each of them."""
         return 1, 1
+
+    def context_parallelism(self) -> int:
+        """Number of ranks that divide the sequence of each sample between them."""
+        return 1
 
     def can_have(self, micro_batches: int) -> bool:
         """Whether a step can be divided into so many micro-batches."""

@@ -58,7 +58,7 @@ def roles(hosts: Sequence[HostRanks]) -> ConcurrentGroups:
 
 
 def traffic_of(config: Config, team: Team) -> AllToAll:
-    """What the aggressors run."""
+    """The operation that the aggressors run."""
     return AllToAll(team, getattr(torch, config.dtype), config.seed, in_place=False)
 
 

@@ -13,6 +13,8 @@ def test_the_chain_is_one_cycle_through_all_tokens() -> None:
     tokens = chain.sequences(np.random.default_rng(0), np.array([10]), 26)[0]
     assert sorted(tokens[:-1]) == list(range(10, 35))
     assert tokens[-1] == tokens[0]
+    several = chain.sequences(np.random.default_rng(0), np.array([34, 10, 21]), 60)
+    assert (chain.successor(several[:, :-1]) == several[:, 1:]).all() and several[:, 0].tolist() == [34, 10, 21]
 
 
 def test_noise_replaces_about_its_part() -> None:

@@ -17,8 +17,10 @@ from simulation.predict.machine import machines
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, _states, activation_bytes, step_bytes
+from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SIZES = {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 128, "ffn_hidden_size": 256,
          "seq_length": 64, "vocab_size": 512}  # fmt: skip
@@ -42,7 +44,10 @@ def held_by_dtensor(config: TrainingConfig, layers: int) -> int:
     tp_size, sequence_parallel = config.tensor_parallelism()
     model: BenchmarkModel = benchmark_of("llama").build_model(config).train()
     mesh = init_device_mesh("cpu", (4 // tp_size, tp_size), mesh_dim_names=("dp", "tp"))["tp"]
-    parallelize_module(model, mesh, model.tensor_parallel_plan(sequence_parallel))
+    if tp_size > 1:
+        parallelize_module(model, mesh, model.tensor_parallel_plan(sequence_parallel))
+    if config.context_parallelism() > 1:
+        model.divide_sequence(ContextParallel(4, 0, dist.group.WORLD))
     model.make_constants(torch.device("cpu"))
     batch = benchmark_of("llama").synthetic_data(config).train[list(range(config.train_batch_size))]
     own = set()
@@ -72,6 +77,25 @@ def test_a_layer_of_the_share_keeps_the_bytes_that_a_layer_divided_by_dtensor_ke
     one, two = (held_by_dtensor(config, layers) for layers in (1, 2))
     ours = [activation_bytes(benchmark_of("llama"), config, layers) for layers in (1, 2)]
     assert ours[1] - ours[0] == pytest.approx(two - one, rel=0.01)
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_a_layer_of_the_share_keeps_the_bytes_that_a_layer_keeps_whose_tokens_are_sent(
+    kv_heads: int, four_ranks_that_send_nothing: None
+) -> None:
+    config = llama(context_parallel_size=4, num_key_value_heads=kv_heads, train_batch_size=2, precision="fp32")
+    one, two = (held_by_dtensor(config, layers) for layers in (1, 2))
+    ours = [activation_bytes(benchmark_of("llama"), config, layers) for layers in (1, 2)]
+    assert ours[1] - ours[0] == pytest.approx(two - one, rel=0.01)
+
+
+def test_an_attention_of_the_vendor_s_own_does_not_divide_sequences() -> None:
+    with torch.device("meta"):
+        model: Any = benchmark_of("llama").build_model(llama(num_layers=2))
+    model.divide_sequence(ContextParallel(2))
+    model.model.layers["0"].self_attn = torch.nn.Identity()
+    with pytest.raises(UnusableSettingsError, match="vendor's own attention"):
+        model.divide_sequence(ContextParallel(2))
 
 
 def test_more_tensor_parallel_ranks_need_less_and_the_automatic_layout_knows_it() -> None:
