@@ -16,7 +16,8 @@ class RungRecord(BaseModel):
     occasions; unsteady: suspects that the second occasion did not name. not_run: tests that could not be made, and why.
     shrunk: what it did not look at, or less, as the budget had no room.
     seconds: how long it took, of which soak_seconds is the soak, tools_seconds that of tools of others, called as in
-    tools, which names NCCL Inspector, too; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance or an "estimate".
+    tools, with NCCL Inspector; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance
+    or an "estimate".
     """
 
     model_config = ConfigDict(extra="forbid")
