@@ -33,6 +33,7 @@ from run_benchmarks.acceptance.suspects import (
     against_datasheet,
     agreed,
     in_vain,
+    not_against,
     not_run_in,
     proven,
     suspects_of,
@@ -159,7 +160,7 @@ class Climb:
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""
         loaded, found = self._occasion(record, stage, hosts)
-        record.not_run += unjudged(loaded, self.usual)
+        record.not_run += [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
         if found:
             self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
         if loaded.record.verdict.is_failure:

@@ -46,8 +46,8 @@ class Others:
 
     @property
     def calls(self) -> list[str]:
-        """The commands, and NCCL Inspector where its files are read: acceptances with the same take alike."""
-        return [*self.commands, *(["NCCL Inspector"] if self.inspector is not None else [])]
+        """The commands, and Inspector where its files are read: acceptances with the same take alike."""
+        return [*self.commands, *(["Inspector"] if self.inspector is not None else [])]
 
 
 NO_OTHERS = Others()

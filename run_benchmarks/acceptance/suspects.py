@@ -6,7 +6,7 @@ datasheet is known, one is a suspect below FLOORS, too, which every sound device
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
@@ -180,16 +180,13 @@ def _by_kind(figure: _Figure, record: RoundRecord, kinds: Mapping[str, str]) -> 
 
 def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
     """A sentence on each kind of host of which too few devices were tested to compare them with each other, and no
-    datasheet and no earlier acceptance says what to expect; and one where that does not count, as kinds differ.
+    datasheet and no earlier acceptance says what to expect.
     """
     tests: dict[tuple[str, int], dict[str, None]] = {}
-    mixed: set[str] = set()
     for case, records in run.rounds.items():
         kinds = kinds_of(run, case)
         for record, figure in ((each, figure) for each in records for figure in _figures(each)):
             parts = _by_kind(figure, record, kinds)
-            if figure.test in usual and len(parts) > 1:
-                mixed |= parts.keys()
             for kind, part in parts.items():
                 count = sum(value is not None for value in part.values)
                 is_known = (figure.test in usual and len(parts) == 1) or (figure.test in FLOORS and part.promised)
@@ -199,11 +196,19 @@ def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
         f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} devices alike are compared, there are {count}"
         + (f" of {kind}" if kind else "")
         for (kind, count), found in tests.items()
-    ] + ([f"--against: not compared, hosts are of several kinds: {_listed(mixed)}"] if mixed else [])
+    ]
 
 
-def _listed(kinds: Iterable[str]) -> str:
-    return "; ".join(sorted(kind or "one that tells nothing" for kind in kinds))[:300]
+def not_against(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
+    """A sentence where an earlier acceptance's figures do not count, as the hosts of a test are of several kinds."""
+    kinds: set[str] = set()
+    for case, records in run.rounds.items():
+        own = kinds_of(run, case)
+        for record, figure in ((each, figure) for each in records for figure in _figures(each)):
+            found = _by_kind(figure, record, own)
+            kinds |= found.keys() if figure.test in usual and len(found) > 1 else set()
+    told = "; ".join(sorted(kind or "one that tells nothing" for kind in kinds))[:300]
+    return [f"--against: not compared, hosts are of several kinds: {told}"] if kinds else []
 
 
 def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:

@@ -18,6 +18,7 @@ from run_benchmarks.acceptance.suspects import (
     against_datasheet,
     agreed,
     in_vain,
+    not_against,
     slow_devices,
     suspects_of,
     unjudged,
@@ -289,10 +290,10 @@ def test_a_host_that_does_not_tell_its_devices_is_of_the_others_kind_and_all_are
     assert usual["memory"].devices == 5 * DEVICES
     run = with_kinds(tmp_path / "slow", measured(5, 0.005, 2, slow), [*[gpus("H100")] * 4, told])
     assert suspects_of(run, LIMIT, usual).keys() == {f"n{number}" for number in range(5)}
-    assert unjudged(run, usual) == []
+    assert unjudged(run, usual) == not_against(run, usual) == []
     mixed = with_kinds(tmp_path / "mixed", measured(5, 0.005, 2, slow), [gpus("H100"), gpus("A100"), *[told] * 3])
     kinds = "A100; H100; one that tells nothing"
-    assert unjudged(mixed, usual) == [f"--against: not compared, hosts are of several kinds: {kinds}"]
+    assert not_against(mixed, usual) == [f"--against: not compared, hosts are of several kinds: {kinds}"]
 
 
 def test_a_host_all_of_whose_old_devices_are_slow_is_confirmed_beside_old_ones(tmp_path: Path) -> None:
