@@ -95,10 +95,14 @@ DISTURBED = """
 import errno, os, signal, sys
 from run_benchmarks.errors import CollectError
 from run_benchmarks.rounds import collect, round
-from run_benchmarks.session import collection
+from run_benchmarks.session import collection, schedule
 what, sys.argv[1:] = sys.argv[1], sys.argv[2:]
 action = collect.fetch
 def fetch(host, *arguments, **options):
+    if what == "killed while it collects":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "full, signalled":
+        os.kill(os.getpid(), signal.SIGTERM)
     if "full" in what:
         raise CollectError(host.name, "its files cannot be kept here") from OSError(errno.ENOSPC, "full")
     os.kill(os.getpid(), signal.SIGTERM)
@@ -108,6 +112,8 @@ def killed(*arguments, **options):
 collect.fetch = fetch
 if what == "full, then killed":
     round.remove_tasks = killed
+if what == "nothing answers":
+    schedule.answers = lambda host: False
 if what == "killed":
     collection.check_hosts = killed
 from run_benchmarks.commands.cli import main
@@ -143,6 +149,13 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     assert disturbed(run, "killed", "collect", name).returncode == -signal.SIGKILL
     assert (seal.read_bytes(), signature.read_text()) == (sealed, "of the old seal")
 
+    before = (run.result / "run.json").read_bytes()
+    assert disturbed(run, "nothing answers", "collect", name).returncode == 1
+    assert (seal.read_bytes(), signature.read_text()) == (sealed, "of the old seal")
+    assert (run.result / "run.json").read_bytes() == before
+    assert disturbed(run, "killed while it collects", "collect", name).returncode == -signal.SIGKILL
+    assert not seal.exists() and not signature.exists(), "it vouches for files that were to be replaced"
+
     with (run.folder / "test_conf.py").open("a") as settings:
         settings.write("RUN_TIME_LIMIT = 0.001\n")
     answer = disturbed(run, "signalled", "collect", name)
@@ -154,6 +167,18 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     assert seal.read_bytes() != sealed and not signature.exists()
     verified = subprocess.run([*run.argv, "verify", name], capture_output=True, text=True, timeout=200)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_a_collection_leaves_rounds_that_a_signal_kept_from_running_as_they_were(tmp_path: Path, root: Path) -> None:
+    run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 2\n", root)
+    ended = disturbed(run, "full, signalled")
+    assert run.result is not None and run.verdict() == "aborted", ended.stdout + ended.stderr
+    answer = subprocess.run([*run.argv, "collect", run.result.name], capture_output=True, text=True, timeout=200)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    record = json.loads((run.result / "run.json").read_text())
+    (case,) = record["cases"]
+    assert run.verdict() == record["verdict"] == case["verdict"] == "aborted"
+    assert (case["reason"], case["rounds"]) == ("interrupted by a signal", ["pass"]), "the first reason was the round's"
 
 
 def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
