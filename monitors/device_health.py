@@ -1,5 +1,6 @@
 """Reads the error counters and states of the accelerators: at the begin of a round, every EVERY_S, and at its end."""
 
+import contextlib
 import time
 from concurrent.futures import Future, wait
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorSampler
 from monitors.sampler import Late, Sampler, Values
 from vendors.base import AcceleratorHealth
 
+LAST_DEADLINE_S = 2.0
 EVERY_S = 10.0  # eighteen links of eight devices have 720 counters: not at every tick
 
 
@@ -29,7 +31,7 @@ class DeviceHealthSampler(Sampler):
             self._begin()
         except Late:  # the driver still answers an earlier question: the first tick looks
             return
-        self._wait()
+        self._wait(SAMPLE_DEADLINE_S)
 
     def sample(self) -> Values | None:
         """{"devices": [the fields of AcceleratorHealth]}, of the look that has ended; begins one when it is due.
@@ -40,21 +42,25 @@ class DeviceHealthSampler(Sampler):
         """
         if self._looking is None and time.monotonic() >= self._due:
             self._begin()
-            self._wait()
+            self._wait(SAMPLE_DEADLINE_S)
         return self._taken()
 
     def sample_last(self) -> Values | None:
-        """As sample(), always due; a look that goes on is waited for, and has the answer."""
-        self._due = time.monotonic()
-        self._wait()
-        return self.sample()
+        """As sample(), always due, and waits for LAST_DEADLINE_S; an earlier look if no new one comes in time."""
+        self._wait(LAST_DEADLINE_S)
+        earlier = None
+        with contextlib.suppress(Exception):  # the new look tells what is wrong with the driver
+            earlier = self._taken()
+        self._begin()
+        self._wait(LAST_DEADLINE_S)
+        return self._taken() or earlier
 
     def _begin(self) -> None:
         self._looking = self._sampler.begin_health()
 
-    def _wait(self) -> None:
+    def _wait(self, deadline_s: float) -> None:
         if self._looking is not None:
-            wait([self._looking], SAMPLE_DEADLINE_S)
+            wait([self._looking], deadline_s)
 
     def _taken(self) -> Values | None:
         look = self._looking

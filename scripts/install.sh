@@ -6,6 +6,9 @@ set -euo pipefail
 cpu_index=https://download.pytorch.org/whl/cpu
 gpus='/dev/nvidia[0-9]*'
 cd "$(dirname "$0")/.."
+# pip catches a Ctrl-C and ends as if a package were missing.
+trap 'exit 130' INT
+trap 'exit 143' TERM
 python=$1/bin/python
 case $2 in
 run) locks=(-r requirements/controller.lock -r requirements/workload.lock) ;;
@@ -24,8 +27,8 @@ eval "torch_args=(${TORCH_ARGS:-})"
 install=("$python" -m pip install --disable-pip-version-check --no-compile "${pip_args[@]}")
 locked=("${install[@]}" --require-hashes --no-deps)
 
-# A quarter of what is installed is ever loaded: the rest is compiled when it is, if at all.
-late='/(tests?|testing|_inductor|onnx|transformers|pandas|scipy|numba|jieba|torchao|mypy|mypyc|pip|setuptools)/'
+# What is seldom loaded is compiled when it is, if at all. Ranks write no bytecode: what they load is compiled here.
+late='/site-packages/([^/]+/)*(tests?|testing/_internal|onnx|transformers|pandas|scipy|numba|jieba|torchao|mypy|mypyc|pip|setuptools)/'
 
 compile_all() { # on all cores; packages hold some files for other versions of Python
     "$python" -m compileall -qq -j 0 -x "$late" "$1" || true
@@ -52,17 +55,8 @@ if [ ${#torch_args[@]} -gt 0 ]; then
     echo "torch is not locked: pip install ${torch_args[*]}" >&2
     "${install[@]}" "${torch_args[@]}"
 else
-    log=$(mktemp)
-    set -m # a process group of its own, which ends with this one
-    "${locked[@]}" "${locks[@]}" >"$log" 2>&1 &
-    set +m
-    beside=$!
-    trap 'kill -- "-$beside" 2>/dev/null || true; rm -f "$log"' EXIT
+    "${locked[@]}" "${locks[@]}"
     install_torch
-    code=0
-    wait "$beside" || code=$?
-    cat "$log"
-    [ $code = 0 ] || exit $code
 fi
 compile_all "$1/lib"
 # mlc-chakra is there for its schema alone, apache-otava for its change points, without what their other tools need.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.estimate import Estimate
+from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.links import idle_ports
 from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
@@ -32,6 +33,7 @@ from run_benchmarks.acceptance.suspects import (
     against_datasheet,
     agreed,
     in_vain,
+    not_against,
     not_run_in,
     proven,
     suspects_of,
@@ -69,7 +71,8 @@ class Climb:
     run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
     check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. expected: the estimate of each rung to do, in their order. usual: figures
-    of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run.
+    of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run. kinds: by host, of runs
+    with suspects.
     """
 
     vendor: str
@@ -85,6 +88,7 @@ class Climb:
     usual: Mapping[str, Usual] = field(default_factory=dict)
     measured: dict[str, Usual] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     warned: Warned = field(default_factory=Warned)
     _soak: int = 0
@@ -147,7 +151,7 @@ class Climb:
     def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
         """Note how long a stage took that is counted by itself; after the training decide whether a soak has room."""
         if has_tools:
-            record.tools, record.tools_seconds = list(self.tools[record.rung].commands), seconds
+            record.tools, record.tools_seconds = self.tools[record.rung].calls, seconds
         elif self._soak:
             record.soak_seconds = seconds
         elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
@@ -156,7 +160,9 @@ class Climb:
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""
         loaded, found = self._occasion(record, stage, hosts)
-        record.not_run += unjudged(loaded, self.usual)
+        record.not_run += [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        if found:
+            self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
         if loaded.record.verdict.is_failure:
             self._without(record, stage, hosts, loaded, found)
         elif found:
@@ -199,7 +205,7 @@ class Climb:
         good = [host for host in hosts if host not in found and host not in record.out]
         if not found:
             return
-        beside = good[: GOOD_BESIDE * len(found)]
+        beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
         if not beside:
             record.out |= found
             return

@@ -60,7 +60,7 @@ def estimates(
             record, each = then
             own = each.seconds - each.soak_seconds - each.tools_seconds
             seconds, source = own * _work(rung, hosts) / _work(rung, len(each.hosts)), record.accept_id
-            if rung in tools and each.tools == list(tools[rung].commands):
+            if rung in tools and each.tools == tools[rung].calls:
                 others = each.tools_seconds
         found[rung] = Estimate(seconds=seconds + others, source=source, tools_seconds=others)
     return found

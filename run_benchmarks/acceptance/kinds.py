@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from run_benchmarks.plan.plan import round_folder
@@ -24,15 +25,31 @@ def node_infos(run: LoadedRun, case: str) -> Iterator[tuple[NodeRecord, Mapping[
 
 
 def kinds_of(run: LoadedRun, case: str) -> dict[str, str]:
-    """By host the names of its accelerators, each once, or else of its processor; empty if it tells neither."""
-    return {node.host: _kind(info) for node, info in node_infos(run, case)}
+    """By host the names of its accelerators, each once; where none tells any, of its processor; empty if it tells none.
+
+    A host that tells nothing beside others that are all of one kind counts as of that kind.
+    """
+    infos = {node.host: info for node, info in node_infos(run, case)}
+    found = {host: _named(_mapping(info.get("accelerator")).get("devices")) for host, info in infos.items()}
+    if not any(found.values()):
+        found = {host: str(_mapping(info.get("cpu")).get("model") or "") for host, info in infos.items()}
+    known = {kind for kind in found.values() if kind}
+    default = known.pop() if len(known) == 1 else ""
+    return {host: (kind or default)[:MOST_CHARACTERS] for host, kind in found.items()}
 
 
-def _kind(info: Mapping[str, Any]) -> str:
-    found = _mapping(info.get("accelerator")).get("devices")
-    told = [_mapping(each).get("name") for each in found] if isinstance(found, list) else []
-    names = {name for name in told if isinstance(name, str)} or {_mapping(info.get("cpu")).get("model") or ""}
-    return ", ".join(sorted(map(str, names)))[:MOST_CHARACTERS]
+def alike_first(hosts: Iterable[str], suspects: Iterable[str], kinds: Mapping[str, str], each: int) -> list[str]:
+    """Of hosts so many for `each` of the suspects, first those of the suspect's kind: only they show what it can do."""
+    rest = list(hosts)
+    asked = Counter(kinds.get(suspect, "") for suspect in suspects)
+    own = [host for kind in asked for host in [h for h in rest if kinds.get(h, "") == kind][: each * asked[kind]]]
+    chosen = {*own}
+    return [*own, *(host for host in rest if host not in chosen)][: each * asked.total()]
+
+
+def _named(devices: object) -> str:
+    told = [_mapping(each).get("name") for each in devices] if isinstance(devices, list) else []
+    return ", ".join(sorted({name for name in told if isinstance(name, str)}))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

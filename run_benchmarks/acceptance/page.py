@@ -54,6 +54,8 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     if record.warnings:
         yield f"<h2>{words('Warnings, which take nobody out')}</h2>"
         yield _table((words("hosts"), words("host"), words("what was seen")), warned_rows(record, words))
+        if record.warnings_left_out:
+            yield f"<p>{words('and {n} more', n=record.warnings_left_out)}</p>"
     yield f"<h2>{words('Rungs')}</h2>"
     yield _table(_heads(words), [_row(each, words) for each in record.rungs])
     if record.usual:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
@@ -16,7 +16,8 @@ class RungRecord(BaseModel):
     occasions; unsteady: suspects that the second occasion did not name. not_run: tests that could not be made, and why.
     shrunk: what it did not look at, or less, as the budget had no room.
     seconds: how long it took, of which soak_seconds is the soak, tools_seconds that of tools of others, called as in
-    tools; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance or an "estimate".
+    tools, with NCCL Inspector; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance
+    or an "estimate".
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -50,8 +51,8 @@ class Usual(BaseModel):
 
 
 class WarningRecord(BaseModel):
-    """A warning of the health check, which takes no host out. kind: the sentence, each number #; count: hosts that
-    have it, of which `hosts` names some, with what was said of each first, and last if that differs.
+    """A warning of the health check, which takes no host out. kind: the sentence, each number #, or its subject;
+    count: hosts that have it, of which `hosts` names some, with what was said of each first, and last if that differs.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -62,10 +63,10 @@ class WarningRecord(BaseModel):
 
 
 class AcceptRecord(BaseModel):
-    """An acceptance. ready: every rung passed on every host. warnings: kinds that few hosts have come first. hosts: the
-    state of each. again: by host that is out, the command that tests it after its repair. bundles: commands that pack
-    the cases of the rungs that took hosts out, for the vendor. usual: by device test; against: the record whose `usual`
-    counted, too.
+    """An acceptance. ready: every rung passed on every host. warnings: kinds that few hosts have come first;
+    warnings_left_out: how many more there are. hosts: the state of each. again: by host that is out, the command that
+    tests it after its repair. bundles: commands that pack the cases of the rungs that took hosts out, for the vendor.
+    usual: by device test; against: the record whose `usual` counted, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -86,3 +87,4 @@ class AcceptRecord(BaseModel):
     usual: dict[str, Usual] = {}
     against: str = ""
     warnings: list[WarningRecord] = []
+    warnings_left_out: int = 0

@@ -44,6 +44,11 @@ class Others:
     commands: Sequence[str] = ()
     seconds: float = 0.0
 
+    @property
+    def calls(self) -> list[str]:
+        """The commands, and Inspector where its files are read: acceptances with the same take alike."""
+        return [*self.commands, *(["Inspector"] if self.inspector is not None else [])]
+
 
 NO_OTHERS = Others()
 INSPECTOR_MAX_AGE_S = 600.0

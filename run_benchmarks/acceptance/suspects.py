@@ -144,7 +144,7 @@ def slow_devices(
                 found |= _slow_ranks(part, record, limit, usual.get(figure.test) if len(parts) == 1 else None)
             yield from _accused(figure, record, found)
     for step in record.steps:
-        yield from _slow_pairs(record, step, limit)
+        yield from _slow_pairs(record, step, limit, kinds)
 
 
 def _accused(figure: _Figure, record: RoundRecord, found: Mapping[int, str]) -> Iterator[tuple[str, str]]:
@@ -199,6 +199,18 @@ def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
     ]
 
 
+def not_against(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
+    """A sentence where an earlier acceptance's figures do not count, as the hosts of a test are of several kinds."""
+    kinds: set[str] = set()
+    for case, records in run.rounds.items():
+        own = kinds_of(run, case)
+        for record, figure in ((each, figure) for each in records for figure in _figures(each)):
+            found = _by_kind(figure, record, own)
+            kinds |= found.keys() if figure.test in usual and len(found) > 1 else set()
+    told = "; ".join(sorted(kind or "one that tells nothing" for kind in kinds))[:300]
+    return [f"--against: not compared, hosts are of several kinds: {told}"] if kinds else []
+
+
 def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:
     """By rank, how far its figure is behind its peers, what was usual, and the datasheet."""
     most = max(limit, DISK_LIMIT) if figure.test.startswith(("disk_", "data_")) else limit
@@ -220,7 +232,9 @@ def _unbelievable(figure: _Figure) -> dict[int, str]:
     return {rank: f"{by:.3g} times its peers' median" for rank, by in times.items() if by > MOST_TIMES}
 
 
-def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -> Iterator[tuple[str, str]]:
+def _slow_pairs(
+    record: RoundRecord, step: Mapping[str, object], limit: float, kinds: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough.
 
     Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
@@ -228,14 +242,15 @@ def _slow_pairs(record: RoundRecord, step: Mapping[str, object], limit: float) -
     rows = step.get("peers_of_ranks")
     if not isinstance(rows, list):
         return
-    pairs: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    pairs: dict[tuple[str, int, int], list[tuple[str, float]]] = {}
     for node in record.nodes:
         for place, rank in enumerate(node.ranks):
             row = rows[rank] if rank < len(rows) else None
             for peer, value in enumerate(row) if isinstance(row, list) else ():
                 if _is_figure(value):
-                    pairs.setdefault((place, peer), []).append((node.host, float(value)))
-    for (place, peer), measured in pairs.items():
+                    own = kinds.get(node.host, ""), place, peer
+                    pairs.setdefault(own, []).append((node.host, float(value)))
+    for (_, place, peer), measured in pairs.items():
         for index, percent in behind([value for _, value in measured], limit).items():
             host, value = measured[index]
             why = f"{percent:.0f} % below the same pair of its peers"

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
+from run_benchmarks.acceptance.kinds import alike_first
 from run_benchmarks.acceptance.page import PAGE_FILE, times, verdict_of, warned_rows, write_page
 from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
@@ -302,7 +303,7 @@ def save(record: AcceptRecord, path: Path) -> None:
     """Write the record where --against finds its figures; without any, nothing."""
     good = sum(state == "accepted" for state in record.hosts.values())
     if not record.usual or not good:
-        complain(f"{path} is not written: no host was accepted and measured")
+        complain(f"{path} is not written: no host was accepted and measured, or hosts are of several kinds")
         return
     write_text(path, record_text(record))
     say(f"{path}: what is expected in {len(record.usual)} tests, learned from {good} hosts; for --against")
@@ -343,7 +344,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
         options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]
 
     def again(host: str) -> str:
-        beside = ",".join([host, *good[:GOOD_BESIDE]])
+        beside = ",".join([host, *alike_first(good, [host], climb.kinds, GOOD_BESIDE)])
         return own_command("accept", "--hosts", beside, "--nproc", str(climb.nproc), *options)
 
     return AcceptRecord(
@@ -362,6 +363,7 @@ def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, ag
         usual=climb.measured,
         against=str(against or ""),
         warnings=climb.warned.records(),
+        warnings_left_out=climb.warned.left_out,
     )
 
 
@@ -377,8 +379,8 @@ def show(record: AcceptRecord, folder: Path) -> None:
         kinds = warned_rows(record, words)[:SHOWN_WARNINGS]
         title = words("Warnings, which take nobody out")
         print_table(title, ("hosts", "host", "what was seen"), kinds)
-        if len(kinds) < len(record.warnings):
-            say(words("and {n} more", n=len(record.warnings) - len(kinds)))
+        if more := len(record.warnings) - len(kinds) + record.warnings_left_out:
+            say(words("and {n} more", n=more))
     table = [
         (rung.rung, words(rung.verdict), str(len(rung.hosts)), ", ".join(rung.out), *times(rung), rung.reason)
         for rung in record.rungs

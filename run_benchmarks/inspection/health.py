@@ -234,7 +234,11 @@ def _odd(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, _Odd]]:
 
 
 def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """PCIe devices with fewer lanes than they can have: failures where most of their kind have more."""
+    """PCIe devices with fewer lanes than they can have: failures where most of their kind have more.
+
+    One that has all lanes of its port, which a BIOS may have split, is held to the same one of other hosts; where few
+    have as many, that most of its kind have more is a warning.
+    """
     devices = [
         (name, words[0], words[1], int(words[2]), int(words[3]))
         for name, health in healths.items()
@@ -242,12 +246,35 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         if len(words := line.split()) == 4 and words[2].isdecimal() and words[3].isdecimal()
     ]
     usual = _usual((kind, now) for _, _, kind, now, _ in devices)
+    elsewhere = _at_other_hosts((name, device, kind, now) for name, device, kind, now, _ in devices)
     for name, device, kind, now, most in devices:
-        if now < most:
-            is_odd = now < usual[kind]
-            expected = f"x{usual[kind]}, as most of its kind" if is_odd else f"x{most}, unless its slot has fewer"
+        best = usual[kind] if now < most else elsewhere.get((name, device), usual[kind])
+        if now < most or now < best:
+            is_odd = now < best
+            expected = f"x{best}, as most of its kind" if is_odd else f"x{most}, unless its slot has fewer"
             action = "reseat it; check slot, riser and bifurcation"
-            yield name, (f"PCIe {device}", f"x{now} of x{most}", expected, action, _severity(is_odd))
+            is_proven = is_odd and (now < most or (name, device) in elsewhere)
+            yield name, (f"PCIe {device}", f"x{now} of x{max(most, best)}", expected, action, _severity(is_proven))
+
+
+def _at_other_hosts(devices: Iterable[tuple[str, str, str, int]]) -> dict[tuple[str, str], int]:
+    """By host and device the lanes that most hosts, of FEWEST or more with as many devices of the kind, have at it.
+
+    The nth narrowest of a kind on a host is held to the nth of the others: addresses change where a port is split.
+    """
+    own: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for name, device, kind, now in devices:
+        own[name, kind].append((now, device))
+    alike: dict[tuple[str, int, int], list[tuple[str, str, int]]] = defaultdict(list)
+    for (name, kind), found in own.items():
+        for place, (now, device) in enumerate(sorted(found)):
+            alike[kind, len(found), place].append((name, device, now))
+    most: dict[tuple[str, str], int] = {}
+    for same in alike.values():
+        ((width, count),) = Counter(now for *_, now in same).most_common(1)
+        if FEWEST <= len(same) < 2 * count:
+            most |= {(name, device): width for name, device, _ in same}
+    return most
 
 
 def _slow_slots(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:

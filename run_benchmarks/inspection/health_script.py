@@ -16,9 +16,15 @@ log=$(timeout 8 dmesg 2>/dev/null) || log=
 first=${log%%.*}; first=${first#[}; first=${first##* } # a long log has lost its beginning: seconds of its first line
 case $first in *[!0-9]*) first= ;; esac
 if [ -z "$log" ] || [ "${first:-0}" -gt 60 ]; then
-  whole=$(timeout 8 journalctl -kb -q --no-pager -o cat 2>/dev/null) || whole=
-  if [ -n "$whole" ]; then log=$whole
-  elif [ -n "$log" ]; then say cannot "kernel log	its beginning is overwritten, and there is no journal"; fi
+  journal=$(timeout 8 journalctl -kb -q --no-pager -o cat 2>/dev/null) || journal=
+  case $journal in
+    *'Linux version '*) ;; # the first line of every kernel
+    ?*) say cannot "kernel log	its beginning is overwritten, in the journal, too" ;;
+    *) if [ -n "$log" ]; then say cannot "kernel log	its beginning is overwritten, and there is no journal"; fi ;;
+  esac
+  # The journal's lines, and those of dmesg that it lacks: it may have been full, or ended.
+  log=$(printf '%s\n' "$journal" -- "$log" | awk '!late && $0 == "--" {late = 1; next} !late {known[$0] = 1} late {
+    text = $0; sub(/^\[[^]]*\] /, "", text); if (text in known) next} {print}')
 fi
 if [ -n "$log" ]; then
   say log read

@@ -84,7 +84,7 @@ def _speed(port: Mapping[str, Any]) -> float:
 
 def _slow_links(host: str, info: Mapping[str, Any], usual: Mapping[str, PortLink]) -> Iterator[PartFinding]:
     """Ports slower than at most hosts or, where these are few, than others of their model; and PCIe links below what
-    both their ends can, unless they are so at most hosts.
+    both their ends can, unless they are so at most hosts, or with fewer lanes than these have.
     """
     fastest: dict[str, float] = {}
     for port in _ports(info):
@@ -99,14 +99,23 @@ def _slow_links(host: str, info: Mapping[str, Any], usual: Mapping[str, PortLink
             if known is None:
                 evidence = f"its link runs at {own} Gbit/s, others of its model on this host at {more}"
             yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the cable and the switch port")
-        slot = port.get("pcie")
-        values = {key: number(value) for key, value in slot.items()} if isinstance(slot, dict) else {}
-        now = values.get("speed_gt_s", 0.0), values.get("width", 0.0)
-        most = values.get("max_speed_gt_s", 0.0), values.get("max_width", 0.0)
-        is_usual = known is not None and now == (known.pcie_gt_s, known.pcie_width)
-        if all(now) and (now[0] < most[0] or now[1] < most[1]) and not is_usual:
-            evidence = f"its PCIe link is {now[0]:g} GT/s x{now[1]:g}; it can be {most[0]:g} GT/s x{most[1]:g}"
-            yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the slot, riser and BIOS")
+        yield from _slow_slot(host, port, known)
+
+
+def _slow_slot(host: str, port: Mapping[str, Any], known: PortLink | None) -> Iterator[PartFinding]:
+    slot = port.get("pcie")
+    values = {key: number(value) for key, value in slot.items()} if isinstance(slot, dict) else {}
+    now = values.get("speed_gt_s", 0.0), values.get("width", 0.0)
+    most = values.get("max_speed_gt_s", 0.0), values.get("max_width", 0.0)
+    if not all(now) or (known is not None and now == (known.pcie_gt_s, known.pcie_width)):
+        return
+    if now[0] < most[0] or now[1] < most[1]:
+        evidence = f"its PCIe link is {now[0]:g} GT/s x{now[1]:g}; it can be {most[0]:g} GT/s x{most[1]:g}"
+    elif known is not None and now[1] < known.pcie_width:
+        evidence = f"its PCIe link is x{now[1]:g}, that of most hosts x{known.pcie_width:g}"
+    else:
+        return
+    yield _finding(host, port["name"], "link_speed", "warning", evidence, "check the slot, riser and BIOS")
 
 
 def _finding(host: str, device: str, kind: Any, severity: Any, evidence: str, action: str) -> PartFinding:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.results.records import RoundRecord, read_round
+from run_benchmarks.results.seal import unseal
 from run_benchmarks.rounds.collect import recorded_output
 from run_benchmarks.rounds.ending import end_tasks, restore
 from run_benchmarks.rounds.owed import restore_recorded, take_recorded_end
@@ -25,6 +26,7 @@ class OwedRound(RoundRunner):
         recorded = read_round(self.folder)
         if not there or recorded is None:
             return None
+        unseal(self._context.result_dir)
         self._make_folders()
         self._master_port, self._started_ms = owed.started.master_port, owed.started.time_ms
         self._resumed = self._begun = True

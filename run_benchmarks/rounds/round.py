@@ -12,7 +12,7 @@ from run_benchmarks.inspection.boot import boot_of
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round
-from run_benchmarks.results.seal import node_folder
+from run_benchmarks.results.seal import node_folder, unseal
 from run_benchmarks.rounds.collect import collect_node
 from run_benchmarks.rounds.ending import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.rounds.integrity import Neighbourhood
@@ -101,6 +101,7 @@ class RoundRunner:
         `collecting`: how its workloads ended, if they did before that controller was killed. Their files are collected,
         again if that had begun; an existing record was the last step before the removal of the tasks.
         """
+        unseal(self._context.result_dir)
         self._make_folders()
         self._master_port, self._started_ms = started.master_port, started.time_ms
         self._resumed = self._begun = True

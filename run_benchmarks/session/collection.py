@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from pydantic import ValidationError
 
@@ -11,14 +11,15 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
-from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
-from run_benchmarks.results.seal import unseal
+from run_benchmarks.results.records import JobRecord, RoundRecord, RunRecord, Verdict, load_record
+from run_benchmarks.results.seal import SEAL_FILE, unseal
 from run_benchmarks.session.part import Part
 from run_benchmarks.session.recorded import put
 from run_benchmarks.session.session import Session
 from run_benchmarks.state.journal import JournalState
 
 OF_THE_RUN = ("command", "versions", "hosts", "left_out", "images", "git_revision", "git_changes")
+INTERRUPTED = "interrupted by a signal"
 
 
 def is_owing(past: JournalState) -> bool:
@@ -49,7 +50,6 @@ class _Collecting(Part):
         self._collect_owed(schedule)
 
     def _keep(self, record: RoundRecord) -> None:
-        unseal(self._result_dir)
         put(self._state.rounds[record.case], record)
 
 
@@ -60,23 +60,49 @@ class Collection(Session):
     is_measuring = False
 
     def run(self) -> RunRecord:
-        """Collect from the hosts that answer; run.json and the report are of the new records then."""
+        """Collect from the hosts that answer; run.json and the report are of the new records then, if there are any.
+
+        Whatever changes a sealed folder removes its seal before.
+        """
         self._begin()
+        of_rounds = {record.reason for rounds in self._state.rounds.values() for record in rounds}
         if self._prepared.has_jobs_of_cases:
             self._run_by_case()
         else:
             self._problem_of(self._prepared, self._interruption)
-        record = self._recorder.record()
         try:
             before = load_record(self._result_dir / "run.json", RunRecord)
-            record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
         except (OSError, ValidationError) as error:
             LOG.warning("run.json cannot be read and is made anew: %s", error)
+            record = self._recorder.record()
+        else:
+            if (self._result_dir / SEAL_FILE).exists():
+                return before
+            self._recall(before, of_rounds)
+            record = self._recorder.record()
+            record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
         unseal(self._result_dir)
         self._finish(record)
         if self._past.run_ended is not None:
             self._close(record)
         return record
+
+    def note_job(self, job: JobRecord) -> None:
+        """Note in the journal, which the seal covers, that the run has a job."""
+        unseal(self._result_dir)
+        super().note_job(job)
+
+    def _recall(self, before: RunRecord, of_rounds: Container[str]) -> None:
+        """Let rounds that never ran be as the run left them: why they did not, and whether it was interrupted.
+
+        A reason that is one `of_rounds` hid that of the interruption.
+        """
+        lacking = {case.name for case in self._plan.cases if len(self._state.rounds[case.name]) < len(case.rounds)}
+        for case in (each for each in before.cases if each.name in lacking):
+            if case.verdict in (Verdict.ABORTED, Verdict.SKIPPED):
+                self._state.skipped[case.name] = INTERRUPTED if case.reason in of_rounds else case.reason
+            if case.verdict is Verdict.ABORTED:
+                self._of_the_run.end(self._state.skipped[case.name])
 
     def _cases_left(self) -> list[str]:
         owing = {owed.started.case for owed in self._past.owed.values()} | self._past.open.keys()

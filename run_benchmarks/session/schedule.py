@@ -54,15 +54,15 @@ class RoundScheduler:
         journal: Journal,
         past: JournalState,
     ) -> None:
-        self._prepared, self._hosts, self._reports = prepared, hosts, state.reports
+        self._prepared, self._hosts, self._reports, self._state = prepared, hosts, state.reports, state
         self._result_dir, self._interruption, self._journal = result_dir, interruption, journal
-        self.past, self._left_out = past, dict(state.left_out)
+        self.past = past
         self._lost: dict[str, str] = {}
         self._left: dict[str, list[RunningTask]] = {}
         self._unswept = set(prepared.plan.hosts) if past.attempts else set[str]()
         self.images: dict[str, ImageIdentity] = {}  # by tag
         self._planning = threading.Lock()
-        self._plan = prepared.plan if not self._left_out else prepared.plan_for(self._usable(self._left_out))
+        self._plan = prepared.plan if not state.left_out else prepared.plan_for(self._usable(state.left_out))
         self._plans = {self._plan.hosts: self._plan}
         self._runtime = prepared.runtime()
         self._patience = patience(prepared.settings.cluster.LINK_LIMIT, interruption)
@@ -207,7 +207,11 @@ class RoundScheduler:
             result_dir=self._result_dir,
             interruption=self._interruption,
             link_limit=self._prepared.settings.cluster.LINK_LIMIT,
-            collect_limits=CollectLimits(max_bytes=test.MAX_COLLECT_BYTES, max_files=test.MAX_COLLECT_FILES),
+            collect_limits=CollectLimits(
+                max_bytes=test.MAX_COLLECT_BYTES,
+                max_files=test.MAX_COLLECT_FILES,
+                is_urgent=lambda: self._interruption.is_set() or self._interruption.time_is_up(),
+            ),
             beside=beside,
         )
         case = next(case for case in plan.cases if case.name == name)
@@ -247,18 +251,20 @@ class RoundScheduler:
             raise TooFewHostsError(
                 f"it needs {case.nnodes} hosts and {len(there)} of its {len(case.allowed_hosts)} are left: {lost}"
             )
-        if hosts is None and left != self._plan.hosts:
-            LOG.warning("The hosts for the next round: %s", ", ".join(left))
-            self._plan = self._planned(left)
         try:
-            return self._planned(left)
+            plan = self._planned(left)
         except HostError as error:
             self._interruption.check()
             if not (failed := by_host(error.beside)):
                 raise
             LOG.warning("Without an image, and left out: %s", "; ".join(failed.values()))
-            self._left_out |= failed
+            with self._planning:
+                self._state.left_out = {**self._state.left_out, **failed}
             return self._place(case, hosts)
+        if hosts is None and left != self._plan.hosts:
+            LOG.warning("The hosts for the next round: %s", ", ".join(left))
+            self._plan = plan
+        return plan
 
     def _planned(self, hosts: tuple[str, ...]) -> Plan:
         """The plan of the run on these hosts, which have its images then."""
@@ -274,7 +280,7 @@ class RoundScheduler:
         barred = {
             name: report.barred[case.name] for name, report in self._reports.items() if case.name in report.barred
         }
-        return {**barred, **self._left_out, **self._lost}
+        return {**barred, **self._state.left_out, **self._lost}
 
     def _regain(self, names: Collection[str]) -> None:
         """Ask those of these hosts once more that are lost, and end what still runs on any of them."""
@@ -291,7 +297,7 @@ class RoundScheduler:
 
         A host that was out of reach when its round was given up may still run it.
         """
-        unswept = self._unswept.intersection(names) - self._left_out.keys() - self._lost.keys()
+        unswept = self._unswept.intersection(names) - self._state.left_out.keys() - self._lost.keys()
         there = {name: self._hosts[name] for name in unswept}
 
         def end(host: Host) -> list[str]:

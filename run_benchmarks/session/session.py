@@ -52,8 +52,8 @@ class Session:
         self._state = RunState(
             started_ms=time.time_ns() // 1_000_000, rounds={case.name: [] for case in self._plan.cases}
         )
-        of_the_run = interruption if self.is_measuring else Interruption("")
-        self._recorder = RunRecorder(prepared, result_dir, of_the_run, command, self._state)
+        self._of_the_run = interruption if self.is_measuring else Interruption("")
+        self._recorder = RunRecorder(prepared, result_dir, self._of_the_run, command, self._state)
 
     def run(self) -> RunRecord:
         """Run everything; run.json is written after every round and at the end in any case, and returned."""

@@ -7,7 +7,6 @@ tests/simulation/predict/test_measured.py counts them.
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
-from simulation.predict.machine import PEAKS
 
 ASSUMED = 1.25
 """By how much an interval widens where the factor of sustained products is of another GPU or precision."""
@@ -44,6 +43,10 @@ def interval(found: Prediction) -> Interval:
     if source.startswith("assumed"):
         low, high = low / ASSUMED, high * ASSUMED
         notes.append(f"no training in {job.precision} on {machine.gpu} was measured: sustained clocks are {source}")
+    if job.replicated:
+        notes.append("DDP's gradients are views of its buckets (gradient_as_bucket_view); else they are held twice")
+    if job.scaling != "tensorwise" and not (job.is_torch_decoder and job.precision == "fp8"):
+        notes.append("scaling by rows has no effect here: it is known of FP8 in dense models with fsdp or ddp and tp 1")
     beyond = [
         said
         for said, over in (
@@ -71,7 +74,7 @@ def flat_mfu_ms(found: Prediction) -> float:
 
 def flat_efficiency_ms(found: Prediction) -> float:
     """The time by one efficiency of products in place of their tables, the rest as predicted, in ms."""
-    peak = found.machine.bf16_TFLOPS * PEAKS[found.job.precision]
+    peak = found.machine.peak_tflops(found.job.precision)
     share = {"products", "experts", "head", "attention"}
     rest = found.ms - sum(ms for key, ms in found.classes.items() if key in share)
     return rest + found.flops / found.job.gpus / 1e9 / peak / FLAT_EFFICIENCY

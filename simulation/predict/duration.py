@@ -117,11 +117,12 @@ class Stopwatch:
         if isinstance(operation, Attention):
             at = operation
             us = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v) * factors.attention
-            if self.job.fsdp and self.machine.gpu in HOPPER:
+            is_flash_2 = self.job.fsdp and self.machine.gpu in HOPPER
+            if is_flash_2:
                 us *= FLASH_2[at.backward]
             if at.backward:
                 longer = WIDE_BACKWARD if at.qk > at.v else CUDNN_BACKWARD
-                us *= at.products_of_backward * (1.0 if self.job.fsdp else longer)
+                us *= at.products_of_backward * (1.0 if is_flash_2 else longer)
             return ATTENTION, max(us, self.shortest_us)
         if isinstance(operation, Decoding):
             return ATTENTION, max(kernels.decode_us(self.machine.gpu, *operation), self.shortest_us)
@@ -205,9 +206,9 @@ class Stopwatch:
 
 
 ELEMENTWISE = "selective elementwise"
-_AGAIN_ELEMENTWISE = {MEMORY: 1.0}
+_AGAIN_ELEMENTWISE = {MEMORY: 1.0, CP: 1.0}
 _AGAIN = {ATTENTION: 1.0}
 _AGAIN_FSDP = {PRODUCTS: 0.5, QUANTISATION: 0.5, MEMORY: 1.0}
 """What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
-operations between products. Elementwise: these alone, as our trainer's.
+operations between products. Elementwise: these and the exchange of sequences alone, as our trainer's.
 """

@@ -15,21 +15,31 @@ _LATENT = {
     "v_dim": "v_head_dim",
 }  # fmt: skip
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
-_GATED = ("silu", "swish", "swiglu", "gelu_pytorch_tanh")
-"""Activations of decoders with a gate; one without a gate has another word, as GPT-2's gelu_new."""
+TIED = {
+    "llama": False, "mistral": False, "mixtral": False, "qwen2": False, "qwen2_moe": False, "qwen3": False,
+    "qwen3_moe": False, "deepseek_v2": False, "deepseek_v3": False, "gemma": True,
+}  # fmt: skip
+"""Types of models that are read, decoders whose MLPs have a gate, and whether the head has the word vectors' weights
+where a config leaves that out, as their classes in transformers have it.
+"""
 
 
 def is_config(found: Mapping[str, object]) -> bool:
     """Whether a mapping is a model's config.json."""
-    return MARK in found
+    return MARK in found or "text_config" in found
 
 
 def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> dict[str, object]:
     """The columns of a model; what of it is not predicted is a mistake, with the file `where` it stands."""
+    kind = str(found.get("model_type"))
+    if "text_config" in found:
+        mistakes.add(f"{where} text_config", None, "a model with images is not predicted: give its text_config alone")
+        return {}
+    if kind not in TIED:
+        mistakes.add(f"{where} model_type", kind, f"is none of {', '.join(TIED)}")
     row = {ours: found[name] for ours, name in _NAMES.items() if found.get(name) is not None}
-    # Where a config leaves its class's default out, one has to be assumed: weights of their own for the head.
-    tied, act = bool(found.get("tie_word_embeddings")), found.get("hidden_act") or found.get("hidden_activation")
-    row |= {"name": found.get("model_type", "model"), "tied_embeddings": int(tied), "swiglu": int(act in _GATED)}
+    tied = found.get("tie_word_embeddings", TIED.get(kind))
+    row |= {"name": kind, "tied_embeddings": int(bool(tied)), "swiglu": 1}
     if found.get("kv_lora_rank"):
         row |= {"mla": 1} | {ours: found.get(name) or 0 for ours, name in _LATENT.items()}
         # There each head has keys of its own, whose widths these are.
@@ -55,8 +65,6 @@ def _refuse(found: Mapping[str, object], where: str, mistakes: MistakeList) -> N
         mistakes.add(f"{where} sliding_window", window, "attention to all tokens alone is predicted: null says that")
     if (step := found.get("decoder_sparse_step", 1)) != 1 or found.get("mlp_only_layers"):
         mistakes.add(f"{where} decoder_sparse_step", step, "dense layers are predicted before those with experts alone")
-    if "text_config" in found:
-        mistakes.add(f"{where} text_config", None, "a model with images is not predicted: give its text_config alone")
 
 
 def _times(count: object, width: object) -> int:

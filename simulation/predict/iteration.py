@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from simulation.predict import memory, operations
 from simulation.predict.duration import Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
-from simulation.predict.machine import PEAKS, Machine
+from simulation.predict.machine import Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
 from workloads.compute.operators import OPERATORS
 from workloads.rows.traced_op import FLOAT32, SIZES
@@ -49,8 +49,7 @@ class Prediction:
     @property
     def mfu(self) -> float:
         """Model FLOPs (without recomputation) over the dense peak of the job's precision."""
-        peak = self.machine.bf16_TFLOPS * PEAKS[self.job.precision]
-        return self.flops / self.job.gpus / self.ms / 1e9 / peak
+        return self.flops / self.job.gpus / self.ms / 1e9 / self.machine.peak_tflops(self.job.precision)
 
 
 def predict(job: TrainingJob, machine: Machine, network: Links | None = None) -> Prediction:
@@ -168,9 +167,8 @@ def _buckets(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: 
 
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     """Microseconds of the update, and of clearing the gradients."""
-    sharded = job.distributed_optimizer or job.fsdp
-    shards = job.fsdp or (job.dp * job.cp if sharded else 1)
-    own = held.shared / shards + held.experts / (job.expert_dp if sharded else 1)
+    most = job.fsdp or (job.dp * job.cp * job.tp if job.distributed_optimizer else 1)
+    own = held.shared / min(most, job.dp * job.cp) + held.experts / min(most, job.expert_dp)
     touched = own if job.fsdp else held.shared + held.experts
     step = sum(OPERATORS[each].elements({"elements": 1}) for each in STEP) * SIZES[FLOAT32]
     # Replicas scale their gradients before the sum, each is read and written; FSDP2 lets the collective do it.

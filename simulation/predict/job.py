@@ -20,7 +20,7 @@ class TrainingJob:
 
     dense_layers: leading layers without experts. sp: sequence parallelism. micro_batches: of one rank and iteration.
     fsdp: ranks of FSDP2 that hold one copy of the weights between them, 1: each rank has its own, as torch's DDP has
-    it; 0: Megatron-LM.
+    it, with gradients that are views of its buckets (gradient_as_bucket_view=True); 0: Megatron-LM.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
     scaling: of FP8, of a tensor ("tensorwise") or of its rows ("rowwise").
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
@@ -91,7 +91,7 @@ class TrainingJob:
     @property
     def is_torch_decoder(self) -> bool:
         """Whether its kernels are those of the decoder that FSDP2 divides, as the dialect framework has them."""
-        plain = not self.experts and self.latent is None and self.cp == 1
+        plain = not self.experts and self.latent is None and self.cp == self.tp == 1
         return bool(self.fsdp) and plain and self.heads * self.head_dim == self.hidden
 
     @property

@@ -7,6 +7,7 @@ told at once.
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,10 +29,11 @@ _TYPO = 0.85
 BF16, FP8, FP4 = "bf16", "fp8", "nvfp4"
 RECOMPUTE = ("none", "selective", "full")
 _WORDS = {
-    "overlap": ("none", "0", "1", "all", "tp", "cp", "ep", "dp", "pp"), "grad_dtype": ("fp32", "bf16", "fp16"),
-    "ce_fusion": ("none", "no", "0", "1", "te", "native"),
+    "overlap": {"none": 0, "0": 0, **dict.fromkeys(("1", "on", "all", "tp", "cp", "ep", "dp", "pp", "p2p"), 1)},
+    "grad_dtype": {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2},
+    "ce_fusion": {"none": 0, "no": 0, "not": 0, "0": 0, "1": 1, "on": 1, "te": 1, "native": 1},
 }  # fmt: skip
-"""What a cell may begin with."""
+"""What the first word of a cell says; what follows is a remark, as in "none (TP, DP)"."""
 CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
 MODEL = (
     "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",
@@ -249,11 +251,19 @@ def _device(row: Mapping[str, str], where: str, mistakes: MistakeList) -> tuple[
 
 
 def _check_words(row: Mapping[str, str], where: str, mistakes: MistakeList) -> None:
-    words = {"recompute": (_recompute(row), RECOMPUTE), "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS)}
-    words |= {key: ((row.get(key) or "").strip().lower(), allowed) for key, allowed in _WORDS.items()}
+    words = {
+        "recompute": (_first_word(_recompute(row)), RECOMPUTE),
+        "cp_comm": ((row.get("cp_comm") or "p2p").strip(), CP_WAYS),
+    }
+    words |= {key: (_first_word(row.get(key)), tuple(allowed)) for key, allowed in _WORDS.items() if row.get(key)}
     for key, (word, allowed) in words.items():
-        if word and not word.startswith(allowed):
-            mistakes.add(f"{where}: {key}", word, f"is none of {', '.join(allowed)}")
+        if word not in allowed and (row.get(key) or "").strip():
+            mistakes.add(f"{where}: {key}", row.get(key), f"is none of {', '.join(allowed)}")
+
+
+def _first_word(cell: str | None) -> str:
+    match = re.match(r"[a-z0-9]+", (cell or "").strip().lower())
+    return match[0] if match else ""
 
 
 def _number(row: Mapping[str, str], key: str, where: str, mistakes: MistakeList) -> int | None:
@@ -282,11 +292,14 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
     def value(key: str, otherwise: int) -> int:
         return given.get(key, otherwise)
 
+    def said(key: str, otherwise: str) -> int:
+        return _WORDS[key][_first_word(row.get(key)) or otherwise]
+
     heads, hidden = given["heads"], given["hidden"]
     tp, pp, cp = value("tp", 1), value("pp", 1), value("cp", 1)
     dp = value("dp", max(1, given["gpus"] // (tp * pp * cp)))
-    mbs = value("mbs", 1)
-    batches = value("micro_batches", max(1, value("gbs", dp * mbs) // (dp * mbs)))
+    mbs, fewest = value("mbs", 1), pp if value("vpp", 1) > 1 else 1
+    batches = value("micro_batches", max(1, given["gbs"] // (dp * mbs)) if "gbs" in given else fewest)
     latent = None
     if value("mla", 0):
         latent = LatentAttention(
@@ -304,9 +317,8 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         experts=value("experts", 0), topk=value("topk", 0), moe_ffn=value("moe_ffn", 0),
         shared_ffn=value("shared_ffn", 0), dense_layers=value("first_dense_layers", 0), latent=latent,
         recompute=_recompute(row), distributed_optimizer=bool(value("distributed_optimizer", 1)),
-        grad_bytes=2 if (row.get("grad_dtype") or "").strip().lower() in ("bf16", "fp16") else 4,
-        overlap=not (row.get("overlap") or "").strip().lower().startswith(("none", "0")),
-        fused_loss=(row.get("ce_fusion") or "1").strip().lower() not in ("0", "none", "no"),
+        grad_bytes=said("grad_dtype", "fp32"), overlap=bool(said("overlap", "1")),
+        fused_loss=bool(said("ce_fusion", "1")),
         tied=bool(value("tied_embeddings", 0)), power_limit=value("power_limit_W", 0),
         memory_GBps=memory_of_name(row.get("gpu") or ""), compiled=bool(value("compile", 1)),
         scaling="rowwise" if "rowwise" in (row.get("precision") or "").lower() else "tensorwise",
@@ -315,7 +327,9 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
 
 def _recompute(row: Mapping[str, str]) -> str:
     text = (row.get("recompute") or "none").strip().lower()
-    return "none" if text.startswith("see") else text
+    if text.startswith("selective"):
+        return text
+    return "none" if text.startswith("see") else _first_word(text) or text
 
 
 _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
@@ -323,10 +337,11 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("heads", lambda j: j.heads % j.tp == 0, "must be a multiple of tp"),
     ("kv_heads", lambda j: j.heads % j.kv_heads == 0, "must divide heads"),
     ("vpp", lambda j: j.vpp == 1 or j.pp > 1, "needs pp above 1"),
-    ("micro_batches", lambda j: j.vpp == 1 or j.micro_batches % j.pp == 0, "must be a multiple of pp with vpp"),
+    ("micro_batches", lambda j: j.vpp == 1 or j.micro_batches % j.pp == 0, "must divide by pp with vpp (see gbs)"),
     ("layers", lambda j: j.layers >= j.pp * j.vpp - 2, "must be at least one a chunk of the pipeline (pp x vpp)"),
     ("experts", lambda j: not j.experts or j.experts % j.ep == 0, "must be a multiple of ep"),
     ("ep", lambda j: j.ep == 1 or bool(j.experts), "needs experts"),
+    ("ep", lambda j: j.ep == 1 or not j.replicated, "must be 1 with ddp, whose ranks hold all experts"),
     ("ep", lambda j: (j.tp * j.cp * j.dp) % j.ep == 0, "must divide tp x cp x dp"),
     ("topk", lambda j: not j.experts or 1 <= j.topk <= j.experts, "must be from 1 to experts"),
     ("moe_ffn", lambda j: not j.experts or j.moe_ffn > 0, "is missing: the inner width of an expert"),

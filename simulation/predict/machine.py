@@ -3,10 +3,12 @@
 Memory, its rate, TFLOPS and watts are those of aiconfigurator-core 0.12.0 (systems/*.yaml); NVLink's as
 simulation.analytical.parts has them. NICs, of a GPU: 200 Gbit/s of A100 (DGX A100: ConnectX-6) and L40S (NVIDIA's
 reference architecture 2-8-5-200), 400 Gbit/s (DGX H100, H200 and B200, GB200 NVL72: ConnectX-7), 800 Gbit/s of B300 and
-GB300 (ConnectX-8).
+GB300 (ConnectX-8). FP4, dense: NVIDIA's 72 and 105 PFLOPS of 8 GPUs (HGX B200, B300), 720 and 1,080 of 72 (GB200 and
+GB300 NVL72).
 """
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -19,8 +21,8 @@ MEMORY_SHARE = 0.75
 (residual) in kernels of 40 us and more (workloads/compute/tables/h200.csv, held by test_measured.py).
 """
 NIC_SHARE = 0.85
-"""Of a NIC's rate that NCCL reaches with large messages: 340 of 400 GB/s of 256 H100 (NVIDIA/nccl#1218). For either
-half of Megatron-Bridge's layouts with experts no share predicts better by more than 1 % (test_measured.py).
+"""Of a NIC's rate that NCCL reaches with large messages: for either half of Megatron-Bridge's layouts with experts no
+share from 0.5 to 1 predicts better by more than 2 % (test_kernels_held.py).
 """
 PRODUCTS, ATTENTION, DISPATCH = "products", "attention", "dispatch"
 
@@ -52,6 +54,7 @@ class Machine:
     server: int
     nic_GBps: float  # noqa: N815
     bf16_TFLOPS: float  # noqa: N815
+    fp4_TFLOPS: float  # noqa: N815
     power_W: float  # noqa: N815
     factors: Factors
 
@@ -90,14 +93,14 @@ class Machine:
         products = {key: min(1.0, factor) for key, factor in self.factors.products.items()}
         return replace(self, factors=replace(self.factors, products=products))
 
+    def peak_tflops(self, precision: str) -> float:
+        """The dense peak of tensor cores: in FP8 twice that of BF16."""
+        return {"bf16": self.bf16_TFLOPS, "fp8": 2 * self.bf16_TFLOPS, "nvfp4": self.fp4_TFLOPS}[precision]
+
     def allowed_servers(self) -> str:
         """In words, the numbers of GPUs that `servers_of` takes."""
         racks = "" if self.nvlink_domain == self.server else f", {self.nvlink_domain // 2} or {self.nvlink_domain}"
         return f"1 to {self.server}{racks}"
-
-
-PEAKS = {"bf16": 1, "fp8": 2, "nvfp4": 4}
-"""Dense peaks of tensor cores, over that of bf16."""
 
 
 @cache
@@ -152,9 +155,11 @@ def other_part(name: str) -> str:
 
     Measured are those that NVLink joins (L40S: PCIe), A100 with 80 GB.
     """
-    words = _words(name)
-    others = {"PCIE", "NVL", "MIG"} | ({"40GB"} if "A100" in words else set())
-    return next((word for word in words if word in others and "L40S" not in words), "")
+    text = " ".join(_words(name))
+    others = ["PCIE", "NVL", "MIG"] if "L40S" not in text else []
+    sizes = [r"(?!80 ?GB?\b)[0-9]+ ?GB?"] if "A100" in text else []
+    match = re.search(rf"\b({'|'.join([*others, *sizes])})\b", text) if others or sizes else None
+    return match[0] if match else ""
 
 
 def _words(name: str) -> list[str]:

@@ -138,20 +138,26 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
         InputProblems: all mistakes of the options.
     """
     from simulation.predict.job_table import preset, read_job
-    from simulation.predict.machine import machine_of, machines
+    from simulation.predict.machine import machine_of, machines, other_part
 
     mistakes = MistakeList()
     machine = machine_of(arguments.gpu)
     if machine is None:
         mistakes.add("--gpu", arguments.gpu, f"is none of {', '.join(machines())}")
+    elif other := other_part(arguments.gpu):
+        mistakes.add("--gpu", arguments.gpu, f"{other} is another part than the {machine.gpu} that was measured")
     needed = _target(arguments.target, mistakes) if arguments.target else 0.0
     _check_numbers(arguments, mistakes)
     mistakes.check()
     assert machine is not None
     row = preset(arguments.model) if arguments.model else read_job(arguments.job)
+    if row.get("ddp", "0") not in ("", "0"):
+        raise input_problem(
+            f"{arguments.job} ddp", row["ddp"], "layouts of Megatron-LM and FSDP2 are swept: leave it out"
+        )
     for key in ("dp", "micro_batches", *LISTS):
         row.pop(key, None)
-    row |= {"gpu": machine.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
+    row |= {"gpu": arguments.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
     row |= {key: value for key in ("seq", "precision") if (value := getattr(arguments, key))}
     return row, calibrated_machines(arguments.calibrate)[machine.gpu], needed
 

@@ -11,7 +11,7 @@ from common.summary import JsonValue, Summary, counted
 from simulation.predict.iteration import Prediction, model_flops
 from simulation.predict.job import TrainingJob
 from simulation.predict.layouts import Layout, Ranking, second_behind
-from simulation.predict.machine import PEAKS, Machine
+from simulation.predict.machine import Machine
 from simulation.predict.ready_configs import megatron_arguments, torchtitan_settings
 
 _KEYS = ("gpu", "gpus", "precision", "seq", "mbs", "micro_batches", "tp", "pp", "vpp", "cp", "dp", "ep", "recompute")
@@ -27,8 +27,7 @@ def csv_text(found: Sequence[Layout], machine: Machine) -> str:
     writer.writeheader()
     for job, estimate in found:
         rate = job.tokens_per_iteration / estimate.ms * 1e3 / job.gpus
-        peak = machine.bf16_TFLOPS * PEAKS[job.precision]
-        mfu = model_flops(job) / job.gpus / estimate.ms / 1e9 / peak
+        mfu = model_flops(job) / job.gpus / estimate.ms / 1e9 / machine.peak_tflops(job.precision)
         values = (f"{estimate.ms:.2f}", f"{estimate.reserved_gib:.3f}", f"{rate:.1f}", f"{mfu:.4f}")
         writer.writerow(_cells(job) | dict(zip(_COLUMNS[-4:], values, strict=True)))
     return out.getvalue()

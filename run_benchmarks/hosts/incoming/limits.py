@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 GIB = 1 << 30
@@ -23,10 +24,14 @@ class EnoughError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectLimits:
-    """Limits of one pull: bytes that are written, and members of the archive of any kind."""
+    """Limits of one pull: bytes that are written, and members of the archive of any kind.
+
+    `is_urgent`: whether the run is to end; a pull then has no longer than its deadline, however much it brings.
+    """
 
     max_bytes: int = MAX_COLLECT_BYTES
     max_files: int = MAX_COLLECT_FILES
+    is_urgent: Callable[[], bool] = lambda: False
 
     @property
     def max_stream_bytes(self) -> int:

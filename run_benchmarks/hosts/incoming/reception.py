@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from run_benchmarks.hosts.incoming.staging import Staging
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
 
 SLOWEST_BYTES = 1 << 20  # in a second: a link that brings as much is waited for
+LOOKS = 20  # in the time of a deadline
 
 
 class Reception:
@@ -31,7 +33,7 @@ class Reception:
         self._bytes = 0
         self._stop = threading.Event()
         self._unkept: OSError | None = None
-        self._is_slow = False
+        self._slow = ""
         self.refused: ArchiveError | None = None
         self.enough: EnoughError | None = None
 
@@ -48,7 +50,7 @@ class Reception:
         any.
 
         It is ended where nothing comes in the first `deadline` seconds (the host first reads all its files), or in as
-        many later ones less than SLOWEST_BYTES a second.
+        many later ones less than SLOWEST_BYTES a second, or where it has not ended as many after the run is to.
 
         Raises:
             OSError: the head node cannot keep the files.
@@ -68,9 +70,8 @@ class Reception:
         finally:
             is_over.set()
             watch.join()
-        if self._is_slow:
-            pace = f"it brought less than {readable_bytes(SLOWEST_BYTES)} a second for {deadline:g} s"
-            broken = TooSlowError(host.name, argv, deadline, pace)
+        if self._slow:
+            broken = TooSlowError(host.name, argv, deadline, self._slow)
         if self._unkept is not None:
             raise self._unkept
         if broken is None and not self._stop.is_set() and not self._stream.at_rest:
@@ -78,15 +79,22 @@ class Reception:
         return listing, exit_code, broken
 
     def _watch(self, seconds: float, is_over: threading.Event) -> None:
-        """End the transfer once it brings too little in so many seconds."""
-        before = 0
-        while not is_over.wait(seconds) and not self._stop.is_set():
-            came = self._bytes
-            if came - before < (SLOWEST_BYTES * seconds if before else 1):
-                self._is_slow = True
+        """End the transfer once it brings too little in so many seconds, or goes on so long after the run is to end."""
+        before = urgent = 0
+        for look in itertools.count(1):
+            if is_over.wait(seconds / LOOKS) or self._stop.is_set():
+                return
+            urgent += self._limits.is_urgent()
+            if urgent >= LOOKS:
+                self._slow = f"the run is to end, and it goes on after {seconds:g} s"
+            elif look % LOOKS == 0:
+                came = self._bytes
+                if came - before < (SLOWEST_BYTES * seconds if before else 1):
+                    self._slow = f"it brought less than {readable_bytes(SLOWEST_BYTES)} a second for {seconds:g} s"
+                before = came
+            if self._slow:
                 self._stop.set()
                 return
-            before = came
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece. After the first error the command is ended and the remaining data is ignored.

@@ -56,6 +56,12 @@ def test_the_time_of_tools_of_others_counts_as_measured_or_as_documented(tmp_pat
     assert " of it tools of others)" in in_words(plain, 8, 3600)
     watched = {NETWORK: Others(inspector="/tmp/inspector")}
     assert estimates(RUNGS, "nvidia", 8, 8, (), watched)[NETWORK].tools_seconds > 300, "the collectives again"
+    for calls, none in ((Others(inspector="/tmp/i").calls, Others()), ([], watched[NETWORK])):
+        ran = [sample(rungs=[taken(NETWORK, 900, tools=calls, tools_seconds=400.0 if calls else 0.0)])]
+        changed = estimates(RUNGS, "nvidia", 8, 8, ran, {NETWORK: none})[NETWORK]
+        assert changed.tools_seconds == (0.0 if calls else 315.0), "Inspector is off now, or on now"
+        same = estimates(RUNGS, "nvidia", 8, 8, ran, {NETWORK: Others(inspector="/tmp/i" if calls else None)})[NETWORK]
+        assert (same.seconds, same.tools_seconds) == (900, 400 if calls else 0)
     then = taken(SINGLE, 1000, tools=["dcgmi diag -r 3 -j"], tools_seconds=700.0)
     earlier = [sample(rungs=[then])]
     same = estimates(RUNGS, "nvidia", 8, 8, earlier, tools)[SINGLE]

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.acceptance.kinds import kinds_of
+from run_benchmarks.acceptance.climb import Climb, Looked
+from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.records import Usual
+from run_benchmarks.acceptance.rungs import SINGLE, Cases
 from run_benchmarks.acceptance.suspects import (
     against_datasheet,
     agreed,
     in_vain,
+    not_against,
     slow_devices,
     suspects_of,
     unjudged,
@@ -184,6 +187,20 @@ def test_a_slow_pair_of_devices_is_found_beside_the_same_pair_of_other_hosts(see
     assert list(slow_devices(of_test("peers", values[:24], peers_of_ranks=rows[:24]), LIMIT)) == [], "of three hosts"
 
 
+def test_pairs_of_devices_are_compared_with_those_of_hosts_of_their_kind(tmp_path: Path) -> None:
+    """Three hosts with new devices beside four with old ones of half the rate, of which one has a bad link."""
+    rates = [200.0] * 3 * DEVICES + [100.0] * 4 * DEVICES
+    rows: list[list[float | None]] = [
+        [None if peer == rank % DEVICES else rate for peer in range(DEVICES)] for rank, rate in enumerate(rates)
+    ]
+    kinds = [gpus("H100")] * 3 + [gpus("A100")] * 4
+    for bad in ({}, {"n5": ["device 3"]}):
+        if bad:
+            rows[5 * DEVICES + 3][6] = 25.0
+        run = with_kinds(tmp_path / str(len(bad)), of_test("peers", rates, peers_of_ranks=rows), kinds)
+        assert {host: [each[:8] for each in said] for host, said in suspects_of(run, LIMIT).items()} == bad
+
+
 @pytest.mark.parametrize("rows", ["x", [], [None] * 48, [["x"] * 8] * 48, [[1, float("nan")]] * 48, [[[]]] * 48])
 def test_a_matrix_that_a_host_makes_up_suspects_nobody(rows: object) -> None:
     assert list(slow_devices(of_test("peers", [5.0] * 48, peers_of_ranks=rows), LIMIT)) == []
@@ -250,18 +267,60 @@ def test_old_and_new_devices_are_compared_with_their_own_kind_and_never_accused_
 def test_too_few_devices_of_a_kind_are_measured_and_said_not_to_be_judged(tmp_path: Path) -> None:
     record = of_test("memory", [100.0] * 2 * DEVICES)
     record.steps[0]["values_of_ranks"] = [100.0] * DEVICES + [1.0, *[None] * (DEVICES - 1)]
-    run = with_kinds(tmp_path, record, [gpus("H100"), {"cpu": {"model": "odd"}}])
-    said = ["memory: measured, not judged: 4 devices alike are compared, there are 1 of odd"]
+    run = with_kinds(tmp_path, record, [gpus("H100"), gpus("A100")])
+    said = ["memory: measured, not judged: 4 devices alike are compared, there are 1 of A100"]
     assert unjudged(run, {}) == said and suspects_of(run, LIMIT) == {}
     record.steps[0]["datasheet"] = 100.0
-    assert unjudged(run, {}) == said, "it is not that of the odd one"
+    assert unjudged(run, {}) == said, "it is not that of the old one"
     alike = replace(run, folder=tmp_path / "none", rounds={"PAIRS": [of_test("memory", [100.0, *[None] * 7])]})
-    assert unjudged(alike, {}) == [said[0].removesuffix(" of odd")]
+    assert unjudged(alike, {}) == [said[0].removesuffix(" of A100")]
     alike.rounds["PAIRS"][0].steps[0]["datasheet"] = 100.0
     assert unjudged(alike, {}) == []
     one = replace(a_run("run1", [1.0]), rounds={"PAIRS": [of_a_tool([9.0, 1.0])]})
     assert unjudged(one, {}) == ["ib_write_bw mlx5_0: measured, not judged: 4 devices alike are compared, there are 2"]
     assert unjudged(one, {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=9, scatter=0, devices=9)}) == []
+
+
+@pytest.mark.parametrize("told", [{}, {"accelerator": {"error": "NVML"}, "cpu": {"model": "a CPU"}}])
+def test_a_host_that_does_not_tell_its_devices_is_of_the_others_kind_and_all_are_held_to_accepted_ones(
+    told: object, tmp_path: Path
+) -> None:
+    slow = dict.fromkeys(range(5), ("memory", None, 0.8))
+    usual = usual_of(with_kinds(tmp_path / "good", measured(5, 0.005, 1, {}), [*[gpus("H100")] * 4, told]), [])
+    assert usual["memory"].devices == 5 * DEVICES
+    run = with_kinds(tmp_path / "slow", measured(5, 0.005, 2, slow), [*[gpus("H100")] * 4, told])
+    assert suspects_of(run, LIMIT, usual).keys() == {f"n{number}" for number in range(5)}
+    assert unjudged(run, usual) == not_against(run, usual) == []
+    mixed = with_kinds(tmp_path / "mixed", measured(5, 0.005, 2, slow), [gpus("H100"), gpus("A100"), *[told] * 3])
+    kinds = "A100; H100; one that tells nothing"
+    assert not_against(mixed, usual) == [f"--against: not compared, hosts are of several kinds: {kinds}"]
+
+
+def test_a_host_all_of_whose_old_devices_are_slow_is_confirmed_beside_old_ones(tmp_path: Path) -> None:
+    """Five hosts with new devices, and after them three with old ones, of which one is slow as a whole."""
+    new, tested = {f"n{number}" for number in range(5)}, list[list[str]]()
+
+    def run(name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+        tested.append(list(hosts))
+        rates = [100.0 if host in new else 40.0 if host == "n6" else 50.0 for host in hosts for _ in range(DEVICES)]
+        record = of_test("memory", rates)
+        nodes = [node.model_copy(update={"host": host}) for node, host in zip(record.nodes, hosts, strict=True)]
+        told = [gpus("H100" if host in new else "A100") for host in hosts]
+        return with_kinds(tmp_path / name, record.model_copy(update={"nodes": nodes}), told)
+
+    climb = Climb(
+        vendor="nvidia",
+        nproc=DEVICES,
+        hosts=[f"n{number}" for number in range(8)],
+        budget_s=1e6,
+        run=run,
+        examine=lambda hosts: Looked(),
+        gate=lambda hosts: Looked(),
+    )
+    climb.step(SINGLE)
+    assert list(climb.rungs[0].out) == ["n6"] and climb.rungs[0].unsteady == {}
+    assert tested[1:] == [["n0", "n5", "n6", "n7"]]
+    assert alike_first([*sorted(new), "n5", "n7"], ["n6", "n1"], climb.kinds, 1) == ["n5", "n0"]
 
 
 @pytest.mark.parametrize("junk", [[], {"accelerator": 3, "cpu": []}, {"accelerator": {"devices": [7, {"name": []}]}}])

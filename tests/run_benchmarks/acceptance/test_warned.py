@@ -48,7 +48,7 @@ def test_what_hosts_say_is_bounded() -> None:
     for letter in range(2 * MOST_KINDS):
         kind = "".join(chr(ord("g") + int(digit)) for digit in f"{letter:03}")
         hosts = range(2 * MOST_HOSTS if letter == 0 else 1)
-        warned.add({f"n{host}": [(f"GPU {gpu}", kind) for gpu in range(2 * MOST_PARTS)] for host in hosts})
+        warned.add({f"n{host + letter}": [(f"GPU {gpu}", kind) for gpu in range(2 * MOST_PARTS)] for host in hosts})
     warned.add({f"n{host}": [("GPU 0", "ggg")] for host in range(2 * MOST_HOSTS)})
     records = warned.records()
     assert len(records) == MOST_KINDS
@@ -57,3 +57,23 @@ def test_what_hosts_say_is_bounded() -> None:
     wide.add({f"n{host}": [("clock", "is late")] for host in range(2 * MOST_HOSTS)})
     (record,) = wide.records()
     assert (record.count, len(record.hosts)) == (2 * MOST_HOSTS, MOST_HOSTS)
+
+
+def test_a_warning_of_all_hosts_is_kept_beside_hundreds_of_odd_ones_and_what_is_left_out_is_counted() -> None:
+    names = [f"{chr(ord('g') + number // 20)}{chr(ord('g') + number % 20)}" for number in range(400)]
+    clock, hosts = ("clock", "is not synchronised"), [f"n{number}" for number in range(400)]
+    logs = Warned()
+    logs.add({host: [("kernel log", f"I/O error on {name}"), clock] for host, name in zip(hosts, names, strict=True)})
+    assert [(each.kind, each.count) for each in logs.records()] == [
+        ("kernel log", 400),
+        ("clock: is not synchronised", 400),
+    ]
+    assert logs.records()[0].hosts["n1"] == ["kernel log: I/O error on gh"] and logs.left_out == 0
+    odd = Warned()
+    for _ in range(3):
+        odd.add({host: [clock, (f"version of {name}", "")] for host, name in zip(hosts, names, strict=True)})
+        odd.add({"n0": [(f"version of {name}", "mine") for name in names]})
+    kinds = {each.kind: each.count for each in odd.records()}
+    assert kinds["clock: is not synchronised"] == 400 and len(kinds) == MOST_KINDS
+    listed = len(odd.records())
+    assert odd.left_out == 1 + 2 * 400 - listed, "the clock, a name of each host, and all of the first one"

@@ -28,7 +28,6 @@ with Interruption("clean") as interruption:
 """
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number: signal.Signals) -> None:
     """SIGHUP under nohup, SIGINT in the background of a shell script; SIGTERM is always heard."""
@@ -38,7 +37,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(number: signal.Sig
     assert answer.stdout == f"{number is signal.SIGTERM}\n", answer.stderr
 
 
-@pytest.mark.timeout(180)
 def test_a_log_out_ends_no_run_that_was_to_go_on(tmp_path: Path, root: Path) -> None:
     """One under nohup, then stopped by its name; one whose console is the terminal itself, with SIGHUP ignored."""
     under_nohup, on_terminal = Run(tmp_path / "nohup", LONG, root), Run(tmp_path / "terminal", SHORT, root)

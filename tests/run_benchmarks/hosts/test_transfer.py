@@ -21,8 +21,9 @@ from run_benchmarks.errors import CollectError, CommandError, DeadlineError, Hos
 from run_benchmarks.hosts import transfer
 from run_benchmarks.hosts.base import Completed, Host
 from run_benchmarks.hosts.incoming import reception
+from run_benchmarks.hosts.incoming.limits import CollectLimits
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.hosts.transfer import fetch, pull, push
+from run_benchmarks.hosts.transfer import Pulled, fetch, pull, push
 from tests.run_benchmarks.hosts.sshd import SshServer
 
 SECONDS = 60.0
@@ -155,6 +156,20 @@ def test_what_arrived_before_the_link_broke_is_kept_and_the_rest_is_named(own_ss
     host.close()
 
 
+@pytest.fixture
+def paced_from_the_first_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pace of a transfer counts once it has begun, however long a busy machine takes to start its programs."""
+    watch = reception.Reception._watch
+
+    def begun(self: reception.Reception, seconds: float, is_over: threading.Event) -> None:
+        while not self._bytes and not is_over.wait(0.01):
+            pass
+        watch(self, seconds, is_over)
+
+    monkeypatch.setattr(reception.Reception, "_watch", begun)
+
+
+@pytest.mark.usefixtures("paced_from_the_first_byte")
 def test_what_arrived_before_the_rest_failed_to_come_is_kept(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,13 +185,17 @@ def test_what_arrived_before_the_rest_failed_to_come_is_kept(
     assert tree(tmp_path / "here") == {"a": b"a"}
 
 
-def test_a_slow_link_that_goes_on_delivering_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times as long as one that delivers nothing."""
+@pytest.mark.usefixtures("paced_from_the_first_byte")
+@pytest.mark.parametrize("is_urgent", [False, True], ids=["while the run goes on", "until the run is to end"])
+def test_a_slow_link_that_goes_on_delivering_is_waited_for(
+    is_urgent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three times as long as one that delivers nothing; no longer than that once the run is to end."""
     there = tmp_path / "there"
     there.mkdir()
     (there / "a").write_bytes(os.urandom(1 << 20))
     monkeypatch.setattr(reception, "SLOWEST_BYTES", 1)
-    local = LocalHost("node1")
+    local, limits = LocalHost("node1"), CollectLimits(is_urgent=lambda: is_urgent)
 
     class Slow:
         name = local.name
@@ -189,8 +208,16 @@ def test_a_slow_link_that_goes_on_delivering_is_waited_for(tmp_path: Path, monke
 
             return local.run(argv, on_stdout=take, **options)
 
-    pulled = pull(Slow(), str(there), tmp_path / "here", deadline=1.0)  # type: ignore[arg-type]
-    assert tree(tmp_path / "here") == {"a": (there / "a").read_bytes()} and not pulled.incomplete
+    def pulled() -> Pulled:
+        return pull(Slow(), str(there), tmp_path / "here", deadline=1.0, limits=limits)  # type: ignore[arg-type]
+
+    if is_urgent:
+        with pytest.raises(CollectError, match="the run is to end, and it goes on after 1 s") as caught:
+            pulled()
+        assert isinstance(caught.value.__cause__, DeadlineError), "it is owed"
+        return
+    assert not pulled().incomplete
+    assert tree(tmp_path / "here") == {"a": (there / "a").read_bytes()}
 
 
 def _breaking(host: Host, *, after: int, how: Callable[[], object]) -> Host:

@@ -143,6 +143,21 @@ def test_a_kernel_log_that_has_lost_its_beginning_is_read_from_the_journal_or_no
     assert lost not in said({"n0": looked(root, LOG)})
 
 
+def test_a_journal_that_is_not_whole_does_not_hide_what_dmesg_has(tmp_path: Path) -> None:
+    """One that lost its beginning, too, and one that ended before the newest lines; what both have counts once."""
+    root = tree(tmp_path, host_files())
+    late = {"dmesg": f"cat <<'END'\n[864000.5] eth0: link up\n{LOG}END"}
+    only = said({"n0": looked(root, programs=late)})
+    lost = ("n0", "kernel log", "its beginning is overwritten, in the journal, too")
+    both = "\n".join(line.partition("] ")[2] for line in LOG.splitlines())
+    for begin, is_lost in (("usb 1-1: new device", True), ("Linux version 6.8.0", False)):
+        for more in ("", f"\n{both}"):
+            journal = f"cat <<'END'\n{begin}\nNVRM: Xid (PCI:0000:5e:00): 48, DBE{more}\nEND"
+            found = said({"n0": looked(root, programs=late | {"journalctl": journal})})
+            assert found["n0", "XID", "48 of 0000:5e:00, 1 times since the boot"] == "failure"
+            assert {key for key in only if key[1] == "XID"} < found.keys() and (lost in found) is is_lost
+
+
 def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
     files = host_files() | {"sys/class/net/eth9/mtu": "9000\n"}
     programs = {"findmnt": "exit 1", "ping": "exit 0", "ip": "exit 2", "getent": "exit 2"}
@@ -208,11 +223,35 @@ def test_where_half_of_the_hosts_differ_it_is_said_and_nobody_fails(count: int, 
 
 def test_a_card_with_more_lanes_than_the_port_above_it_is_no_finding(tmp_path: Path) -> None:
     root = tree(tmp_path, host_files(8))
+    split(root)
+    assert not any(key[1].startswith("PCIe") for key in said({"n0": looked(root)}))
+
+
+def split(root: Path) -> None:
+    """Hang the GPU below a port of eight lanes, as a BIOS does that splits the slot's sixteen."""
     device, port = root / "sys/bus/pci/devices/0000:3b:00.0", root / "sys/devices/0000:3a:01.0"
     tree(port, {"max_link_width": "8\n"})
     device.rename(port / device.name)
     device.symlink_to(port / device.name)
-    assert not any(key[1].startswith("PCIe") for key in said({"n0": looked(root)}))
+
+
+def test_a_port_split_on_one_host_is_a_failure_and_one_that_is_so_everywhere_is_not(tmp_path: Path) -> None:
+    split(tree(tmp_path / "odd", host_files(8)))
+    for hosts, severity in ((2, "failure"), (1, "warning")):
+        healths = {f"n{n}": looked(tree(tmp_path / f"{n}", host_files())) for n in range(hosts)}
+        found = {key: how for key, how in said(healths | {"odd": looked(tmp_path / "odd")}).items() if "PCIe" in key[1]}
+        assert found == {("odd", "PCIe 0000:3b:00.0", "x8 of x16"): severity}
+    usual = [("3b", 16, 16), ("5e", 16, 16), ("9a", 8, 8)]
+    assert widths([usual] * 4) == {}, "a board that gives one of three the half"
+    assert widths([usual] * 3 + [[("3b", 8, 8), ("5f", 16, 16), ("9b", 8, 8)]]) == {"n3 9b": "failure"}
+    assert widths([usual] * 3 + [usual[1:]]) == {"n3 9a": "warning"}, "no other host has as many"
+
+
+def widths(hosts: Sequence[Sequence[tuple[str, int, int]]]) -> dict[str, str]:
+    """By host and bus of a device the severity of what is said of its lanes: what it has, and can have."""
+    lines = [[f"pci\t{bus} 0x10de:0x2330 {now} {most}\n" for bus, now, most in each] for each in hosts]
+    found = said({f"n{number}": parsed("".join(each) + "end\tok\n") for number, each in enumerate(lines)})
+    return {f"{host} {subject.removeprefix('PCIe ')}": severity for (host, subject, _), severity in found.items()}
 
 
 def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Path) -> None:

@@ -89,6 +89,14 @@ def test_what_most_hosts_have_at_a_port_is_no_finding_there_and_less_is() -> Non
             assert {host for host, _ in said} == set(infos), "two hosts do not show what is usual"
 
 
+def test_a_port_that_was_split_has_fewer_lanes_than_at_most_hosts_though_all_that_it_can() -> None:
+    infos = {f"n{number}": {"network": [port()]} for number in range(4)}
+    infos["n3"] = {"network": [port(pcie={**SLOT, "width": 8, "max_width": 8})]}
+    usual = usual_links([sight_of(host, info, None) for host, info in infos.items()])
+    said = [(each.hosts[0], each.evidence) for host in infos for each in host_findings(host, infos[host], None, usual)]
+    assert said == [("n3", "its PCIe link is x8, that of most hosts x16")]
+
+
 @pytest.mark.parametrize(
     "ports", [None, 7, "x", [1, None], [{"is_device": True}], [port(pcie="x", speed_mbit_s="fast", model=[1])]]
 )

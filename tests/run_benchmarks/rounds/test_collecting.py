@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.state.journal import (
     Journal,
@@ -64,7 +62,6 @@ def killed_at(run: Run, name: str, when: str, *words: str) -> None:
     assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
 
 
-@pytest.mark.timeout(180)
 def test_a_round_that_was_over_is_not_run_again(tmp_path: Path, root: Path) -> None:
     """Killed before anything is collected, then with everything here and nothing recorded, then before the removal."""
     run = Run(tmp_path / "run", LIGHT_ONE, root)
@@ -98,10 +95,14 @@ DISTURBED = """
 import errno, os, signal, sys
 from run_benchmarks.errors import CollectError
 from run_benchmarks.rounds import collect, round
-from run_benchmarks.session import collection
+from run_benchmarks.session import collection, schedule
 what, sys.argv[1:] = sys.argv[1], sys.argv[2:]
 action = collect.fetch
 def fetch(host, *arguments, **options):
+    if what == "killed while it collects":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "full, signalled":
+        os.kill(os.getpid(), signal.SIGTERM)
     if "full" in what:
         raise CollectError(host.name, "its files cannot be kept here") from OSError(errno.ENOSPC, "full")
     os.kill(os.getpid(), signal.SIGTERM)
@@ -111,6 +112,8 @@ def killed(*arguments, **options):
 collect.fetch = fetch
 if what == "full, then killed":
     round.remove_tasks = killed
+if what == "nothing answers":
+    schedule.answers = lambda host: False
 if what == "killed":
     collection.check_hosts = killed
 from run_benchmarks.commands.cli import main
@@ -123,7 +126,6 @@ def disturbed(run: Run, what: str, *words: str) -> subprocess.CompletedProcess[s
     return subprocess.run(argv, cwd=run.root, capture_output=True, text=True, timeout=200)
 
 
-@pytest.mark.timeout(400)
 def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_time_limit(
     tmp_path: Path, root: Path
 ) -> None:
@@ -147,6 +149,13 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     assert disturbed(run, "killed", "collect", name).returncode == -signal.SIGKILL
     assert (seal.read_bytes(), signature.read_text()) == (sealed, "of the old seal")
 
+    before = (run.result / "run.json").read_bytes()
+    assert disturbed(run, "nothing answers", "collect", name).returncode == 1
+    assert (seal.read_bytes(), signature.read_text()) == (sealed, "of the old seal")
+    assert (run.result / "run.json").read_bytes() == before
+    assert disturbed(run, "killed while it collects", "collect", name).returncode == -signal.SIGKILL
+    assert not seal.exists() and not signature.exists(), "it vouches for files that were to be replaced"
+
     with (run.folder / "test_conf.py").open("a") as settings:
         settings.write("RUN_TIME_LIMIT = 0.001\n")
     answer = disturbed(run, "signalled", "collect", name)
@@ -160,7 +169,18 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-@pytest.mark.timeout(180)
+def test_a_collection_leaves_rounds_that_a_signal_kept_from_running_as_they_were(tmp_path: Path, root: Path) -> None:
+    run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 2\n", root)
+    ended = disturbed(run, "full, signalled")
+    assert run.result is not None and run.verdict() == "aborted", ended.stdout + ended.stderr
+    answer = subprocess.run([*run.argv, "collect", run.result.name], capture_output=True, text=True, timeout=200)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    record = json.loads((run.result / "run.json").read_text())
+    (case,) = record["cases"]
+    assert run.verdict() == record["verdict"] == case["verdict"] == "aborted"
+    assert (case["reason"], case["rounds"]) == ("interrupted by a signal", ["pass"]), "the first reason was the round's"
+
+
 def test_a_damaged_record_makes_only_its_own_round_run_again(tmp_path: Path, root: Path) -> None:
     run = Run(tmp_path / "run", LIGHT_ONE + "ONE['repeat'] = 3\n", root)
     assert subprocess.run(run.argv, capture_output=True, timeout=200).returncode == 0

@@ -61,6 +61,7 @@ def run(
     lost: tuple[str, int] | None = None,
     without_code: tuple[str, ...] = (),
     without_image: tuple[str, ...] = (),
+    without_image_later: tuple[str, ...] = (),
 ) -> tuple[RunRecord, dict[str, tuple[str, ...]]]:
     """The run's record, and the hosts on which each case ran; the attempt `lost` at a case loses its host for good."""
     placed: dict[str, tuple[str, ...]] = {}
@@ -87,7 +88,7 @@ def run(
             raise TaskError(host.name, "No space left on device")
 
     def provide(_: object, plan: Plan, *__: object) -> dict[str, ImageIdentity]:
-        lacking = {name: name for name in plan.hosts if name in without_image}
+        lacking = {name: name for name in plan.hosts if name in without_image + without_image_later * bool(placed)}
         for_each(lacking, lambda name: refuse(name)).raise_first()
         return {}
 
@@ -152,6 +153,21 @@ def test_a_host_without_code_or_image_ends_a_run_that_may_not_go_on_without_it(
     record, placed = run(tmp_path, load, monkeypatch, least, **broken)
     assert placed == {} and record.exit_code != 0 and said in record.cases[0].reason
     assert record.left_out == ({"b": "b: ssh: port 22 cannot be reached"} if least else {})
+
+
+@pytest.mark.parametrize("side_by_side", ["", "MAX_PARALLEL_CASES = 2\n"], ids=["alone", "in waves"])
+def test_a_host_that_gets_no_image_for_a_later_round_is_left_out_and_the_record_says_so(
+    side_by_side: str, tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss of host a makes another plan, whose images are brought anew."""
+    monkeypatch.setattr(schedules, "answers", lambda host: False)
+    cases = f"{side_by_side}ONE['nnodes'] = 3\nONE['retries'] = 1"
+    record, placed = run(
+        tmp_path, load, monkeypatch, "MIN_HOSTS = 1", cases=cases, lost=("ONE", 1), without_image_later=("b",)
+    )
+    assert placed == {"ONE": ("a", "b", "c"), "TWO": ("c",)}
+    assert record.cases[1].verdict is Verdict.PASS and record.left_out == {"b": "b: out of reach"}
+    assert {host.name: host.state for host in record.hosts}["b"] == "lost"
 
 
 def test_fewer_than_min_hosts_end_the_run(tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,3 +102,10 @@ def test_experts_reach_the_prediction() -> None:
     assert {key: job[key] for key in ("experts", "topk", "moe_ffn", "ep")} == {
         "experts": 8, "topk": 2, "moe_ffn": 14336, "ep": 4,
     }  # fmt: skip
+
+
+def test_copied_key_value_heads_are_not_predicted() -> None:
+    config = {"max_steps": 10, "strategy": "fsdp", "num_key_value_heads": 2, "context_parallel_size": 4}
+    case = MeasuredCase(name="c", config=config, nnodes=1, nproc=8)
+    with pytest.raises(ValueError, match="key-value heads"):
+        benchmark("llama", "pytorch").outcome.described_job(case, [])  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from run_benchmarks.session import schedule
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.run_record import RunState
 from run_benchmarks.session.schedule import RoundScheduler, TooFewHostsError
+from run_benchmarks.state.context import RunContext
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal, JournalState, RunStarted
 from tests.run_benchmarks.conftest import TEST, Load
@@ -98,6 +99,28 @@ def test_a_host_that_comes_back_is_rid_of_what_runs_there(
     monkeypatch.setattr(schedule, "RoundRunner", rounds)
     assert [record.verdict for record in attempts] == [Verdict.FAIL, Verdict.PASS]
     assert rounds.task_ran == [True, False]
+
+
+@pytest.mark.parametrize("end", [lambda run: run.end("SIGINT"), lambda run: run.end_within(0.0, "RUN_TIME_LIMIT")])
+def test_no_link_is_waited_for_as_long_once_the_run_is_to_end(
+    attempts: Iterator[RoundRecord],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[Interruption], None],
+) -> None:
+    contexts: list[RunContext] = []
+
+    class Seen(Rounds):
+        def __call__(self, context: RunContext, *_: Any, **__: Any) -> Rounds:
+            contexts.append(context)
+            return self
+
+    monkeypatch.setattr(schedule, "RoundRunner", Seen(Task(), tmp_path))
+    next(attempts)
+    (context,) = contexts
+    assert not context.collect_limits.is_urgent()
+    end(context.interruption)
+    assert context.collect_limits.is_urgent()
 
 
 def test_a_lost_host_that_cannot_be_rid_of_it_is_not_used(

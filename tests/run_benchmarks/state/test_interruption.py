@@ -31,7 +31,6 @@ with Interruption({COMMAND!r}) as interruption:
 """
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_second_signal_leaves_at_once_and_says_what_to_clean(number: signal.Signals) -> None:
     argv = [sys.executable, "-c", STUCK]
@@ -68,7 +67,6 @@ sys.exit(7)
 """
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["pipe", "terminal"])
 def test_a_console_that_is_gone_does_not_keep_a_run_from_its_end(kind: str, tmp_path: Path) -> None:
     """As where a Ctrl-C ends `tee` first, or a terminal is closed."""

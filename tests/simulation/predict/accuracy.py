@@ -12,11 +12,13 @@ from pathlib import Path
 
 from simulation.predict.calibration import calibrated
 from simulation.predict.certainty import flat_efficiency_ms, flat_mfu_ms
+from simulation.predict.duration import Stopwatch
 from simulation.predict.inference import one_pass
 from simulation.predict.iteration import Prediction, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_rows
-from simulation.predict.kernels import attention_us, product_us
+from simulation.predict.kernels import product_us
 from simulation.predict.machine import MEMORY_SHARE, machines
+from simulation.predict.operations import Attention, Part
 from simulation.predict.report import families, measured_ms
 from workloads.compute import database
 from workloads.compute.operators import OPERATORS
@@ -59,6 +61,7 @@ def torchtitan() -> Held:
 def own_kernels() -> dict[str, list[float]]:
     """Predicted over measured times of the kernels that this project measured on an H200, by what they are."""
     gpu, found = machines()["H200"], defaultdict(list)
+    watch = Stopwatch(job_of({**preset("llama3_8b"), "gpu": "H200", "gpus": "8"}, "H200"), gpu)
     for row in database.shipped():
         at = row.axes
         if row.device != "H200 SXM":
@@ -66,8 +69,8 @@ def own_kernels() -> dict[str, list[float]]:
         if row.op.startswith("gemm"):
             found["products"].append(product_us("H200", "bf16", at["m"], at["n"], at["k"]) / row.ns * 1e3)
         elif row.op.startswith("attention"):
-            us = attention_us("H200", at["seq"], at["heads"] * at["batch"], at["qk"], at["v"])
-            found["attention"].append(us * (2.5 if row.op.endswith("backward") else 1.0) / row.ns * 1e3)
+            its = Attention(at["seq"], at["heads"] * at["batch"], at["qk"], at["v"], row.op.endswith("backward"))
+            found["attention"].append(watch.part(Part((its,), ()))["attention"] / row.ns * 1e3)
         elif row.op in ("residual", "activation", "activation_backward", "adam") and row.ns >= LARGE_NS:
             moved = OPERATORS[row.op].elements(at) * SIZES[{"bf16": BFLOAT16, "fp32": FLOAT32}[row.dtype]]
             found["memory-bound"].append(moved / gpu.memory_GBps / MEMORY_SHARE / row.ns)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.errors import InputProblems
-from simulation.predict import certainty
+from simulation.predict import certainty, hugging_face
 from simulation.predict.iteration import BUCKET_BYTES, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_job, read_rows
 from simulation.predict.machine import machine_of, machines, other_part
@@ -37,12 +37,25 @@ def test_a_measured_gpu_is_found_by_the_names_that_it_has(name: str, gpu: str) -
 
 
 @pytest.mark.parametrize(
-    "name", ["H100 PCIe", "NVIDIA A100-PCIE-80GB", "H100 NVL", "A100-SXM4-40GB", "RTX 4090", "H20"]
+    "name",
+    [
+        "H100 PCIe",
+        "NVIDIA A100-PCIE-80GB",
+        "H100 NVL",
+        "A100-SXM4-40GB",
+        "RTX 4090",
+        "H20",
+        "A100 40 GB",
+        "A100-40G",
+        "A100-SXM-64GB",
+    ],
 )
 def test_a_gpu_that_nobody_measured_is_refused_and_not_taken_for_its_sister(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert name in refused(capsys, *MODEL, "--gpu", name)
+    words = ("--model", "llama3_8b", "--gpus", "8", "--gbs", "8", "--mbs", "1")
+    assert name in refused(capsys, "sweep", *words, "--gpu", name)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +91,9 @@ def test_a_spreadsheets_csv_is_read(text: str, ms: float) -> None:
         ("hidden", "NaN", "hidden NaN: must be a whole number"),
         ("measured_ms", "nan", "measured_ms nan: must be a number"),
         ("gpus", "", "gpus: is missing"), ("seq", "4k", "seq 4k: must be a whole number"),
-        ("overlap", "maybe", "overlap maybe: is none of none"), ("grad_dtype", "fp64", "grad_dtype fp64"),
+        ("overlap", "maybe", "overlap maybe: is none of none"), ("overlap", "tpx", "overlap tpx"),
+        ("ce_fusion", "(te)", "ce_fusion"),
+        ("cp_comm", "p2p x", "cp_comm p2p x"), ("grad_dtype", "fp64", "grad_dtype fp64"),
         ("Hidden", "4096", "did you mean hidden?"),
     ],
 )  # fmt: skip
@@ -110,19 +125,71 @@ def test_a_models_own_configuration_is_read_as_its_preset(name: str, config: str
 @pytest.mark.parametrize(
     ("more", "said"),
     [({"sliding_window": 4096}, "sliding_window 4096: attention to all tokens alone"), ({}, "seq: is missing"),
-     ({"decoder_sparse_step": 2}, "decoder_sparse_step 2"), ({"text_config": {}}, "a model with images")],
+     ({"decoder_sparse_step": 2}, "decoder_sparse_step 2"), ({"text_config": {}}, "a model with images"),
+     ({"model_type": "starcoder2"}, "model_type starcoder2: is none of llama, mistral"),
+     ({"model_type": None}, "model_type None: is none of llama, mistral")],
 )  # fmt: skip
 def test_what_is_not_predicted_of_a_models_configuration_is_said(
     more: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
-              "hidden_act": "silu", "sliding_window": None, **more}  # fmt: skip
+              "hidden_act": "silu", "sliding_window": None, "model_type": "llama", **more}  # fmt: skip
     path = Path("rows.csv").with_name("config.json")
     path.write_text(json.dumps(config))
     from simulation import cli
 
     assert cli.main(["predict", "--job", str(path), "--gpu", "H100", "--gpus", "8"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_model_with_images_has_one_mistake() -> None:
+    """Its own file has the sizes of the decoder inside of text_config alone."""
+    Path("config.json").write_text(json.dumps({"model_type": "llava", "text_config": {"num_hidden_layers": 32}}))
+    with pytest.raises(InputProblems) as refusal:
+        read_job(Path("config.json"))
+    assert len(refusal.value.problems) == 1 and "text_config" in str(refusal.value)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", sorted(hugging_face.TIED))
+def test_a_type_of_model_has_the_gate_and_the_head_that_its_class_has(kind: str) -> None:
+    import torch
+    import transformers
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 4, "vocab_size": 128, "num_local_experts": 4, "num_experts": 4, "n_group": 1,
+             "topk_group": 1, "n_routed_experts": 4, "first_k_dense_replace": 1, "pad_token_id": 0}  # fmt: skip
+    config = transformers.AutoConfig.for_model(kind, **sizes)
+    assert bool(config.tie_word_embeddings) == hugging_face.TIED[kind]
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    assert any("gate_proj" in name or "gate_up_proj" in name or "w3" in name for name, _ in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "field", "value"),
+    [("overlap", "none (TP)", "overlap", False),
+     ("grad_dtype", "bf16 (reduce)", "grad_bytes", 2), ("grad_dtype", "float32", "grad_bytes", 4),
+     ("ce_fusion", "none (eager)", "fused_loss", False), ("ce_fusion", "not fused", "fused_loss", False),
+     ("overlap", "P2P, DP", "overlap", True), ("overlap", "on", "overlap", True),
+     ("recompute", "full (uniform)", "recompute", "full"), ("recompute", "none x", "recompute", "none")],
+)  # fmt: skip
+def test_the_first_word_of_a_cell_says_what_holds(column: str, cell: str, field: str, value: object) -> None:
+    assert getattr(job(gpus=8, **{column: cell}), field) == value
+
+
+def test_scaling_by_rows_that_has_no_effect_is_said() -> None:
+    def said(**more: str | int) -> bool:
+        found = predict(job("llama3_8b", gpus=8, precision="fp8 rowwise", **more), machines()["H100"])
+        return any("scaling by rows has no effect" in note for note in certainty.interval(found).notes)
+
+    assert said() and said(fsdp=1, tp=2) and not said(fsdp=1)
+
+
+def test_interleaving_without_a_batch_takes_as_many_micro_batches_as_stages() -> None:
+    assert job("llama3_70b", gpus=512, tp=8, pp=2, vpp=4).micro_batches == 2
+    with pytest.raises(InputProblems, match=r"micro_batches 1: must divide by pp with vpp \(see gbs\)"):
+        job("llama3_70b", gpus=512, tp=8, pp=2, vpp=4, gbs=32)
 
 
 def drawn(seed: int) -> dict[str, str]:
@@ -186,6 +253,39 @@ def test_ddp_sums_whole_gradients_in_buckets_beside_the_last_backward_pass() -> 
     # Gradients are summed once an iteration, whatever it accumulates.
     assert its(gpus=8, ddp=1, micro_batches=4).classes["dp"] == pytest.approx(eight.classes["dp"])
     assert BUCKET_BYTES == 25 * 2**20
+
+
+def test_ddp_updates_all_experts_on_each_rank_and_refuses_to_divide_them() -> None:
+    def optimizer(**layout: int) -> float:
+        return predict(job("mixtral_8x7b", gpu="H200", **layout), machines()["H200"]).classes["optimizer"]
+
+    assert optimizer(gpus=8, ddp=1) == pytest.approx(optimizer(gpus=1, ddp=1))
+    # Shards among 4 of 8 ranks, as memory has them.
+    assert optimizer(gpus=8, fsdp=4) == pytest.approx(optimizer(gpus=4, fsdp=4))
+    with pytest.raises(InputProblems, match="ep 8: must be 1 with ddp"):
+        job("mixtral_8x7b", gpus=8, ddp=1, ep=8)
+
+
+def test_ddp_says_that_its_gradients_are_views_and_is_no_layout_of_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict(job(gpus=8, ddp=1), machines()["H100"])
+    assert any("gradient_as_bucket_view" in note for note in certainty.interval(found).notes)
+    Path("rows.json").write_text(json.dumps({**preset("llama3_8b"), "ddp": 1}))
+    Path("rows.csv").touch()
+    words = ("--job", "rows.json", "--gpu", "H100", "--gpus", "8", "--gbs", "8")
+    assert "ddp 1: layouts of Megatron-LM and FSDP2 are swept" in refused(capsys, "sweep", *words)
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "ddp"])
+def test_ranks_that_share_a_layer_pay_for_its_sums_with_torch_as_with_megatron(kind: str) -> None:
+    one = predict(job("llama3_8b", gpus=16, tp=8, **{kind: 1}), machines()["H100"]).classes
+    other = predict(job(gpus=16, tp=8), machines()["H100"]).classes
+    assert one["tp"] == pytest.approx(other["tp"])
+
+
+@pytest.mark.parametrize(("gpu", "pflops"), [("B200", 9), ("GB200", 10), ("GB300", 15), ("B300", 13.125)])
+def test_utilisation_in_fp4_is_of_the_peak_that_the_vendor_gives(gpu: str, pflops: float) -> None:
+    found = predict(job(gpu=gpu, gpus=8, precision="nvfp4"), machines()[gpu])
+    assert found.mfu == pytest.approx(found.flops / 8 / (found.ms / 1e3) / (pflops * 1e15))
 
 
 def test_ddp_and_shards_at_once_are_refused() -> None:

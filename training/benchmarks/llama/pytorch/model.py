@@ -17,6 +17,7 @@ from training.benchmarks.driver.training.model.attention import attend
 from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
 from training.benchmarks.driver.training.model.staged import StagedModel
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.llama.pytorch.config import Config
 
 
@@ -172,11 +173,17 @@ class Llama(StagedModel):
         return samples, self.config.seq_length // sequence_ranks, self.config.hidden_size
 
     def divide_sequence(self, context: ContextParallel) -> None:
-        """See BenchmarkModel."""
+        """See BenchmarkModel.
+
+        Raises:
+            UnusableSettingsError: a layer has another attention than ours, which would see its own part alone.
+        """
         self.context = context
-        for module in self.modules():
-            if isinstance(module, LlamaAttention):
-                module.attend = context.attend
+        attentions = [module for module in self.modules() if isinstance(module, LlamaAttention)]
+        if len(attentions) != len(self.blocks()):
+            raise UnusableSettingsError("context_parallel_size: the vendor's own attention does not exchange sequences")
+        for module in attentions:
+            module.attend = context.attend
 
     def tensor_parallel_plan(self, sequence_parallel: bool) -> dict[str, ParallelStyle]:
         """Megatron's division: the first matrices of attention and feed-forward by columns, the last ones by rows.

@@ -128,6 +128,8 @@ class TrainingOutcome(DefaultOutcome):
         pp_size, chunks = config.pipeline_parallelism()
         shards = config.ranks_of_a_copy(world_size=ranks, per_node=case.nproc)
         is_replicated, scaling = config.strategy == "ddp" and ranks > 1, config.fp8_recipe()
+        if config.context_parallelism() * tp_size > model["kv_heads"]:
+            raise ValueError("`predict` divides key-value heads; the ranks of a sequence are more and have copies")
         return {
             **model, "name": case.name, "gpus": ranks, "gpus_per_node": case.nproc,
             "precision": f"fp8 {scaling}" if scaling else config.precision, "mbs": config.train_batch_size,

@@ -166,7 +166,7 @@ def _random(states: Sequence[ReplicaState], expected: Expectation) -> Departure 
     return _odd(
         [state.random for state in states],
         lambda rank: _data_parallel(expected.places[rank]),
-        lambda rank, usual: f"has another state of its random generator than rank {usual}, which shares its layers",
+        lambda rank, usual: f"has another state of its random generator than rank {usual}, which has the same samples",
     )
 
 
@@ -177,11 +177,11 @@ def _samples(states: Sequence[ReplicaState], expected: Expectation) -> Departure
     found = _odd(
         [state.order for state in states],
         group,
-        lambda _, usual: f"has trained other samples than rank {usual}, which shares its layers",
+        lambda _, usual: f"has trained other samples than rank {usual}, which has the same samples",
     ) or _odd(
         [state.data for state in states],
         group,
-        lambda _, usual: f"has got other data of the same samples than rank {usual}, which shares its layers",
+        lambda _, usual: f"has got other data of the same samples than rank {usual}, which has the same samples",
     )
     if found is not None or expected.rate is None:
         return found

@@ -20,6 +20,7 @@ from training.benchmarks.driver.training.layout.memory_estimate import RESERVED,
 from training.benchmarks.driver.training.model.context import ContextParallel
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 SIZES = {"num_attention_heads": 8, "num_key_value_heads": 4, "hidden_size": 128, "ffn_hidden_size": 256,
          "seq_length": 64, "vocab_size": 512}  # fmt: skip
@@ -86,6 +87,15 @@ def test_a_layer_of_the_share_keeps_the_bytes_that_a_layer_keeps_whose_tokens_ar
     one, two = (held_by_dtensor(config, layers) for layers in (1, 2))
     ours = [activation_bytes(benchmark_of("llama"), config, layers) for layers in (1, 2)]
     assert ours[1] - ours[0] == pytest.approx(two - one, rel=0.01)
+
+
+def test_an_attention_of_the_vendor_s_own_does_not_divide_sequences() -> None:
+    with torch.device("meta"):
+        model: Any = benchmark_of("llama").build_model(llama(num_layers=2))
+    model.divide_sequence(ContextParallel(2))
+    model.model.layers["0"].self_attn = torch.nn.Identity()
+    with pytest.raises(UnusableSettingsError, match="vendor's own attention"):
+        model.divide_sequence(ContextParallel(2))
 
 
 def test_more_tensor_parallel_ranks_need_less_and_the_automatic_layout_knows_it() -> None:

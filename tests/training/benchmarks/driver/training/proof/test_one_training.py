@@ -61,7 +61,7 @@ CAUGHT = {
     "same_samples": "after step 4 rank 1 has trained the same samples as rank 0",
     "lost_samples": "after step 4 the ranks together have not trained each sample of their steps once",
     "same_dropout": "after step 0 rank 1 has a generator with the seed 44040192, not 44040193",
-    "drawn": "after step 8 rank 1 has another state of its random generator than rank 0, which shares its layers",
+    "drawn": "after step 8 rank 1 has another state of its random generator than rank 0, which has the same samples",
     "wrong_products": "after step 0 rank 1 finds the loss",
 }
 
@@ -265,9 +265,9 @@ def _four(**changes: object) -> tuple[list[ReplicaState], Expectation]:
         (3, {"rate": 0.5 * (1 - 1e-5)}, "rank 3 has updated with the learning rate 0.499995, not 0.5"),
         (2, {"rate": 0.5 + 1e-8}, None),
         (2, {"seed": 7}, "rank 2 has a generator with the seed 7, not 8"),
-        (1, {"random": 5}, "rank 1 has another state of its random generator than rank 0, which shares its layers"),
-        (3, {"order": 5}, "rank 3 has trained other samples than rank 2, which shares its layers"),
-        (1, {"data": 5}, "rank 1 has got other data of the same samples than rank 0, which shares its layers"),
+        (1, {"random": 5}, "rank 1 has another state of its random generator than rank 0, which has the same samples"),
+        (3, {"order": 5}, "rank 3 has trained other samples than rank 2, which has the same samples"),
+        (1, {"data": 5}, "rank 1 has got other data of the same samples than rank 0, which has the same samples"),
         (2, {"parameters": (11, 20, 99)}, None),
         (0, {"parameters": (12, 20, 30)}, "rank 0 has other parameters than rank 1"),
         (3, {"parameters": (11, 20, 33)}, "rank 3 has other parameters than rank 1"),
