@@ -31,7 +31,7 @@ class DeviceHealthSampler(Sampler):
             self._begin()
         except Late:  # the driver still answers an earlier question: the first tick looks
             return
-        self._wait(SAMPLE_DEADLINE_S)
+        self._wait(time.monotonic() + SAMPLE_DEADLINE_S)
 
     def sample(self) -> Values | None:
         """{"devices": [the fields of AcceleratorHealth]}, of the look that has ended; begins one when it is due.
@@ -42,25 +42,31 @@ class DeviceHealthSampler(Sampler):
         """
         if self._looking is None and time.monotonic() >= self._due:
             self._begin()
-            self._wait(SAMPLE_DEADLINE_S)
+            self._wait(time.monotonic() + SAMPLE_DEADLINE_S)
         return self._taken()
 
     def sample_last(self) -> Values | None:
-        """As sample(), always due, and waits for LAST_DEADLINE_S; an earlier look if no new one comes in time."""
-        self._wait(LAST_DEADLINE_S)
+        """As sample(), always due, within LAST_DEADLINE_S; the look that went on if no new one comes in that time."""
+        end = time.monotonic() + LAST_DEADLINE_S
+        self._wait(end)
         earlier = None
         with contextlib.suppress(Exception):  # the new look tells what is wrong with the driver
             earlier = self._taken()
-        self._begin()
-        self._wait(LAST_DEADLINE_S)
-        return self._taken() or earlier
+        try:
+            self._begin()
+            self._wait(end)
+            return self._taken() or earlier
+        except Exception:
+            if earlier is None:
+                raise
+            return earlier
 
     def _begin(self) -> None:
         self._looking = self._sampler.begin_health()
 
-    def _wait(self, deadline_s: float) -> None:
+    def _wait(self, end: float) -> None:
         if self._looking is not None:
-            wait([self._looking], deadline_s)
+            wait([self._looking], max(0.0, end - time.monotonic()))
 
     def _taken(self) -> Values | None:
         look = self._looking

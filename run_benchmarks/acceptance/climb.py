@@ -160,7 +160,8 @@ class Climb:
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""
         loaded, found = self._occasion(record, stage, hosts)
-        record.not_run += [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        record.not_run += [each for each in said if each not in record.not_run]
         if found:
             self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
         if loaded.record.verdict.is_failure:

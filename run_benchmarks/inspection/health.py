@@ -246,7 +246,7 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
         if len(words := line.split()) == 4 and words[2].isdecimal() and words[3].isdecimal()
     ]
     usual = _usual((kind, now) for _, _, kind, now, _ in devices)
-    elsewhere = _at_other_hosts((name, device, kind, now) for name, device, kind, now, _ in devices)
+    elsewhere = _at_other_hosts(devices)
     for name, device, kind, now, most in devices:
         best = usual[kind] if now < most else elsewhere.get((name, device), usual[kind])
         if now < most or now < best:
@@ -257,22 +257,23 @@ def _narrow(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
             yield name, (f"PCIe {device}", f"x{now} of x{max(most, best)}", expected, action, _severity(is_proven))
 
 
-def _at_other_hosts(devices: Iterable[tuple[str, str, str, int]]) -> dict[tuple[str, str], int]:
-    """By host and device the lanes that most hosts, of FEWEST or more with as many devices of the kind, have at it.
+def _at_other_hosts(devices: Iterable[tuple[str, str, str, int, int]]) -> dict[tuple[str, str], int]:
+    """By host and device the lanes that all but a tenth of the hosts, or but one, have at it.
 
-    The nth narrowest of a kind on a host is held to the nth of the others: addresses change where a port is split.
+    Of FEWEST hosts or more with as many devices of the kind; where more differ, they may be of another board. The nth
+    narrowest port of a kind on a host is held to the nth of the others: addresses change where a port is split.
     """
-    own: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
-    for name, device, kind, now in devices:
-        own[name, kind].append((now, device))
+    own: dict[tuple[str, str], list[tuple[int, int, str]]] = defaultdict(list)
+    for name, device, kind, now, most_lanes in devices:
+        own[name, kind].append((most_lanes, now, device))
     alike: dict[tuple[str, int, int], list[tuple[str, str, int]]] = defaultdict(list)
     for (name, kind), found in own.items():
-        for place, (now, device) in enumerate(sorted(found)):
+        for place, (_, now, device) in enumerate(sorted(found)):
             alike[kind, len(found), place].append((name, device, now))
     most: dict[tuple[str, str], int] = {}
     for same in alike.values():
         ((width, count),) = Counter(now for *_, now in same).most_common(1)
-        if FEWEST <= len(same) < 2 * count:
+        if len(same) >= FEWEST and len(same) - count <= max(1, len(same) // 10):
             most |= {(name, device): width for name, device, _ in same}
     return most
 

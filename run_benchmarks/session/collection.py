@@ -78,7 +78,8 @@ class Collection(Session):
         else:
             if (self._result_dir / SEAL_FILE).exists():
                 return before
-            self._recall(before, of_rounds)
+            if self._past.run_ended is not None:  # what was written before tells of no interruption
+                self._recall(before, of_rounds)
             record = self._recorder.record()
             record = record.model_copy(update={name: getattr(before, name) for name in OF_THE_RUN})
         unseal(self._result_dir)

@@ -36,7 +36,8 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         mistakes.add(f"{where} text_config", None, "a model with images is not predicted: give its text_config alone")
         return {}
     if kind not in TIED:
-        mistakes.add(f"{where} model_type", kind, f"is none of {', '.join(TIED)}")
+        otherwise = "its sizes may be given as hidden, ffn, layers, ..."
+        mistakes.add(f"{where} model_type", kind, f"is none of {', '.join(TIED)}; {otherwise}")
     row = {ours: found[name] for ours, name in _NAMES.items() if found.get(name) is not None}
     tied = found.get("tie_word_embeddings", TIED.get(kind))
     row |= {"name": kind, "tied_embeddings": int(bool(tied)), "swiglu": 1}

@@ -157,7 +157,7 @@ def other_part(name: str) -> str:
     """
     text = " ".join(_words(name))
     others = ["PCIE", "NVL", "MIG"] if "L40S" not in text else []
-    sizes = [r"(?!80 ?GB?\b)[0-9]+ ?GB?"] if "A100" in text else []
+    sizes = [r"(?!(?:80|640) ?GB?\b)[0-9]+ ?G(?:I?B)?"] if "A100" in text else []
     match = re.search(rf"\b({'|'.join([*others, *sizes])})\b", text) if others or sizes else None
     return match[0] if match else ""
 

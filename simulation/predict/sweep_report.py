@@ -77,7 +77,8 @@ def _cost(found: Prediction, price: float | None) -> float:
 
 
 def _cells(job: TrainingJob) -> dict[str, str]:
-    return {"name": job.name, **{key: str(getattr(job, key)) for key in _KEYS}, "fsdp": str(job.fsdp)}
+    gpu = f"{job.gpu} HBM2e" if job.memory_GBps else job.gpu
+    return {"name": job.name, **{key: str(getattr(job, key)) for key in _KEYS}, "gpu": gpu, "fsdp": str(job.fsdp)}
 
 
 def _data(found: Prediction, price: float | None) -> Mapping[str, JsonValue]:

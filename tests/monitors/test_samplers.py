@@ -112,6 +112,10 @@ def test_a_slow_look_at_the_health_is_fetched_later_and_nobody_waits_for_it(
     assert health.sample() is None, "the next is due only after a while"
     monkeypatch.setattr("monitors.device_health.LAST_DEADLINE_S", 200)
     assert health.sample_last() is not None, "but the last one always"
+    health._begin()
+    health._wait(time.monotonic() + 200)
+    probe.error = RuntimeError("the driver broke at the end")
+    assert health.sample_last() is not None, "what was seen before it broke is kept"
 
 
 def test_a_driver_that_fails_at_first_ends_no_monitor_and_is_asked_again(

@@ -244,6 +244,10 @@ def test_a_port_split_on_one_host_is_a_failure_and_one_that_is_so_everywhere_is_
     usual = [("3b", 16, 16), ("5e", 16, 16), ("9a", 8, 8)]
     assert widths([usual] * 4) == {}, "a board that gives one of three the half"
     assert widths([usual] * 3 + [[("3b", 8, 8), ("5f", 16, 16), ("9b", 8, 8)]]) == {"n3 9b": "failure"}
+    other_board = [("3b", 8, 8), ("5f", 16, 16), ("9b", 8, 8)]
+    assert widths([usual] * 3 + [other_board] * 2) == {"n3 9b": "warning", "n4 9b": "warning"}, "perhaps another board"
+    slow = [("3b", 16, 16), ("5e", 16, 4), ("9a", 8, 8)]
+    assert widths([usual] * 3 + [[(bus, now, most) for bus, most, now in slow]]) == {"n3 5e": "failure"}
     assert widths([usual] * 3 + [usual[1:]]) == {"n3 9a": "warning"}, "no other host has as many"
 
 

@@ -29,7 +29,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "gpu"),
     [("NVIDIA H100 80GB HBM3", "H100"), ("h100sxm5", "H100"), ("GB200 NVL72", "GB200"), ("A100-SXM4-80GB", "A100"),
-     ("NVIDIA L40S", "L40S"), ("h100 HBM2e 96GB", "H100")],
+     ("NVIDIA L40S", "L40S"), ("h100 HBM2e 96GB", "H100"), ("DGX A100 640GB", "A100")],
 )  # fmt: skip
 def test_a_measured_gpu_is_found_by_the_names_that_it_has(name: str, gpu: str) -> None:
     found = machine_of(name)
@@ -46,6 +46,7 @@ def test_a_measured_gpu_is_found_by_the_names_that_it_has(name: str, gpu: str) -
         "RTX 4090",
         "H20",
         "A100 40 GB",
+        "A100 40GiB",
         "A100-40G",
         "A100-SXM-64GB",
     ],

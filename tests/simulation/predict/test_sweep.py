@@ -89,8 +89,9 @@ def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str
 FEW = (*SWEEP, "--gpus", "64", "--tp", "4,8", "--vpp", "1", "--cp", "1", "--mbs", "1,2")
 
 
-def test_rows_of_a_sweep_are_predicted_the_same_by_predict(capsys: pytest.CaptureFixture[str]) -> None:
-    asked(capsys, *FEW, "--output", "all.csv")
+@pytest.mark.parametrize("gpu", ["H100", "H100 HBM2e 96GB"])
+def test_rows_of_a_sweep_are_predicted_the_same_by_predict(gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked(capsys, *FEW, "--gpu", gpu, "--output", "all.csv")
     model = json.dumps({"hidden": 8192, "ffn": 28672, "layers": 80, "heads": 64, "kv_heads": 8, "vocab": 128256})
     rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
     kept = {key: value for key, value in rows[0].items() if not key.startswith("predicted")}
