@@ -20,7 +20,7 @@ GOAL_TIMES, GOAL_PERCENT, GOAL_S = 100, 1, 60
 
 def measure(*, smoke: bool = False) -> list[Row]:
     """A row for a long collective in 16 groups, and one for an iteration; with `smoke` a short one in 2 groups."""
-    gpus, size = (16, "1M") if smoke else (128, "8G")
+    gpus, size = (16, "1M") if smoke else (128, "16G")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         assert main(["topology", *f"{A100} {gpus}".split(), "--output", str(folder / "network")]) == 0
