@@ -23,7 +23,7 @@ trace) locks=(-r requirements/trace.lock) ;;
 esac
 eval "pip_args=(${PIP_ARGS:-})"
 eval "torch_args=(${TORCH_ARGS:-})"
-# pip compiles and unpacks on one core.
+# pip compiles on one core.
 install=("$python" -m pip install --disable-pip-version-check --no-compile "${pip_args[@]}")
 locked=("${install[@]}" --require-hashes --no-deps)
 
@@ -34,29 +34,23 @@ compile_all() { # on all cores; packages hold some files for other versions of P
     "$python" -m compileall -qq -j 0 -x "$late" "$1" || true
 }
 
-install_torch() { # with a GPU its CPU build, too, where an index given with PIP_ARGS has it
-    local cpu=(-r requirements/torch-cpu.lock)
-    compgen -G "$gpus" >/dev/null || cpu+=(--extra-index-url "$cpu_index" --retries 1)
-    if ! "${locked[@]}" "${cpu[@]}"; then
-        echo "install.sh: none of the indexes has the CPU build of torch (see above): taking PyPI's, 4.8 GB" >&2
-        "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
-    fi
-}
-
+"${locked[@]}" "${locks[@]}"
 case $2 in
 docs | paddle) # which need no torch
-    "${locked[@]}" "${locks[@]}"
     compile_all "$1/lib"
     exit 0
     ;;
 esac
 if [ ${#torch_args[@]} -gt 0 ]; then
-    "${locked[@]}" "${locks[@]}"
     echo "torch is not locked: pip install ${torch_args[*]}" >&2
     "${install[@]}" "${torch_args[@]}"
 else
-    "${locked[@]}" "${locks[@]}"
-    install_torch
+    cpu=(-r requirements/torch-cpu.lock) # also with a GPU, where an index given with PIP_ARGS has it
+    compgen -G "$gpus" >/dev/null || cpu+=(--extra-index-url "$cpu_index" --retries 1)
+    if ! "${locked[@]}" "${cpu[@]}"; then
+        echo "install.sh: none of the indexes has the CPU build of torch (see above): taking PyPI's, 4.8 GB" >&2
+        "${locked[@]}" -r requirements/torch.lock -r requirements/torch-cuda.lock
+    fi
 fi
 compile_all "$1/lib"
 # mlc-chakra is there for its schema alone, apache-otava for its change points, without what their other tools need.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.monitor_readings import read_sys_info
+from run_benchmarks.results.monitor_readings import mapping, read_sys_info
 from run_benchmarks.results.records import NodeRecord
 from run_benchmarks.results.seal import node_folder
 
@@ -24,15 +25,16 @@ def node_infos(run: LoadedRun, case: str) -> Iterator[tuple[NodeRecord, Mapping[
             yield node, read_sys_info(folder / node_folder(node.host, node.node_rank))
 
 
-def kinds_of(run: LoadedRun, case: str) -> dict[str, str]:
+@lru_cache(maxsize=4)  # the judgements of a stage ask one after the other: a file of each host is read for it
+def kinds_of(run: LoadedRun, case: str) -> Mapping[str, str]:
     """By host the names of its accelerators, each once; where none tells any, of its processor; empty if it tells none.
 
     A host that tells nothing beside others that are all of one kind counts as of that kind.
     """
     infos = {node.host: info for node, info in node_infos(run, case)}
-    found = {host: _named(_mapping(info.get("accelerator")).get("devices")) for host, info in infos.items()}
+    found = {host: _named(mapping(info.get("accelerator")).get("devices")) for host, info in infos.items()}
     if not any(found.values()):
-        found = {host: str(_mapping(info.get("cpu")).get("model") or "") for host, info in infos.items()}
+        found = {host: str(mapping(info.get("cpu")).get("model") or "") for host, info in infos.items()}
     known = {kind for kind in found.values() if kind}
     default = known.pop() if len(known) == 1 else ""
     return {host: (kind or default)[:MOST_CHARACTERS] for host, kind in found.items()}
@@ -48,9 +50,5 @@ def alike_first(hosts: Iterable[str], suspects: Iterable[str], kinds: Mapping[st
 
 
 def _named(devices: object) -> str:
-    told = [_mapping(each).get("name") for each in devices] if isinstance(devices, list) else []
+    told = [mapping(each).get("name") for each in devices] if isinstance(devices, list) else []
     return ", ".join(sorted({name for name in told if isinstance(name, str)}))
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -20,9 +20,9 @@ class LoadError(ClusterDynoError):
     """A folder that holds no run, or a damaged one; the message names the file."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LoadedRun:
-    """A run: its record, and by case the records of its rounds, the attempt that counts of each."""
+    """A run: its record, and by case the records of its rounds, the attempt that counts of each. No other equals it."""
 
     folder: Path
     record: RunRecord

@@ -57,17 +57,17 @@ def sight_of(host: str, info: Mapping[str, Any], monitor: Mapping[str, Any] | No
     return Sight(
         host=host,
         counters={
-            port: {name: value for name, value in _mapping(own).items() if _is_count(value)}
-            for port, own in _mapping(seen.get("ports")).items()
+            port: {name: value for name, value in mapping(own).items() if _is_count(value)}
+            for port, own in mapping(seen.get("ports")).items()
         },
         links={name: _link(port) for port in _list(info.get("network")) if (name := _name(port.get("name")))},
         lanes={
             name: width
             for each in _list(info.get("pci_accelerators"))
-            if (name := _name(each.get("address"))) and (width := number(_mapping(each.get("pcie")).get("width")))
+            if (name := _name(each.get("address"))) and (width := number(mapping(each.get("pcie")).get("width")))
         },
         figures=_figures(seen),
-        networks=tuple(sorted(_mapping(_mapping(info.get("nccl")).get("networks"))))[:8],
+        networks=tuple(sorted(mapping(mapping(info.get("nccl")).get("networks"))))[:8],
     )
 
 
@@ -82,7 +82,7 @@ def number(value: object) -> float:
 
 
 def _link(port: Mapping[str, Any]) -> PortLink:
-    slot = _mapping(port.get("pcie"))
+    slot = mapping(port.get("pcie"))
     return PortLink(
         speed_mbit_s=number(port.get("speed_mbit_s")),
         pcie_gt_s=number(slot.get("speed_gt_s")),
@@ -107,11 +107,12 @@ def _figures(monitor: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _mean(statistic: object) -> float | None:
-    mean = _mapping(statistic).get("mean")
+    mean = mapping(statistic).get("mean")
     return None if mean is None or isinstance(mean, bool | str) else number(mean)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """A mapping that a host sent, its keys cut; empty for anything else."""
     return {key[:MAX_NAME_CHARACTERS]: each for key, each in value.items()} if _is_mapping(value) else {}
 
 
