@@ -19,6 +19,7 @@ PP: dict[str, Any] = COMMON | {"pipeline_parallel_size": 4}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "fsdp": COMMON | {"strategy": "fsdp", "activation_checkpointing": True},
     "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
+    "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 8192, "seq_length": 8},
     "pipeline": PP,
 } | (
     {
