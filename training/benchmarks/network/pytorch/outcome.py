@@ -186,7 +186,9 @@ class NetworkOutcome(DefaultOutcome):
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
         """See Outcome; a small all_reduce among all ranks, which any two hosts can run, whatever the case measures."""
-        own = {name: field.default for name, field in Config.model_fields.items() if name not in CaseConfig.model_fields}
+        own = {
+            name: field.default for name, field in Config.model_fields.items() if name not in CaseConfig.model_fields
+        }
         return own | {"sizes": SMALL}
 
 
