@@ -271,7 +271,7 @@ class Climb:
 
     @contextmanager
     def _doubted(self, record: RungRecord, found: Suspects) -> Iterator[None]:
-        """What ends the acceptance here leaves these suspects in doubt."""
+        """Leave these suspects in doubt where the acceptance ends meanwhile."""
         try:
             yield
         except BaseException:
