@@ -71,7 +71,7 @@ class EndedError(Exception):
 class Climb:
     """The findings of the rungs so far.
 
-    run: runs cases on hosts within seconds, and returns its folder's records, or raises EndedError. examine: the check
+    run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check
     before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. expected: the estimate of each rung to do, in their order. usual: figures
     of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run. kinds: by host, of runs
