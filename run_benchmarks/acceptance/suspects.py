@@ -193,7 +193,7 @@ def _by_kind(figure: _Figure, record: RoundRecord, kinds: Mapping[str, str]) -> 
 
 
 def _known(usual: Levels, kind: str, figure: _Figure) -> Usual | None:
-    """What was recorded of a test on hosts of a kind; of data that hosts share not, if fewer of them read it then."""
+    """The recorded level of a test on hosts of a kind; of data that hosts share not, if fewer of them read it then."""
     then = usual.get(kind, {}).get(figure.key)
     count = sum(value is not None for value in figure.values)
     is_alike = then is not None and then.unit == figure.unit
@@ -273,7 +273,7 @@ def _pairs(
 
 
 def _of_pair(step: Mapping[str, object], pair: tuple[int, int]) -> str:
-    return f"{step.get('test')} {pair[0]} to {pair[1]}"
+    return " ".join((str(step.get("test")), str(pair[0]), "to", str(pair[1])))
 
 
 def _slow_pairs(
@@ -372,12 +372,10 @@ def _unusual(
     sign = 1 if better == "higher" else -1
     least = max(limit / 100 * then.median, OUTLYING * then.scatter)
     short = {place: sign * (then.median - value) for place, value in enumerate(values) if value is not None}
-    word = "below" if better == "higher" else "above"
-    return {
-        place: f"{100 * by / then.median:.0f} % {word} {then.devices} accepted ones"
-        for place, by in short.items()
-        if by > least
-    }
+    percent = {place: f"{100 * by / then.median:.0f}" for place, by in short.items() if by > least}
+    if better == "higher":
+        return {place: f"{by} % below {then.devices} accepted ones" for place, by in percent.items()}
+    return {place: f"{by} % above {then.devices} accepted ones" for place, by in percent.items()}
 
 
 def _is_figure(value: object) -> TypeGuard[float]:
