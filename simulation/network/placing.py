@@ -46,6 +46,6 @@ def link_speeds(fabric: Fabric) -> LinkSpeeds:
         for gpu, peer in ((one, other), (other, one)):
             if fabric.roles[gpu] == GPU:
                 (nvlink if fabric.roles[peer] == NVSWITCH else nic)[gpu] += rates[kind]
-    slowest = [min(filter(None, each), default=min(rates)) for each in (nvlink, nic)]
+    inside, outside = (min(filter(None, each), default=min(rates)) for each in (nvlink, nic))
     part = GPUS.get(fabric.gpu_type)
-    return LinkSpeeds(*slowest, part.nvls_at(slowest[0]) if part else None, fabric.gpu_type)
+    return LinkSpeeds(inside, outside, part.nvls_at(inside) if part else None, fabric.gpu_type)
