@@ -44,7 +44,7 @@ def _config(model: str, device: str, shape: str) -> TrainingConfig:
 
 
 def _is_left_to_nightly(model: str, device: str, shape: str) -> bool:
-    """Each takes seconds: the devices with more memory than A100, and layouts, which test_auto_layout.py chooses, too."""
+    """Each takes seconds: devices with more memory than A100, and layouts, which test_auto_layout.py chooses, too."""
     return device != "A100" or (model == "llama" and shape != "1x1")
 
 
