@@ -29,7 +29,7 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
-from training.benchmarks.network.pytorch.operations.variants import unsupported
+from training.benchmarks.network.pytorch.operations.variants import refuse_unsupported
 from training.benchmarks.network.pytorch.summing import compared, rates, summary
 from training.benchmarks.network.pytorch.surroundings import surroundings
 from training.benchmarks.network.reporting import answers
@@ -78,7 +78,7 @@ def _broken_off(output: Output, steps: list[dict[str, Any]], sentence: str) -> d
 
 
 Work = Sweep | AdaptiveScan | ToolComparison | Overlap | Congestion | LongRun
-_LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | LongRun]] = {
+_LOADED: dict[str, Callable[[WorkloadContext[Config]], Work]] = {
     "overlap": Overlap,
     "congestion": Congestion,
     "soak": LongRun,
@@ -86,13 +86,11 @@ _LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | Lo
 
 
 def _work(run: WorkloadContext[Config], around: Topology) -> Work:
-    if run.config.tool in _LOADED:
-        if refusal := unsupported(run.config, run.group.backend):
-            raise UnusableSettingsError(refusal)
-        return _LOADED[run.config.tool](run)
-    if run.config.tool not in SWEEPS:
-        return ToolComparison(run)
-    return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
+    if run.config.tool in SWEEPS:
+        return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
+    world = run.group.placement.world_size
+    refuse_unsupported(run.config, run.group.backend, [world // 2 if run.config.tool == "congestion" else world])
+    return _LOADED.get(run.config.tool, ToolComparison)(run)
 
 
 def _concluded(

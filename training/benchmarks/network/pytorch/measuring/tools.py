@@ -145,7 +145,7 @@ class AllReduceInParts(AllReduce):
     def allocate(self) -> None:
         """See Buffered; the parts share the buffer."""
         super().allocate()
-        self._parts = torch.tensor_split(self.buffer, PARTS)
+        self._parts = torch.tensor_split(self.wired, PARTS)
 
     def release(self) -> None:
         """See Buffered."""

@@ -9,6 +9,7 @@ import torch
 from protocol.reductions import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.network.pytorch.choices import ROOTED
 
 # Chunks are whole multiples of it, so that every rank's begins at such an address.
 LINE_BYTES = 16
@@ -154,9 +155,6 @@ WHERE = {
 }
 
 
-_ROOTED = ("reduce", "broadcast", "gather", "scatter")
-
-
 def create(
     name: str, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool, op: Op = "sum", root: int = 0
 ) -> Collective:
@@ -170,4 +168,4 @@ def create(
     module, kind = WHERE[name]
     make: Callable[..., Collective] = getattr(import_module(f"{_PACKAGE}.{module}"), kind)
     choices: dict[str, object] = {"op": op} if module == "reductions" else {}
-    return make(team, dtype, seed, in_place=in_place, **choices, **({"root": root} if name in _ROOTED else {}))
+    return make(team, dtype, seed, in_place=in_place, **choices, **({"root": root} if name in ROOTED else {}))
