@@ -74,7 +74,7 @@ class SimulatedCluster:
         self.rounds = 0
         self.all_devices = False
 
-    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
+    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
         """See Climb."""
         self._seed += 1
         found: dict[str, list[RoundRecord]] = {}
