@@ -140,17 +140,10 @@ class SummedFlags(ObjectFlags):
 class AllReduceInParts(AllReduce):
     """all_reduce of the same data in PARTS messages, one after the other."""
 
-    _parts: tuple[torch.Tensor, ...] = ()
-
     def allocate(self) -> None:
         """See Buffered; the parts share the buffer."""
         super().allocate()
         self._parts = torch.tensor_split(self.wired, PARTS)
-
-    def release(self) -> None:
-        """See Buffered."""
-        super().release()
-        self._parts = ()
 
     def run(self) -> None:
         """See Collective."""
