@@ -17,8 +17,8 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext, ope
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts import nccl_tests
 from training.benchmarks.network.hosts.links import advertised_gbps
-from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
-from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
+from training.benchmarks.network.patterns.topology import Topology
+from training.benchmarks.network.pytorch.choices import SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion
 from training.benchmarks.network.pytorch.measuring.output import Output
@@ -30,9 +30,8 @@ from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
 from training.benchmarks.network.pytorch.operations.variants import refuse_unsupported
-from training.benchmarks.network.pytorch.summing import compared, rates, summary
+from training.benchmarks.network.pytorch.summing import answered, compared, summary
 from training.benchmarks.network.pytorch.surroundings import surroundings
-from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.readings import scan_of
@@ -105,7 +104,13 @@ def _concluded(
     value.
     """
     config = run.config
-    figures, sentences = _loaded(work, steps) or _answers(run, steps, around)
+    changes = work.changes() if isinstance(work, LongRun) else {}
+    figures, sentences = answered(config, run.group.placement.nnodes, steps, run.group.backend, changes)
+    slow, late = config.slow_percent, config.late_percent
+    analysis = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    if analysis is not None:
+        figures |= compared(analysis)
+        sentences += analysis.sentences
     if isinstance(work, ToolComparison) and work.original is not None:
         figures["object_over_tensor_original"] = work.original
         sentences.append(f"without barrier and reading, as the original times it: {work.original:.1f}x")
@@ -124,15 +129,6 @@ def _concluded(
     output.finish(steps, sentences, plot=config.tool == "all_reduce_bench", advertised=advertised)
     found = {**found, **figures} | ({"answer": "; ".join(sentences)} if sentences else {})
     return {"correct": str(found["correct"]), "problem": problem}, found
-
-
-def _loaded(work: Work, steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]] | None:
-    """Figures and sentences of the tools that measure under load or for long; None for the others."""
-    if isinstance(work, Overlap):
-        return answers.overlaps(steps)
-    if isinstance(work, Congestion):
-        return answers.congestion(steps)
-    return work.conclusion() if isinstance(work, LongRun) else None
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
@@ -189,25 +185,3 @@ def _beside_nccl_tests(
     except nccl_tests.NcclTestsError as error:
         return {}, [f"nccl-tests was not measured: {error}"], str(error)
     return *nccl_tests.beside(steps, theirs), ""
-
-
-def _answers(
-    run: WorkloadContext[Config],
-    steps: Sequence[dict[str, Any]],
-    around: Topology = UNKNOWN,
-) -> tuple[dict[str, Any], list[str]]:
-    """Figures and sentences that answer the case's questions, from rank 0's steps."""
-    config = run.config
-    if config.tool == "all_reduce_latency_comp":
-        ratio, sentence = answers.one_against_many(steps, PARTS)
-        return {"many_over_one": ratio}, [sentence]
-    if config.tool not in SWEEPS:
-        ratio, sentence = answers.object_against_tensor(steps, run.group.backend)
-        return {"object_over_tensor": ratio}, [sentence]
-    figures, sentences = rates(config, run.group.placement.nnodes, steps)
-    slow, late = config.slow_percent, config.late_percent
-    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
-    if found is not None:
-        figures |= compared(found)
-        sentences += found.sentences
-    return figures, sentences

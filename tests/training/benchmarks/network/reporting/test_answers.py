@@ -2,17 +2,15 @@
 
 import json
 import re
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from common.charts.sweep import sweep
 from tests.training.benchmarks.network.synthetic import steps
-from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network.hosts import links
-from training.benchmarks.network.pytorch import suite
+from training.benchmarks.network.patterns.topology import UNKNOWN
 from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.summing import answered, derived
 from training.benchmarks.network.reporting import answers
 
 
@@ -60,10 +58,9 @@ def test_halves_are_held_against_a_link_between_hosts_by_the_cut() -> None:
     measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 10.0, noise=0, seed=1)
     measured = [{**step, "collective": "send_recv_two_way"} for step in measured]
     config = Config(pattern="halves", collective="send_recv_two_way", repeats=3, expected_link=25.0)
-    group = SimpleNamespace(placement=SimpleNamespace(nnodes=2))
-    run = cast(WorkloadContext[Config], SimpleNamespace(config=config, group=group))
-    figures, (sentence, _) = suite._answers(run, measured)
-    assert figures["measured_over_expected"] == pytest.approx(0.8) and "80 %: fine" in sentence
+    figures = derived(config, 2, measured, {"around": UNKNOWN.to_json()})
+    assert figures["measured_over_expected"] == pytest.approx(0.8)
+    assert ["80 %: fine" in sentence for sentence in answered(config, 2, measured)[1]] == [True]
     assert figures["bisection_GBps"] == pytest.approx(20.0)
 
 
