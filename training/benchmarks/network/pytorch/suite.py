@@ -173,13 +173,15 @@ def _beside_nccl_tests(
             program,
             [int(step["size_bytes"]) for step in steps],
             gpus=run.group.placement.local_world_size,
-            dtype=config.dtype,
-            warmup=config.warmup_iterations,
-            iterations=config.iterations,
-            op=config.op,
-            root=config.root,
-            aggregate=config.aggregate,
-            waits=config.timing == "each",
+            chosen=nccl_tests.options_of(
+                dtype=config.dtype,
+                warmup=config.warmup_iterations,
+                iterations=config.iterations,
+                op=config.op,
+                root=config.root,
+                aggregate=config.aggregate,
+                waits=config.timing == "each",
+            ),
             timeout_s=_NCCL_TESTS_SHARE * config.timeout_s,
         )
     except nccl_tests.NcclTestsError as error:

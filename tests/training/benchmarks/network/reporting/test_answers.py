@@ -8,10 +8,10 @@ import pytest
 from common.charts.sweep import sweep
 from tests.training.benchmarks.network.synthetic import steps
 from training.benchmarks.network.hosts import links
-from training.benchmarks.network.patterns.topology import UNKNOWN
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.summing import answered, derived
+from training.benchmarks.network.pytorch.summing import answered
 from training.benchmarks.network.reporting import answers
+from training.benchmarks.network.slow_parts.analysis import analyse
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_halves_are_held_against_a_link_between_hosts_by_the_cut() -> None:
     measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 10.0, noise=0, seed=1)
     measured = [{**step, "collective": "send_recv_two_way"} for step in measured]
     config = Config(pattern="halves", collective="send_recv_two_way", repeats=3, expected_link=25.0)
-    figures = derived(config, 2, measured, {"around": UNKNOWN.to_json()})
-    assert figures["measured_over_expected"] == pytest.approx(0.8)
-    assert ["80 %: fine" in sentence for sentence in answered(config, 2, measured)[1]] == [True]
-    assert figures["bisection_GBps"] == pytest.approx(20.0)
+    figures, (sentence,) = answered(config, 2, measured)
+    assert figures["measured_over_expected"] == pytest.approx(0.8) and "80 %: fine" in sentence
+    found = analyse(measured, slow_percent=15)
+    assert found is not None and found.bisection_gbps == pytest.approx(20.0)
 
 
 def test_every_link_has_a_speed_and_a_source() -> None:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from common.statistics import MAD
 from training.benchmarks.network.reporting.answers import PER_OCTAVE
 
 # Bins of a histogram: 8 per power of two, from 1 us to 2**31 us; what is shorter or longer is in the first and last.
@@ -151,7 +152,7 @@ def change_points(at_s: Sequence[float], levels_us: Sequence[float]) -> list[Lev
     logs = np.log(np.maximum(np.asarray(levels_us, dtype=np.float64), 1e-9))
     if len(logs) < 2 * _SHORTEST:
         return []
-    noise = 1.4826 * median(np.abs(np.diff(logs)).tolist()) / math.sqrt(2)
+    noise = MAD * median(np.abs(np.diff(logs)).tolist()) / math.sqrt(2)
     # A running median of five takes single spikes out and leaves steps where they are.
     calm = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(logs, 2, mode="edge"), 5), axis=1)
     edges = sorted(_splits(calm, 0, len(logs), max(noise, 1e-6)))

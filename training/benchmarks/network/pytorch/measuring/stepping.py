@@ -54,17 +54,7 @@ class Stepper:
             size = collective.prepare(int(place["size_bytes"]))
             chosen = variant or variants(config, team.size)[0]
             compute = self._compute(chosen)
-            measured = measure(
-                collective,
-                team,
-                warmup=config.warmup_iterations,
-                iterations=config.iterations,
-                check=config.check,
-                cuda_graph=config.cuda_graph,
-                aggregate=config.aggregate,
-                compute=compute,
-                check_interval=config.check_interval,
-            )
+            measured = measure(collective, team, config, compute)
             group = this_round.groups[index]
             own = result(config, team, size, measured, variant=chosen)
             own |= group_place(group.backwards() if chosen.is_backwards else group)
@@ -137,11 +127,9 @@ class StepsOfAll:
 
 
 def measured_once(config: Config, team: Team, collective: Collective, size: int, name: str = "") -> dict[str, Any]:
-    """The result of one team for `size` bytes in the plain way: neither a graph, nor aggregated, nor after compute."""
+    """The result of one team for `size` bytes, not after compute."""
     exact = collective.prepare(size)
-    warmup, iterations = config.warmup_iterations, config.iterations
-    measured = measure(collective, team, warmup=warmup, iterations=iterations, check=config.check)
-    return result(config, team, exact, measured, name)
+    return result(config, team, exact, measure(collective, team, config), name)
 
 
 def result(
