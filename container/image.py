@@ -85,10 +85,7 @@ class ImageSpec:
 
         The Dockerfile holds the name of the base; LABEL_BASE records the base image of the build.
         """
-        content = {
-            "dockerfile": self.dockerfile,
-            "files": [[file.name, file.sha256] for file in self.files],
-        }
+        content = {"dockerfile": self.dockerfile, "files": [[file.name, file.sha256] for file in self.files]}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -195,11 +192,7 @@ def _parameters(vendor: Vendor, framework: str) -> ImageParameters:
 
 
 def _check(
-    base: str,
-    pip_source: str | None,
-    wheelhouse: Path | None,
-    parameters: ImageParameters,
-    options: Mapping[str, str],
+    base: str, pip_source: str | None, wheelhouse: Path | None, parameters: ImageParameters, options: Mapping[str, str]
 ) -> None:
     if not is_reference(base):
         raise ImageSpecError(f"base image {base!r} is no image reference; expected e.g. {parameters.base_image}")

@@ -301,12 +301,7 @@ def test_the_nvidia_image_keeps_the_bases_torch(
     base = small_spec(tmp_path, monkeypatch, "RUN " + json.dumps(["python3", "-c", LIKE_NGC]))
     build(client, base, Said())
     spec = image_spec(
-        vendors.load("nvidia"),
-        "pytorch",
-        base_image=base.tag,
-        pip_source=None,
-        wheelhouse=wheelhouse,
-        requirements=(),
+        vendors.load("nvidia"), "pytorch", base_image=base.tag, pip_source=None, wheelhouse=wheelhouse, requirements=()
     )
     said = Said()
     build(client, spec, said)

@@ -91,11 +91,7 @@ def analyse(
 
 
 def analyse_scan(
-    scan: Scan,
-    *,
-    slow_percent: float,
-    late_percent: float = LATE_PERCENT,
-    around: Topology = UNKNOWN,
+    scan: Scan, *, slow_percent: float, late_percent: float = LATE_PERCENT, around: Topology = UNKNOWN
 ) -> Analysis | None:
     """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
     has compared them (pattern adaptive).

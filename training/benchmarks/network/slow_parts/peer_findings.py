@@ -44,10 +44,7 @@ class _Pair(NamedTuple):
 
 
 def peer_findings(
-    sizes: Sequence[Readings],
-    names: Mapping[int, str],
-    kinds: Mapping[int, str],
-    bounds: Bounds,
+    sizes: Sequence[Readings], names: Mapping[int, str], kinds: Mapping[int, str], bounds: Bounds
 ) -> list[NetworkFinding]:
     """The findings of the pattern peers; `sizes` are the readings of each size.
 

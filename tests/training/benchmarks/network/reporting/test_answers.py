@@ -38,8 +38,7 @@ def test_one_host_says_nothing_of_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "name"),
-    [(1.2, "above"), (1.0, "fine"), (0.8, "fine"), (0.6, "below"), (0.4, "duplex"), (0.2, "below")],
+    ("share", "name"), [(1.2, "above"), (1.0, "fine"), (0.8, "fine"), (0.6, "below"), (0.4, "duplex"), (0.2, "below")]
 )
 def test_shares_of_the_advertised_speed(share: float, name: str) -> None:
     assert links.judge_share(share)[0] == name

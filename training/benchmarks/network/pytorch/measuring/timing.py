@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
-from training.benchmarks.driver.workload.statistics import (
-    MICROSECONDS,
-    TimeStatistics,
-    statistics,
-)
+from training.benchmarks.driver.workload.statistics import MICROSECONDS, TimeStatistics, statistics
 from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
 from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.pytorch.operations.collectives import Collective
