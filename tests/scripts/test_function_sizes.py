@@ -16,7 +16,7 @@ from tests.product import PACKAGES, ROOT
 
 MOST_PARAMETERS = 7
 MOST_COMPLEXITY = 15
-STILL_MANY = {"container/image.py::image_spec", "workloads/suite.py::_megatron"}
+STILL_MANY = {"workloads/suite.py::_megatron"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
