@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.links import idle_ports
-from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
+from run_benchmarks.acceptance.records import HostState, Levels, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
     EVERY_LINK,
     FEWEST,
@@ -88,8 +88,8 @@ class Climb:
     data: Sequence[DataPath] = ()
     tools: Mapping[str, Others] = field(default_factory=dict)
     expected: Mapping[str, Estimate] = field(default_factory=dict)
-    usual: Mapping[str, Usual] = field(default_factory=dict)
-    measured: dict[str, Usual] = field(default_factory=dict)
+    usual: Levels = field(default_factory=dict)
+    measured: dict[str, dict[str, Usual]] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
@@ -193,8 +193,9 @@ class Climb:
             loaded = self._without(record, stage, hosts, loaded, found)
         said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
         record.not_run += [each for each in said if each not in record.not_run]
-        if record.rung == SINGLE:
-            self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
+        if loaded.record.verdict.is_measured:
+            for kind, levels in usual_of(loaded, {*record.out, *record.unsteady}).items():
+                self.measured.setdefault(kind, {}).update(levels)
         proofless = [*against_datasheet(loaded), *without_result(loaded), *in_vain(loaded)]
         record.reason = "; ".join(filter(None, [record.reason, *proofless]))
 

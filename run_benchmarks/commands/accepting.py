@@ -195,6 +195,8 @@ class Acceptance:
         for rung, config in configs.items():
             others = Others() if is_asked and there is None else others_of(config, self._nproc, there)
             inspector = self._inspector(hosts) if rung == NETWORK else None
+            if self._in_containers and not is_planned:  # an image may lack them: they shrink no rung until measured
+                others = replace(others, seconds=0.0)
             found[rung] = replace(others, missing=[*silent, *others.missing], inspector=inspector)
             silent = []
         return found
@@ -370,14 +372,15 @@ def save(record: AcceptRecord, path: Path) -> None:
     """Write the record where --against finds its figures; without any, nothing."""
     good = sum(state == "accepted" for state in record.hosts.values())
     if not record.usual or not good:
-        complain(f"{path} is not written: no host was accepted and measured, or hosts are of several kinds")
+        complain(f"{path} is not written: no host was accepted and measured")
         return
     try:
         write_text(path, record_text(record))
     except OSError as error:
         complain(f"{path} is not written: {error.strerror or error}")
         return
-    say(f"{path}: what is expected in {len(record.usual)} tests, learned from {good} hosts; for --against")
+    tests = sum(map(len, record.usual.values()))
+    say(f"{path}: what is expected in {tests} tests, learned from {good} hosts; for --against")
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
