@@ -4,6 +4,7 @@ import json
 import lzma
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_every_parameter_is_in_the_name(name: str) -> None:
         other = not value
     elif isinstance(value, int) or name in ("num_attention_heads", "ffn_hidden_size"):
         other = (value or 0) + 1
-    changed = WorkloadArgs.from_dict({**base.to_dict(), name: other})
+    changed = replace(base, **{name: other})  # type: ignore[arg-type]
     assert default_path(base, "csv", "aicb") != default_path(changed, "csv", "aicb")
 
 
@@ -162,10 +163,6 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytes
     (tmp_path / "file").write_text("")
     assert main(["generate", *GPT.split(), "--output", str(tmp_path / "file" / "w.csv")]) == 1
     assert f"error: {tmp_path}/file/w.csv: " in capsys.readouterr().err
-    (tmp_path / "folder").mkdir()
-    assert main(["generate", *GPT.split(), "--output", str(tmp_path / "folder")]) == 1
-    assert "folder: Is a directory" in capsys.readouterr().err
-    assert list((tmp_path / "folder").iterdir()) == []
     assert main(["generate", *GPT.split(), "--output", "/dev/full"]) == 1
     assert "error: /dev/full: No space left on device" in capsys.readouterr().err
 

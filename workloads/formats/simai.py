@@ -15,6 +15,7 @@ from pathlib import Path
 from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
 from workloads.formats.simai_text import (  # fmt: skip
+    BEGINNING,
     FIELDS,
     FIRST_ROW_LINE,
     MICRO,
@@ -22,6 +23,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     NONE,
     POLICY,
     TP_KEY,
+    begins_simai,
     header_numbers,
     parse_header,
     row_cells,
@@ -129,14 +131,9 @@ def is_simai(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            return begins_simai(file.read(len(POLICY) + 1).decode("ascii", errors="replace"))
+            return begins_simai(file.read(BEGINNING).decode("ascii", errors="replace"))
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
-
-
-def begins_simai(line: str) -> bool:
-    """Whether a line begins as the first of a SimAI text does."""
-    return line.split(maxsplit=1)[:1] in ([POLICY], [MICRO])
 
 
 class SimaiWorkload:
@@ -189,8 +186,9 @@ class SimaiWorkload:
             header = None if first.strip() == MICRO else SimaiHeader.from_text(first)
         except ValueError as error:
             hint = "; it is a CSV, which Workload.load reads" if first.startswith("comm_type,") else ""
-            line, _, problem = str(error).split("\n")[0].removeprefix("line ").partition(": ")
-            raise WorkloadFileError(path, int(line), f"{problem}{hint}") from None
+            first, *others = (f"{path}, {each}{hint}" for each in str(error).split("\n"))
+            line, _, problem = first.removeprefix(f"{path}, line ").partition(": ")
+            raise WorkloadFileError(path, int(line), "\n".join([problem, *others])) from None
         if said.old:
             old = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
             warnings.warn(InputNote(f"{path}: {old}"), stacklevel=2)

@@ -37,6 +37,7 @@ _WHOLE, _DECIMAL = re.compile(r"[0-9]{1,18}"), re.compile(r"[0-9]{1,18}(\.[0-9]{
 _KNOWN = frozenset(
     {name + suffix for name in COLLECTIVES for suffix in ("", *(f"_{each}" for each in SUFFIXES))} | {*NOTHING}
 )
+BEGINNING = 256  # bytes in which a file says what it is
 _PLAIN = bytes(range(32, 127)) + b"\t\r\n"
 
 
@@ -83,6 +84,11 @@ class RowCells(NamedTuple):
     input_gradient: tuple[int, str, int]
     weight_gradient: tuple[int, str, int]
     process_ns: int
+
+
+def begins_simai(text: str) -> bool:
+    """Whether a text begins as a SimAI text does."""
+    return text.split(maxsplit=1)[:1] in ([POLICY], [MICRO])
 
 
 def parse_header(first: str, second: str, *, lenient: bool = False) -> WorkloadHeader:
@@ -137,8 +143,9 @@ def header_numbers(line: str, *, lenient: bool = False) -> dict[str, int | float
 def _out_of_range(numbers: dict[str, int | float]) -> list[str]:
     wrong = {key: numbers[key] for key in (TP_KEY, *NEWER_KEYS) if key in numbers and not 0 < numbers[key] < SIZE_LIMIT}
     problems = [f"{key} is {number:.6g}, allowed is 1 to 2^31 - 1" for key, number in wrong.items()]
-    if not 0 <= numbers.get("pp_comm", 0) < SIZE_LIMIT:
-        problems.append(f"pp_comm is {numbers['pp_comm']}, allowed is 0 to {SIZE_LIMIT - 1} bytes")
+    for key, unit in (("pp_comm", " bytes"), ("all_gpus", "")):
+        if not 0 <= numbers.get(key, 0) < SIZE_LIMIT:
+            problems.append(f"{key} is {numbers[key]}, allowed is 0 to {SIZE_LIMIT - 1}{unit}")
     return problems
 
 

@@ -135,6 +135,23 @@ def test_what_is_no_trace_is_refused(data: bytes, said: str, tmp_path: Path) -> 
     assert [file.name for file in tmp_path.iterdir()] == ["t.et"]
 
 
+def test_sizes_beyond_64_bits_and_groups_of_nobody_are_refused(tmp_path: Path) -> None:
+    gather = collective(1, "ALL_GATHER", 1 << 62)
+    nobody = collective(1, "ALL_REDUCE", 8)
+    nobody.attr.extend(
+        node(1, "COMM_COLL_NODE", clusterdyno_type="all_reduce", pg_desc="tp_group", comm_group_size=0).attr
+    )
+    for made, said in ((gather, "the bytes are 36893488147419103232"), (nobody, "the workload's tp is 0")):
+        answer = ask("-w", str(trace(tmp_path / "t.et", made)), "-g", "8", *CLUSTER)
+        assert answer.code == 2 and said in answer.err
+
+
+def test_a_group_of_any_name_is_said_without_what_a_terminal_obeys(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.et", collective(1, "ALL_REDUCE", 8, "\x1b[2J"))
+    answer = ask("-w", str(path), "-g", "8", *CLUSTER, "--json")
+    assert answer.code == 0 and "process groups \\x1b[2J are taken" in answer.err
+
+
 def test_a_group_that_is_none_is_refused(tmp_path: Path) -> None:
     path = trace(tmp_path / "t.et", node(1, "COMP_NODE", 1))
     answer = ask("-w", str(path), "-g", "8", *CLUSTER, "--group", "7=XY", "--group", "TP")

@@ -11,7 +11,7 @@ from common.command_line import FunctionVerb, VerbParser
 from common.reading import read_bounded
 from common.summary import Summary
 from common.whole_files import write_whole
-from workloads.formats import csvfile
+from workloads.formats import csvfile, fullcsv
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.schema import load_schema
 from workloads.formats.chakra.writing import Communicators, trace
@@ -226,6 +226,7 @@ def _import(arguments: argparse.Namespace) -> Summary:
     found = read(path, known, load_schema())
     workload = Workload(fold_items(found.rows))
     try:
+        fullcsv.check(workload.rows)
         size = workload.save(given["output"])
     except ValueError as error:
         raise AicbError(f"{path}: {error}") from None
