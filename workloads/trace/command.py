@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from importlib import metadata
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -219,11 +220,7 @@ def _micro_batches(given: dict[str, Any], args: WorkloadArgs) -> int:
 
 def ends(trace: Trace) -> list[int]:
     """Numbers of operations before the end of the set-up and of each iteration."""
-    found, total = [], 0
-    for ops in trace.iterations:
-        total += len(ops)
-        found.append(total)
-    return found
+    return list(accumulate(map(len, trace.iterations)))
 
 
 def missing_or_unknown(job: TraceJob) -> str | None:
