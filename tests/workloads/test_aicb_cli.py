@@ -217,6 +217,8 @@ def test_suite_on_too_few_gpus_writes_nothing(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "suite").exists()
     assert main(["suite", "--world_size", "64", "--rows", "11", "--output_dir", str(tmp_path / "suite")]) == 2
     assert "row 11 is none of the rows 1 to 10" in capsys.readouterr().err
+    assert main(["suite", "--world_size", "128", "--rows", "a,b"]) == 2
+    assert "argument --rows: 'a,b' is no list of rows like 1,2,8" in capsys.readouterr().err
 
 
 def test_the_suite_of_the_framework_has_the_layers_of_the_specification(tmp_path: Path) -> None:
@@ -336,11 +338,6 @@ def test_trace_has_each_parameter_once(capsys: pytest.CaptureFixture[str]) -> No
         assert name not in text
     for name in ("--activation_recompute", "--qk_nope_dim", "--qk_rope_dim", "--iterations", "--pp_stage"):
         assert name in text
-
-
-def test_rows_that_are_no_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["suite", "--world_size", "128", "--rows", "a,b"]) == 2
-    assert "argument --rows: 'a,b' is no list of rows like 1,2,8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dialect", ["framework", "aicb"])

@@ -8,7 +8,6 @@ import pytest
 from simulation.cli import main as simulation
 from tests.simulation.analytical.asking import CLUSTER, HEADER, row
 from workloads.cli import main
-from workloads.job.rules import divisor_near
 from workloads.library import Workload, WorkloadArgs, generate
 from workloads.rows.ops import HEADER as COLUMNS
 
@@ -52,11 +51,6 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_of_odd_sizes_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words.split(), "--output", "w.csv"]) == 2
     assert said in capsys.readouterr().err and not list(Path().iterdir())
-
-
-def test_a_nearest_divisor_is_looked_for_in_bounded_time() -> None:
-    assert divisor_near(12, 5) == "4 or 6" and divisor_near(13, 5) == "1 or 13" and divisor_near(6, 100) == "6"
-    assert divisor_near(10**12 + 39, 5) == "1 or 1000000000039"
 
 
 @pytest.mark.parametrize(

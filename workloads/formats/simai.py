@@ -18,11 +18,12 @@ from workloads.formats.simai_text import (  # fmt: skip
     BEGINNING,
     FIELDS,
     FIRST_ROW_LINE,
+    IDLE,
     MICRO,
     NEWER_KEYS,
-    NONE,
     POLICY,
     TP_KEY,
+    Phase,
     begins_simai,
     header_numbers,
     parse_header,
@@ -38,27 +39,18 @@ INFERENCE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """One third of a row: compute time in ns, collective (with its group suffix) and bytes."""
-
-    compute: int = 1
-    comm: str = NONE
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class WorkItem:
     """One row: forward, input gradient and weight gradient; process_time is read by SimAI and not used."""
 
     name: str
-    forward: Phase = Phase()
-    input_gradient: Phase = Phase()
-    weight_gradient: Phase = Phase()
+    forward: Phase = IDLE
+    input_gradient: Phase = IDLE
+    weight_gradient: Phase = IDLE
     process_time: int = 100
 
     def to_text(self) -> str:
         phases = (self.forward, self.input_gradient, self.weight_gradient)
-        cells = [str(cell) for phase in phases for cell in (phase.compute, phase.comm, phase.size)]
+        cells = [str(cell) for phase in phases for cell in phase]
         return "\t".join([self.name, "-1", *cells, str(self.process_time)])
 
     @classmethod
@@ -74,8 +66,7 @@ class WorkItem:
         cells = row_cells(rest)
         if not name.decode().isprintable():
             raise ValueError(f"name is {name.decode()[:80]!r}, not printable text")
-        forward, input_gradient, weight_gradient = (Phase(*phase) for phase in cells[:3])
-        return cls(name.decode(), forward, input_gradient, weight_gradient, cells.process_ns)
+        return cls(name.decode(), *cells)
 
 
 @dataclass(frozen=True, slots=True)

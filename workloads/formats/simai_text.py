@@ -77,12 +77,23 @@ class Row(NamedTuple):
     weight_gradient: LayerPhase
 
 
-class RowCells(NamedTuple):
-    """A row as it is written: (compute time in ns, collective with its suffix, bytes) of each phase; the last cell."""
+class Phase(NamedTuple):
+    """A phase as it is written: compute time in ns, collective with its suffix, bytes."""
 
-    forward: tuple[int, str, int]
-    input_gradient: tuple[int, str, int]
-    weight_gradient: tuple[int, str, int]
+    compute: int = 1
+    comm: str = NONE
+    size: int = 0
+
+
+IDLE = Phase()
+
+
+class RowCells(NamedTuple):
+    """A row as it is written, without the layer's name; process_ns is read by SimAI and not used."""
+
+    forward: Phase
+    input_gradient: Phase
+    weight_gradient: Phase
     process_ns: int
 
 
@@ -216,7 +227,7 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
     cells = rest.decode("ascii", "replace").split()
     if len(cells) != FIELDS - 1:
         raise ValueError(f"{len(cells) + 1} fields where {FIELDS} are expected")
-    phases: list[tuple[int, str, int]] = []
+    phases: list[Phase] = []
     for at, name in zip(_PHASE_AT, PHASES, strict=True):
         compute = _count(cells[at - 1], f"the {name} compute time in ns", lenient)
         size = _count(cells[at + 1], f"the bytes of the {name} phase", lenient)
@@ -224,7 +235,7 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
         if not lenient and collective not in _KNOWN:
             allowed = f"{', '.join(COLLECTIVES)} with or without _{', _'.join(SUFFIXES)}"
             raise ValueError(f"{collective[:80]!r} is none of {allowed}, or {NONE}")
-        phases.append((compute, collective, size))
+        phases.append(Phase(compute, collective, size))
     process_ns = 0 if lenient and not _DECIMAL.fullmatch(cells[-1]) else _count(cells[-1], "process time", lenient)
     forward, input_gradient, weight_gradient = phases
     return RowCells(forward, input_gradient, weight_gradient, process_ns)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chakra.schema.protobuf import et_def_pb2 as schema
-from google.protobuf.message import Message
+from chakra.src.third_party.utils.protolib import encodeMessage
 
 from tests.simulation.analytical.asking import CLUSTER, ask, row, write
 from workloads.cli import main
@@ -15,22 +15,13 @@ from workloads.library import Block, CommGroup, CommType, LogItem, Workload, Wor
 from workloads.rows.ops import EPOCH_END
 
 GIB = 1 << 30
+EMPTY = b"\0"  # a message of nothing, after its length
 Value = int | str | bool
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def delimited(message: Message) -> bytes:
-    """A message after its length as a varint, as Chakra's files have it."""
-    data = bytes(message.SerializeToString())
-    length, head = len(data), bytearray()
-    while length >= 0x80:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*head, length]) + data
 
 
 def node(number: int, kind: str, micros: int = 0, **attributes: Value) -> schema.Node:
@@ -42,8 +33,9 @@ def node(number: int, kind: str, micros: int = 0, **attributes: Value) -> schema
 
 
 def trace(path: Path, *nodes: schema.Node) -> Path:
-    data = b"".join(map(delimited, (schema.GlobalMetadata(version="0.0.4"), *nodes)))
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
+        for message in (schema.GlobalMetadata(version="0.0.4"), *nodes):
+            encodeMessage(file, message)
     return path
 
 
@@ -118,12 +110,12 @@ def test_sends_between_stages_are_the_pipelines_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (delimited(schema.GlobalMetadata()) + b"\x7f\x01", "cut off"),
-        (delimited(schema.GlobalMetadata()) + b"\x03\xff\xff\xff", "message 1"),
+        (EMPTY + b"\x7f\x01", "cut off"),
+        (EMPTY + b"\x03\xff\xff\xff", "message 1"),
         (b"\xff" * 20, "length"),
         (b"\x1f\x8b broken", "cannot be read"),
         (gzip.compress(b"x", mtime=0)[:10] + b"\xff" * 20, "cannot be read"),
-        (delimited(schema.GlobalMetadata()), "no rows"),
+        (EMPTY, "no rows"),
     ],
     ids=["cut off", "message too long", "length too long", "broken header", "broken gzip", "no rows"],
 )
