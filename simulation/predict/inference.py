@@ -110,7 +110,7 @@ def one_pass(job: TrainingJob, machine: Machine, phase: str) -> Pass:
     times.pop("host", None)
     if job.pp > 1:
         tokens = job.mbs * (1 if phase == DECODE else job.seq)
-        times["pipeline"] = (job.pp - 1) * watch.send_us(operations.HALF * tokens * job.hidden, job.tp * job.dp)
+        times["pp"] = (job.pp - 1) * watch.send_us(operations.HALF * tokens * job.hidden, job.tp * job.dp)
     classes = {key: us / 1e3 for key, us in sorted(times.items(), key=lambda each: -each[1]) if us}
     held = max(_held(job, stage) for stage in range(job.pp)) / GIB
     return Pass(job, machine, phase, sum(times.values()) / 1e3, classes, held)
