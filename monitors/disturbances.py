@@ -121,7 +121,7 @@ class Disturbances:
 
     def _has_room(self, kept: Collection[object], key: object = None) -> bool:
         """Whether `kept` takes another one, or has `key` already; else it is counted as left out."""
-        if len(kept) < MAX_KEPT or key in kept:
+        if len(kept) < MAX_KEPT or (key is not None and key in kept):
             return True
         self.left_out += 1
         return False

@@ -3,8 +3,8 @@
 # check.sh VENV lint|quick|coverage|test|nightly, or check.sh VENV package NAME.
 #
 # lint      style, types, import contracts
-# quick     lint, and the tests that need neither torch nor hosts
-# coverage  the same, in twice the time; fails below the floor of coverage (pyproject.toml)
+# quick     lint, and the short tests that need neither torch nor hosts: of files within the default of tests/budgets.toml
+# coverage  all tests that need neither torch nor hosts; fails below the floor of coverage (pyproject.toml)
 # test      lint, and every test that proves the product: what CI runs
 # package   the tests of the folders of that name below tests/, such as network, simulation/network or run_benchmarks
 # nightly   the same with many more samples, the tests that take long, coverage, and the mutants of tests/mutants.toml
@@ -186,8 +186,8 @@ else
     lint
 fi
 if [ "$what" = quick ]; then
-    # Four workers on two cores: many tests wait for processes and sockets.
-    tests "quick tests" "not cluster and not nightly" -n 4 --no-torch
+    # Each worker collects all tests, in ten seconds: a fourth would cost more than it does while the others wait.
+    tests "quick tests" "not cluster and not nightly and not alone" -n 3 --no-torch --short
     lint_ended
 fi
 if [ "$what" = coverage ] || [ "$what" = nightly ]; then

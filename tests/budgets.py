@@ -3,6 +3,7 @@
 A pytest plugin of tests/conftest.py. The files with the largest budgets begin, so that no worker is left with a long
 one at the end; before them some without hosts, beside which the hosts' images are made (tests/beside.py).
 The files that spent most CPU are named, too: on two cores they decide how long all take.
+`--short` (make quick has it) leaves out the files whose budget is larger than the default.
 `--check-budgets` (make test has it) names each file that took longer than its budget, and fails the session, with the
 file's name, where one took more than FACTOR times its budget and SLACK seconds: a machine that is slow or busy passes,
 a file that has grown out of all proportion does not.
@@ -10,6 +11,7 @@ a file that has grown out of all proportion does not.
 
 from __future__ import annotations
 
+import functools
 import os
 import tomllib
 from collections import defaultdict
@@ -26,6 +28,7 @@ SLACK = 60.0
 # Budgets of the files that begin: two minutes of four workers.
 BEFORE_HOSTS = 480.0
 OPTION = "--check-budgets"
+SHORT_OPTION = "--short"
 CPU = "CPU seconds"
 MOST_CPU = 20
 # Engines and hosts end with the last test of a worker, whose own they are not.
@@ -111,6 +114,13 @@ class Budgets:
         return list(self.over(FACTOR, self._slack))
 
 
+def is_long(file: Path) -> bool:
+    """Whether a file, relative to the repository, has a budget above the default."""
+    seconds = read()
+    return seconds.get(file.as_posix(), 0.0) > seconds["default"]
+
+
+@functools.cache
 def read(file: Path = FILE) -> dict[str, float]:
     """The budgets of a file, in seconds.
 

@@ -21,7 +21,7 @@ from tests.cluster.bed import TestBed
 from tests.cluster.engine import Engine
 from tests.cluster.faulty_project import project
 from tests.cluster.needs import missing
-from tests.imports import loads
+from tests.imports import ROOT, loads
 
 # Between the hosts: ranks that only have to be there wait for the wire most of the time and leave the CPU to others.
 WIRE = "100mbit"
@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         budgets.OPTION, action="store_true", help="name the files that take longer than tests/budgets.toml"
     )
+    parser.addoption(budgets.SHORT_OPTION, action="store_true", help="leave out files whose budget is over the default")
     parser.addoption(beside.OPTION, type=Path, metavar="DIR", help="where it says how the making of images goes")
 
 
@@ -57,9 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Whether a file is not even imported: with NO_TORCH_OPTION what imports torch."""
-    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    return True if config.getoption(NO_TORCH_OPTION) and is_test and loads(collection_path, "torch") else None
+    """Whether a file is not even imported: with NO_TORCH_OPTION what imports torch, with SHORT_OPTION a long one."""
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    is_long = config.getoption(budgets.SHORT_OPTION) and budgets.is_long(collection_path.relative_to(ROOT))
+    return True if is_long or (config.getoption(NO_TORCH_OPTION) and loads(collection_path, "torch")) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

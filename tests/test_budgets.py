@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from tests.budgets import BEFORE_HOSTS, FILE, OPTION, Budgets, read
+from tests.budgets import BEFORE_HOSTS, FILE, OPTION, SHORT_OPTION, Budgets, is_long, read
+from tests.imports import loads
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = f"""
@@ -102,6 +103,17 @@ def test_files_without_hosts_begin() -> None:
     Budgets(seconds, checks=False).pytest_collection_modifyitems(cast(list[pytest.Item], items))
     expected = ["long.py::a", "next.py::a", "hosts.py::a", "hosts.py::b", "later.py::a", "short.py::a"]
     assert [item.nodeid for item in items] == expected
+
+
+def test_the_short_tests_are_those_of_files_within_the_default_budget() -> None:
+    """A file with a larger budget is not even imported, as tests/performance/test_smoke.py would be for seconds."""
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/performance"]
+    ended = subprocess.run([*argv, "--no-torch", SHORT_OPTION], capture_output=True, text=True, check=True, cwd=ROOT)
+    collected = {Path(line.partition("::")[0]) for line in ended.stdout.splitlines() if "::" in line}
+    files = [
+        file.relative_to(ROOT) for file in (ROOT / "tests/performance").glob("test_*.py") if not loads(file, "torch")
+    ]
+    assert collected == {file for file in files if not is_long(file)} < set(files)
 
 
 def test_each_file_of_the_table_is_there() -> None:

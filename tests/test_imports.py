@@ -26,3 +26,10 @@ def test_whether_a_file_imports_torch(text: str, found: bool, tmp_path: Path) ->
     file = tmp_path / "test_made.py"
     file.write_text(text)
     assert loads(file, "torch") is found
+
+
+def test_measurements_are_listed_without_torch() -> None:
+    """Else `make coverage` cannot collect tests/performance/test_smoke.py, which imports each of them by name."""
+    files = [file for file in (ROOT / "tests/performance").glob("*.py") if "\ndef measure(" in file.read_text()]
+    assert len(files) > 10
+    assert [file.name for file in files if loads(file, "torch")] == []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.links import idle_ports
-from run_benchmarks.acceptance.records import HostState, RungRecord, Usual
+from run_benchmarks.acceptance.records import HostState, Levels, RungRecord, Usual
 from run_benchmarks.acceptance.rungs import (
     EVERY_LINK,
     FEWEST,
@@ -47,6 +48,8 @@ from run_benchmarks.results.loading import LoadedRun
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
 GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
+MOST_WITHOUT = 3
+"""Times that a stage that failed runs again, each without those whom the runs before suspect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +64,15 @@ class Looked:
 
 
 class EndedError(Exception):
-    """The acceptance cannot go on: a run was interrupted, or could not be started."""
+    """The acceptance cannot go on: a run was interrupted, or could not be started; the message says which, and why."""
 
 
 @dataclass(kw_only=True)
 class Climb:
     """The findings of the rungs so far.
 
-    run: runs cases on hosts within seconds, and returns its folder's records; None if it was interrupted. examine: the
-    check before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
+    run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check
+    before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. expected: the estimate of each rung to do, in their order. usual: figures
     of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run. kinds: by host, of runs
     with suspects.
@@ -79,20 +82,21 @@ class Climb:
     nproc: int
     hosts: list[str]
     budget_s: float
-    run: Callable[[str, Cases, Sequence[str], int], LoadedRun | None]
+    run: Callable[[str, Cases, Sequence[str], int], LoadedRun]
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
     tools: Mapping[str, Others] = field(default_factory=dict)
     expected: Mapping[str, Estimate] = field(default_factory=dict)
-    usual: Mapping[str, Usual] = field(default_factory=dict)
-    measured: dict[str, Usual] = field(default_factory=dict)
+    usual: Levels = field(default_factory=dict)
+    measured: dict[str, dict[str, Usual]] = field(default_factory=dict)
     ran: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     rungs: list[RungRecord] = field(default_factory=list)
     warned: Warned = field(default_factory=Warned)
     _soak: int = 0
     _is_short: bool = False
+    _untested: set[str] = field(default_factory=set)
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -102,7 +106,11 @@ class Climb:
         return [host for host in self.hosts if host not in gone]
 
     def step(self, rung: str) -> RungRecord:
-        """Do one rung, and keep its record beside the estimate of its time."""
+        """Do one rung, and keep its record beside the estimate of its time.
+
+        Raises:
+            EndedError: it was interrupted, or a run could not be made; the record says what was not judged.
+        """
         hosts, began = self.left, time.monotonic()
         record = RungRecord(rung=rung, verdict="not run", hosts=hosts)
         estimate = self.expected.get(rung)
@@ -111,23 +119,42 @@ class Climb:
         done = {each.rung for each in self.rungs}
         needed = sum(each.seconds for name, each in self.expected.items() if name not in done)
         self.rungs.append(record)
-        seconds = self.budget_s - (began - self._began)
-        self._is_short = rung != HEALTH and needed > seconds
-        if len(hosts) < FEWEST[rung]:
-            record.reason = f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
-        elif seconds < 1:
-            record.reason = f"the budget of {self.budget_s:g} s is spent"
-        elif rung == HEALTH:
-            looked = self.examine(hosts)
-            self.warned.add(looked.warnings)
-            record.out, record.not_run = dict(looked.sick), list(looked.unseen)
-            record.verdict = "fail" if record.out else "pass"
-        else:
-            self._measure(record, began)
-        record.seconds = round(time.monotonic() - began, 1)
+        self._is_short = rung != HEALTH and needed > self._room
+        try:
+            if len(hosts) < FEWEST[rung]:
+                record.reason = f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
+            elif self._room < 1:
+                record.reason = self._is_spent
+            elif rung == HEALTH:
+                looked = self.examine(hosts)
+                self.warned.add(looked.warnings)
+                record.out, record.not_run = dict(looked.sick), list(looked.unseen)
+                record.verdict = "fail" if record.out else "pass"
+            else:
+                self._measure(record)
+        except BaseException as error:
+            said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+            record.reason = "; ".join(filter(None, [record.reason, said]))
+            raise
+        finally:
+            record.seconds = round(time.monotonic() - began, 1)
         return record
 
-    def _measure(self, record: RungRecord, began: float) -> None:
+    def leave(self, rungs: Sequence[str], why: str) -> None:
+        """Note that these rungs are not done."""
+        for rung in rungs:
+            self.rungs.append(RungRecord(rung=rung, verdict="not run", reason=why, hosts=self.left))
+
+    @property
+    def _room(self) -> float:
+        """The seconds that are left of the budget."""
+        return self.budget_s - (time.monotonic() - self._began)
+
+    @property
+    def _is_spent(self) -> str:
+        return f"the budget of {self.budget_s:g} s is spent"
+
+    def _measure(self, record: RungRecord) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
         record.not_run = [
             *self.tools.get(record.rung, NO_OTHERS).missing,
@@ -155,23 +182,20 @@ class Climb:
         elif self._soak:
             record.soak_seconds = seconds
         elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
-            self._soak = soak_times(self.budget_s - (time.monotonic() - self._began), seconds)
+            self._soak = soak_times(self._room, seconds)
 
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
         """Run a stage, and take out the hosts that it proves or confirms to be bad."""
         loaded, found = self._occasion(record, stage, hosts)
+        if loaded.record.verdict.is_measured:
+            self._confirm(record, stage, hosts, found)
+        else:
+            loaded = self._without(record, stage, hosts, loaded, found)
         said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
         record.not_run += [each for each in said if each not in record.not_run]
-        if found:
-            self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
-        if loaded.record.verdict.is_failure:
-            self._without(record, stage, hosts, loaded, found)
-        elif found:
-            certain = {host: said for host, said in found.items() if host in proven(loaded)}
-            record.out |= certain
-            self._confirm(record, stage, hosts, {host: found[host] for host in found if host not in certain})
-        if record.rung == SINGLE:
-            self.measured |= usual_of(loaded, {*record.out, *record.unsteady})
+        if loaded.record.verdict.is_measured:
+            for kind, levels in usual_of(loaded, {*record.out, *record.unsteady}).items():
+                self.measured.setdefault(kind, {}).update(levels)
         proofless = [*against_datasheet(loaded), *without_result(loaded), *in_vain(loaded)]
         record.reason = "; ".join(filter(None, [record.reason, *proofless]))
 
@@ -186,46 +210,83 @@ class Climb:
 
     def _without(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, found: Suspects
-    ) -> None:
-        """Run again without the suspects: only if that passes was the failure theirs, and not the workload's."""
-        said = (f"{case.name}: {case.reason}" for case in loaded.record.cases if case.reason)
-        reason = "; ".join(said)[:500] or "it failed"
-        rest = [host for host in hosts if host not in found and host not in record.out]
-        if not found or len(rest) < FEWEST[record.rung]:
-            record.reason = reason
-            return
-        again, others = self._occasion(record, stage, rest)
-        if again.record.verdict.is_failure:
-            record.reason = f"{reason}; also without {', '.join(found)}"
-            return
-        record.out |= {host: [*words, "again: it passes without this host"] for host, words in found.items()}
-        record.unsteady |= others
+    ) -> LoadedRun:
+        """Run again without the suspects, and without whom that run suspects: only if one passes was the failure
+        theirs, and not the workload's. Then they are tested again. Returns the run that passed, else the failed one.
+        """
+        reason = _why(loaded)
+        tried, suspects = list(hosts), dict(found)
+        least = 1 if record.rung == SINGLE else 2
+        for _ in range(MOST_WITHOUT):
+            rest = [host for host in hosts if host not in suspects and host not in record.out]
+            if len(rest) == len(tried) or len(rest) < least or self._room < 1:
+                break
+            with self._doubted(record, suspects):
+                again, others = self._occasion(record, stage, rest)
+            if again.record.verdict.is_measured:
+                self._confirm(record, stage, hosts, suspects | others, guilty=suspects)
+                return again
+            tried, suspects = rest, suspects | others
+        alone = [host for host in hosts if host not in tried]
+        record.reason = f"{reason}; also without {', '.join(alone)}" if alone else reason
+        self._untested |= {*hosts}
+        return loaded
 
-    def _confirm(self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects) -> None:
-        """Test the suspects again beside good hosts; without good ones the first occasion decides."""
+    def _confirm(
+        self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects, guilty: Container[str] = ()
+    ) -> None:
+        """Test the suspects again, beside good hosts if there are any. guilty: those with whom it failed, and without
+        whom it passed: that it fails with them again names them.
+        """
         good = [host for host in hosts if host not in found and host not in record.out]
+        beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
         if not found:
             return
-        beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
-        if not beside:
-            record.out |= found
+        if self._room < 1:
+            self._leave_in_doubt(record, found, self._is_spent)
             return
-        _, again = self._occasion(record, stage, [host for host in hosts if host in found or host in beside])
+        with self._doubted(record, found):
+            loaded, again = self._occasion(record, stage, [host for host in hosts if host in found or host in beside])
         both, once = agreed(found, again)
+        once = {host: said for host, said in once.items() if host not in record.out}
+        if loaded.record.verdict.is_measured:
+            record.unsteady |= once
+        elif self._room < 1:
+            self._leave_in_doubt(record, found, self._is_spent)
+            return
+        else:
+            failed = {host: said for host, said in once.items() if host in guilty and not both}
+            both |= {host: [*said, f"again: it fails with this host: {_why(loaded)}"] for host, said in failed.items()}
+            rest = {host: said for host, said in once.items() if host not in failed}
+            self._leave_in_doubt(record, rest, _why(loaded))
         record.out |= both
-        record.unsteady |= once
+
+    def _leave_in_doubt(self, record: RungRecord, found: Suspects, why: str) -> None:
+        """Note the suspects that could not be tested again; they are neither out nor accepted."""
+        if found:
+            record.reason = "; ".join(filter(None, [record.reason, f"suspects were not tested again: {why}"]))
+            record.not_run += [
+                f"{host}: suspected, not tested again: {'; '.join(said)}" for host, said in found.items()
+            ]
+            self._untested |= {*found}
+
+    @contextmanager
+    def _doubted(self, record: RungRecord, found: Suspects) -> Iterator[None]:
+        """Leave these suspects in doubt where the acceptance ends meanwhile."""
+        try:
+            yield
+        except BaseException:
+            self._leave_in_doubt(record, found, "it ended before")
+            raise
 
     def _occasion(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> tuple[LoadedRun, Suspects]:
-        """One run of a stage on hosts, and whom it suspects.
+        """One run of a stage on hosts, and whom it suspects; those of whom it proves something are out.
 
         Raises:
             EndedError: it was interrupted, or could not be made.
         """
         cases = self._cases(record.rung, hosts)[stage]
-        seconds = max(1, int(self.budget_s - (time.monotonic() - self._began)))
-        loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, seconds)
-        if loaded is None:
-            raise EndedError
+        loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
         looked = self.gate(hosts)
@@ -238,13 +299,15 @@ class Climb:
             for said in dict.fromkeys([*not_run_in(loaded), *idle_ports(loaded, EVERY_LINK), *looked.unseen])
             if said not in known
         ]
+        self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
-        return loaded, {host: said for host, said in found.items() if host not in looked.sick}
+        record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
+        return loaded, {host: said for host, said in found.items() if host not in record.out}
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""
         found: dict[str, HostState] = {}
-        untested = {host for rung in self.rungs if rung.verdict == "not run" for host in rung.hosts}
+        untested = {host for rung in self.rungs if rung.verdict == "not run" for host in rung.hosts} | self._untested
         for host in self.hosts:
             if any(host in rung.out for rung in self.rungs):
                 found[host] = "out"
@@ -269,3 +332,8 @@ class Climb:
     def ready(self) -> bool:
         """Whether every rung passed, none was left out, and no host is in doubt."""
         return all(rung.verdict == "pass" and not rung.unsteady for rung in self.rungs)
+
+
+def _why(run: LoadedRun) -> str:
+    """Why the cases of a run were not measured."""
+    return "; ".join(f"{case.name}: {case.reason}" for case in run.record.cases if case.reason)[:500] or "it failed"

@@ -27,17 +27,18 @@ def node_infos(run: LoadedRun, case: str) -> Iterator[tuple[NodeRecord, Mapping[
 
 @lru_cache(maxsize=4)  # the judgements of a stage ask one after the other: a file of each host is read for it
 def kinds_of(run: LoadedRun, case: str) -> Mapping[str, str]:
-    """By host the names of its accelerators, each once; where none tells any, of its processor; empty if it tells none.
+    """By host the names of its accelerators, each once, and of its processor; empty if it tells none.
 
-    A host that tells nothing beside others that are all of one kind counts as of that kind.
+    Of what a host does not tell it counts as of the others' kind, if they are all of one.
     """
     infos = {node.host: info for node, info in node_infos(run, case)}
-    found = {host: _named(mapping(info.get("accelerator")).get("devices")) for host, info in infos.items()}
-    if not any(found.values()):
-        found = {host: str(mapping(info.get("cpu")).get("model") or "") for host, info in infos.items()}
-    known = {kind for kind in found.values() if kind}
-    default = known.pop() if len(known) == 1 else ""
-    return {host: (kind or default)[:MOST_CHARACTERS] for host, kind in found.items()}
+    devices = {host: _named(mapping(info.get("accelerator")).get("devices")) for host, info in infos.items()}
+    processors = {host: str(mapping(info.get("cpu")).get("model") or "") for host, info in infos.items()}
+    for found in (devices, processors):
+        known = {kind for kind in found.values() if kind}
+        if len(known) == 1:
+            found |= dict.fromkeys(found, known.pop())
+    return {host: ", ".join(filter(None, (devices[host], processors[host])))[:MOST_CHARACTERS] for host in infos}
 
 
 def alike_first(hosts: Iterable[str], suspects: Iterable[str], kinds: Mapping[str, str], each: int) -> list[str]:

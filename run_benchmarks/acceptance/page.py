@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from run_benchmarks.console.language import ENGLISH, Words
 PAGE_FILE = "accept.html"
 SHOWN = 5
 """Hosts of a kind of warning."""
+PAIR = re.compile(r" \d+ to \d+$")
+"""Of a test of two devices: accept.json has all of them."""
 
 
 def write_page(path: Path, record: AcceptRecord, words: Words = ENGLISH) -> None:
@@ -62,12 +65,14 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
         yield f"<h2>{words('Accepted devices')}</h2>"
         usual = [
             (
-                test,
+                f"{test}, {kind}" if kind and len(record.usual) > 1 else test,
                 f"{found.median:.4g} {found.unit}",
                 f"{100 * found.scatter / found.median:.2g} %",
                 str(found.devices),
             )
-            for test, found in record.usual.items()
+            for kind, levels in record.usual.items()
+            for test, found in levels.items()
+            if not PAIR.search(test)
         ]
         yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual)
     hosts = [(host, words(state)) for host, state in record.hosts.items()]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 ACCEPT_FILE = "accept.json"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
+Levels = Mapping[str, Mapping[str, "Usual"]]
+"""By kind of hosts, and test."""
 HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 
@@ -40,7 +43,7 @@ class RungRecord(BaseModel):
 
 
 class Usual(BaseModel):
-    """The level of the accepted devices in a test: median and scatter (as of a standard deviation), in `unit`."""
+    """The level of accepted devices of a kind in a test: median and scatter (as of a standard deviation), in `unit`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,7 +69,7 @@ class AcceptRecord(BaseModel):
     """An acceptance. ready: every rung passed on every host. warnings: kinds that few hosts have come first;
     warnings_left_out: how many more there are. hosts: the state of each. again: by host that is out, the command that
     tests it after its repair. bundles: commands that pack the cases of the rungs that took hosts out, for the vendor.
-    usual: by device test; against: the record whose `usual` counted, too.
+    usual: by kind of hosts and device test; against: the record whose `usual` counted, too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -84,7 +87,7 @@ class AcceptRecord(BaseModel):
     again: dict[str, str]
     bundles: list[str] = []
     nproc: int
-    usual: dict[str, Usual] = {}
+    usual: dict[str, dict[str, Usual]] = {}
     against: str = ""
     warnings: list[WarningRecord] = []
     warnings_left_out: int = 0

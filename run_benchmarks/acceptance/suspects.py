@@ -6,7 +6,7 @@ datasheet is known, one is a suspect below FLOORS, too, which every sound device
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
@@ -14,7 +14,8 @@ from typing import Literal, TypeGuard
 
 from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
 from run_benchmarks.acceptance.kinds import kinds_of
-from run_benchmarks.acceptance.records import Usual
+from run_benchmarks.acceptance.records import Levels, Usual
+from run_benchmarks.acceptance.rungs import DATA_TESTS
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
 
@@ -35,11 +36,12 @@ MOST_TIMES = 10
 """How many times the median of its peers the figure of a device may be, of those that are alike."""
 PROOFS = {"different_results", "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
+NO_LEVELS: Levels = MappingProxyType({})
 Suspects = dict[str, list[str]]
 
 
-def suspects_of(run: LoadedRun, limit: float, usual: Mapping[str, Usual] | None = None) -> Suspects:
-    """Hosts with the evidence against each, in words; `limit` in percent; `usual`: recorded figures, by test."""
+def suspects_of(run: LoadedRun, limit: float, usual: Levels = NO_LEVELS) -> Suspects:
+    """Hosts with the evidence against each, in words; `limit` in percent; `usual`: recorded figures."""
     found: Suspects = {}
     for entry in run.record.drain:
         found.setdefault(entry.host, []).extend(entry.reasons)
@@ -48,7 +50,7 @@ def suspects_of(run: LoadedRun, limit: float, usual: Mapping[str, Usual] | None 
     for case, rounds in run.rounds.items():
         kinds = kinds_of(run, case)
         for record in rounds:
-            for host, said in [*_failed(case, record), *slow_devices(record, limit, usual or {}, kinds)]:
+            for host, said in [*_failed(case, record), *slow_devices(record, limit, usual, kinds)]:
                 if said not in found.setdefault(host, []):
                     found[host].append(said)
     return {host: said for host, said in found.items() if said}
@@ -71,26 +73,37 @@ def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
         yield first.host, f"{case}: {record.verdict}: {record.reason[:300]}"
 
 
-def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, Usual]:
-    """The results of the devices of a run by test, without those of some hosts; of hosts of two kinds none."""
-    found: dict[str, Usual] = {}
-    alike = (records for case, records in run.rounds.items() if len({*kinds_of(run, case).values()}) <= 1)
-    for record in (record for records in alike for record in records):
+def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, dict[str, Usual]]:
+    """The results of the devices of a run by kind of hosts and test, without those of some hosts."""
+    found: dict[str, dict[str, Usual]] = {}
+    for case, record in ((case, record) for case, records in run.rounds.items() for record in records):
+        kinds = kinds_of(run, case)
         good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
         for figure in _figures(record):
-            own = [value for rank, value in enumerate(figure.values) if rank in good and value is not None]
-            if own:
-                found[figure.test] = Usual(unit=figure.unit, median=median(own), scatter=scatter(own), devices=len(own))
+            for kind, part in _by_kind(figure, record, kinds).items():
+                own = [value for rank, value in enumerate(part.values) if rank in good and value is not None]
+                _learn(found, kind, figure.key, figure.unit, own)
+        for step in record.steps:
+            for (kind, pair), measured in _pairs(record, step, kinds).items():
+                own = [value for host, value in measured if host not in without]
+                _learn(found, kind, _of_pair(step, pair), str(step.get("unit")), own)
     return found
+
+
+def _learn(levels: dict[str, dict[str, Usual]], kind: str, test: str, unit: str, values: list[float]) -> None:
+    if values:
+        level = Usual(unit=unit, median=median(values), scatter=scatter(values), devices=len(values))
+        levels.setdefault(kind, {})[test] = level
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Figure:
     """A test's results by rank, None where one has none. is_judged: the benchmark compared the peers by itself.
-    nonsense: by rank, what was sent instead of a result.
+    nonsense: by rank, what was sent instead of a result. key: the test, of data with its file system.
     """
 
     test: str
+    key: str
     unit: str
     better: Literal["higher", "lower"]
     values: list[float | None]
@@ -111,9 +124,10 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
         for part in parts if isinstance(parts, list) else [step]:
             values = part.get("values_of_ranks") if isinstance(part, dict) else None
             if isinstance(values, list):
-                promised = part.get("datasheet")
+                promised, test = part.get("datasheet"), str(part.get("test"))
                 yield _Figure(
-                    test=str(part.get("test")),
+                    test=test,
+                    key=f"{test} of {str(part.get('file_system'))[:200]}" if test in DATA_TESTS else test,
                     unit=str(part.get("unit")),
                     better="lower" if part.get("better") == "lower" else "higher",
                     values=[float(value) if _is_figure(value) else None for value in values],
@@ -130,21 +144,21 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
 def slow_devices(
     record: RoundRecord,
     limit: float,
-    usual: Mapping[str, Usual] = MappingProxyType({}),
+    usual: Levels = NO_LEVELS,
     kinds: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[str, str]]:
     """Host and evidence of each device that is behind its peers, or what was `usual`, by more than `limit` percent, or
-    below FLOORS. kinds: of hosts, each compared by itself; then nothing else is usual.
+    below FLOORS. kinds: of hosts, each compared by itself.
     """
     for figure in _figures(record):
         if not figure.is_vain:
             parts = _by_kind(figure, record, kinds)
             found: dict[int, str] = {}
-            for part in parts.values():
-                found |= _slow_ranks(part, record, limit, usual.get(figure.test) if len(parts) == 1 else None)
+            for kind, part in parts.items():
+                found |= _slow_ranks(part, record, limit, _known(usual, kind, part))
             yield from _accused(figure, record, found)
     for step in record.steps:
-        yield from _slow_pairs(record, step, limit, kinds)
+        yield from _slow_pairs(record, step, limit, usual, kinds)
 
 
 def _accused(figure: _Figure, record: RoundRecord, found: Mapping[int, str]) -> Iterator[tuple[str, str]]:
@@ -178,7 +192,15 @@ def _by_kind(figure: _Figure, record: RoundRecord, kinds: Mapping[str, str]) -> 
     return found
 
 
-def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
+def _known(usual: Levels, kind: str, figure: _Figure) -> Usual | None:
+    """The recorded level of a test on hosts of a kind; of data that hosts share not, if fewer of them read it then."""
+    then = usual.get(kind, {}).get(figure.key)
+    count = sum(value is not None for value in figure.values)
+    is_alike = then is not None and then.unit == figure.unit
+    return then if is_alike and not (then and figure.test in DATA_TESTS and count > then.devices) else None
+
+
+def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
     """A sentence on each kind of host of which too few devices were tested to compare them with each other, and no
     datasheet and no earlier acceptance says what to expect.
     """
@@ -189,7 +211,7 @@ def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
             parts = _by_kind(figure, record, kinds)
             for kind, part in parts.items():
                 count = sum(value is not None for value in part.values)
-                is_known = (figure.test in usual and len(parts) == 1) or (figure.test in FLOORS and part.promised)
+                is_known = _known(usual, kind, part) or (figure.test in FLOORS and part.promised)
                 if 0 < count < FEWEST_PEERS and not is_known:
                     tests.setdefault((kind, count), {})[figure.test] = None
     return [
@@ -199,16 +221,17 @@ def unjudged(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
     ]
 
 
-def not_against(run: LoadedRun, usual: Mapping[str, Usual]) -> list[str]:
-    """A sentence where an earlier acceptance's figures do not count, as the hosts of a test are of several kinds."""
-    kinds: set[str] = set()
+def not_against(run: LoadedRun, usual: Levels) -> list[str]:
+    """A sentence on the tests, with the kind of hosts, of which an earlier acceptance has no figures that count."""
+    lacking: dict[str, dict[str, None]] = {}
     for case, records in run.rounds.items():
-        own = kinds_of(run, case)
+        kinds = kinds_of(run, case)
         for record, figure in ((each, figure) for each in records for figure in _figures(each)):
-            found = _by_kind(figure, record, own)
-            kinds |= found.keys() if figure.test in usual and len(found) > 1 else set()
-    told = "; ".join(sorted(kind or "one that tells nothing" for kind in kinds))[:300]
-    return [f"--against: not compared, hosts are of several kinds: {told}"] if kinds else []
+            for kind, part in _by_kind(figure, record, kinds).items():
+                if usual and any(value is not None for value in part.values) and _known(usual, kind, part) is None:
+                    lacking.setdefault(kind, {})[figure.key] = None
+    said = (f"{', '.join(tests)}{f' of {kind}' if kind else ''}" for kind, tests in lacking.items())
+    return [f"--against: not compared, it has no figures of {told}"[:300] for told in said]
 
 
 def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:
@@ -218,7 +241,8 @@ def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual
     found = {rank: f"{percent:.0f} % below its peers' median" for rank, percent in slower.items()}
     if not figure.is_judged and figure.test not in OF_HOST:
         found |= _unbelievable(figure)
-    found |= _unusual(figure, most, usual)
+    if usual is not None:
+        found |= _unusual(figure.values, figure.better, most, usual)
     return found if _is_contradicted(figure, record) else found | _below_datasheet(figure)
 
 
@@ -232,29 +256,44 @@ def _unbelievable(figure: _Figure) -> dict[int, str]:
     return {rank: f"{by:.3g} times its peers' median" for rank, by in times.items() if by > MOST_TIMES}
 
 
-def _slow_pairs(
-    record: RoundRecord, step: Mapping[str, object], limit: float, kinds: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough.
-
-    Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
-    """
-    rows = step.get("peers_of_ranks")
-    if not isinstance(rows, list):
-        return
-    pairs: dict[tuple[str, int, int], list[tuple[str, float]]] = {}
+def _pairs(
+    record: RoundRecord, step: Mapping[str, object], kinds: Mapping[str, str]
+) -> dict[tuple[str, tuple[int, int]], list[tuple[str, float]]]:
+    """By kind of host and pair of its devices, host and result."""
+    found, pairs = step.get("peers_of_ranks"), dict[tuple[str, tuple[int, int]], list[tuple[str, float]]]()
+    rows = found if isinstance(found, list) else []
     for node in record.nodes:
         for place, rank in enumerate(node.ranks):
             row = rows[rank] if rank < len(rows) else None
             for peer, value in enumerate(row) if isinstance(row, list) else ():
                 if _is_figure(value):
-                    own = kinds.get(node.host, ""), place, peer
+                    own = kinds.get(node.host, ""), (place, peer)
                     pairs.setdefault(own, []).append((node.host, float(value)))
-    for (_, place, peer), measured in pairs.items():
-        for index, percent in behind([value for _, value in measured], limit).items():
-            host, value = measured[index]
-            why = f"{percent:.0f} % below the same pair of its peers"
-            yield host, f"device {place} to {peer}: {value:.4g} {step.get('unit')}, {why}: look at their link"
+    return pairs
+
+
+def _of_pair(step: Mapping[str, object], pair: tuple[int, int]) -> str:
+    return " ".join((str(step.get("test")), str(pair[0]), "to", str(pair[1])))
+
+
+def _slow_pairs(
+    record: RoundRecord, step: Mapping[str, object], limit: float, usual: Levels, kinds: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of devices of a host that copy more slowly than the same pair of other hosts, of which there are enough, or
+    of accepted ones.
+
+    Two pairs of one host may differ by its topology; the same pair of two hosts of a kind does not.
+    """
+    unit = str(step.get("unit"))
+    for (kind, pair), measured in _pairs(record, step, kinds).items():
+        values, then = [value for _, value in measured], usual.get(kind, {}).get(_of_pair(step, pair))
+        slower = behind(values, limit)
+        found = {place: f"{percent:.0f} % below the same pair of its peers" for place, percent in slower.items()}
+        if then is not None and then.unit == unit:
+            found |= _unusual(values, "higher", limit, then)
+        for place, why in found.items():
+            host, value = measured[place]
+            yield host, f"device {pair[0]} to {pair[1]}: {value:.4g} {unit}, {why}: look at their link"
 
 
 def not_run_in(run: LoadedRun) -> list[str]:
@@ -326,17 +365,17 @@ def against_datasheet(run: LoadedRun) -> list[str]:
     ]
 
 
-def _unusual(figure: _Figure, limit: float, then: Usual | None) -> dict[int, str]:
-    """By rank, how much worse than what was recorded of accepted devices."""
-    if then is None or then.unit != figure.unit:
-        return {}
-    sign = 1 if figure.better == "higher" else -1
+def _unusual(
+    values: Sequence[float | None], better: Literal["higher", "lower"], limit: float, then: Usual
+) -> dict[int, str]:
+    """By place, how much worse than what was recorded of accepted devices."""
+    sign = 1 if better == "higher" else -1
     least = max(limit / 100 * then.median, OUTLYING * then.scatter)
-    short = {rank: sign * (then.median - value) for rank, value in enumerate(figure.values) if value is not None}
-    percent = {rank: f"{100 * by / then.median:.0f}" for rank, by in short.items() if by > least}
-    if figure.better == "higher":
-        return {rank: f"{by} % below {then.devices} accepted ones" for rank, by in percent.items()}
-    return {rank: f"{by} % above {then.devices} accepted ones" for rank, by in percent.items()}
+    short = {place: sign * (then.median - value) for place, value in enumerate(values) if value is not None}
+    percent = {place: f"{100 * by / then.median:.0f}" for place, by in short.items() if by > least}
+    if better == "higher":
+        return {place: f"{by} % below {then.devices} accepted ones" for place, by in percent.items()}
+    return {place: f"{by} % above {then.devices} accepted ones" for place, by in percent.items()}
 
 
 def _is_figure(value: object) -> TypeGuard[float]:

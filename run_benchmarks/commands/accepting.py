@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 
 from pydantic import ValidationError
 
@@ -50,7 +53,7 @@ from run_benchmarks.session.preparation import PreparedRun, checked_settings, co
 from run_benchmarks.session.run_folder import new_run_id, result_root
 from run_benchmarks.settings.host_selection import HostSelection
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
@@ -93,21 +96,60 @@ class Acceptance:
         self.folder, self._nproc = folder, nproc
         self._cluster, self._changes = asked.cluster_conf or DEFAULT_CLUSTER, asked.changes
         self._own = (asked.test_conf or DEFAULT_TEST).read_text(encoding="utf-8")
-        self.interrupted = False
+        self.interrupted, self.is_unwritten = False, False
 
-    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
-        """Run cases on hosts; their records, or None if it was interrupted or did not begin."""
+    def climb(
+        self, climb: Climb, names: Sequence[str], earlier: Sequence[AcceptRecord], kept: Callable[[], object]
+    ) -> None:
+        """Do the rungs, and after each what keeps the record; what ends them early is told."""
+        try:
+            with _ended_by_signals():
+                climb.tools = self.tools(names, climb.hosts)
+                climb.expected = estimates(names, climb.vendor, len(climb.hosts), self._nproc, earlier, climb.tools)
+                say(in_words(climb.expected, len(climb.hosts), climb.budget_s))
+                for name in names:
+                    climb.step(name)
+                    kept()
+        except EndedError as error:
+            complain(words("ended early: {why}", why=error))
+        except KeyboardInterrupt:
+            self.interrupted = True
+            complain(words("ended early: {why}", why=words("interrupted")))
+        except (ClusterDynoError, InputProblems) as error:
+            complain(str(error))
+        except OSError as error:
+            complain(starting.unwritable(error, self.folder, "what was measured follows"))
+
+    def keep(self, record: AcceptRecord) -> None:
+        """Write accept.json and accept.html; a full disk is told, and ends nothing that is measured."""
+        try:
+            write_text(self.folder / ACCEPT_FILE, record_text(record))
+            write_page(self.folder / PAGE_FILE, record, words)
+            self.is_unwritten = False
+        except OSError as error:
+            self.is_unwritten = True
+            complain(starting.unwritable(error, self.folder, "what was measured follows"))
+
+    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+        """Run cases on hosts; their records.
+
+        Raises:
+            EndedError: it was interrupted, did not begin, or left no record.
+        """
         say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
         code, folder = starting.started(settings)
-        self.interrupted = code == EXIT_INTERRUPTED
-        if folder is None or self.interrupted:
-            return None
+        if code == EXIT_INTERRUPTED:
+            self.interrupted = True
+            raise EndedError(
+                f"{folder.name if folder else name} was interrupted: what it measured is there, not judged"
+            )
+        if folder is None:
+            raise EndedError(f"{name}: its run could not be made")
         try:
             return load_run(folder)
         except LoadError as error:
-            complain(str(error))
-            return None
+            raise EndedError(f"{folder.name} could not be made: {error}") from error
 
     def examine(self, hosts: Sequence[str]) -> Looked:
         """The objections of the check to each host, and what could not be looked at."""
@@ -153,6 +195,8 @@ class Acceptance:
         for rung, config in configs.items():
             others = Others() if is_asked and there is None else others_of(config, self._nproc, there)
             inspector = self._inspector(hosts) if rung == NETWORK else None
+            if self._in_containers and not is_planned:  # an image may lack them: they shrink no rung until measured
+                others = replace(others, seconds=0.0)
             found[rung] = replace(others, missing=[*silent, *others.missing], inspector=inspector)
             silent = []
         return found
@@ -221,11 +265,14 @@ def accept(
     asked = replace(asked, changes=asked.changes.model_copy(update={"brings_cases": True}))
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
-    plan_all(asked, settings, names, nproc)
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
-    folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
-    folder.mkdir(parents=True)
+    try:
+        plan_all(asked, settings, names, nproc)
+        folder = _new_folder(root)
+    except OSError as error:
+        complain(starting.unwritable(error, root, "FLAGPERF_LOG_PATH_HOST in test_conf.py names another folder"))
+        return EXIT_USAGE
     acceptance = Acceptance(asked, settings, folder, nproc)
     climb = Climb(
         vendor=settings.test.VENDOR,
@@ -239,31 +286,53 @@ def accept(
         usual=earlier,
     )
     began = time.time()
-    known = earlier_ones(root)
-    try:
-        climb.tools = acceptance.tools(names, hosts)
-        climb.expected = estimates(names, climb.vendor, len(hosts), nproc, known, climb.tools)
-        say(in_words(climb.expected, len(hosts), seconds))
-        for name in names:
-            climb.step(name)
-    except EndedError:
-        complain(
-            words("ended early: interrupted" if acceptance.interrupted else "ended early: a run could not be made")
-        )
-    except KeyboardInterrupt:
-        acceptance.interrupted = True
-        complain(words("ended early: interrupted"))
-    except (ClusterDynoError, InputProblems) as error:
-        complain(str(error))
-    record = _record(climb, folder, same_options(asked, names), began, against)
-    write_text(folder / ACCEPT_FILE, record_text(record))
-    write_page(folder / PAGE_FILE, record, words)
+
+    def kept() -> AcceptRecord:
+        record = _record(climb, folder, same_options(asked, names), began, against)
+        acceptance.keep(record)
+        return record
+
+    acceptance.climb(climb, names, earlier_ones(root), kept)
+    climb.leave(names[len(climb.rungs) :], "the acceptance ended before it")
+    record = kept()
     show(record, folder)
     if save_expected is not None:
         save(record, save_expected)
     if acceptance.interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_PASS if record.ready and len(climb.rungs) == len(names) else EXIT_FAIL
+    return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL
+
+
+def _new_folder(root: Path) -> Path:
+    """The folder of an acceptance; a second one of the same second gets the next.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    while True:
+        folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            time.sleep(0.1)
+        else:
+            return folder
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end an acceptance as Ctrl-C does, also between its runs; nohup's SIGHUP stays ignored."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    ending = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    previous = {number: signal.signal(number, end) for number in ending}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def data_paths(settings: Settings) -> list[DataPath]:
@@ -303,10 +372,15 @@ def save(record: AcceptRecord, path: Path) -> None:
     """Write the record where --against finds its figures; without any, nothing."""
     good = sum(state == "accepted" for state in record.hosts.values())
     if not record.usual or not good:
-        complain(f"{path} is not written: no host was accepted and measured, or hosts are of several kinds")
+        complain(f"{path} is not written: no host was accepted and measured")
         return
-    write_text(path, record_text(record))
-    say(f"{path}: what is expected in {len(record.usual)} tests, learned from {good} hosts; for --against")
+    try:
+        write_text(path, record_text(record))
+    except OSError as error:
+        complain(f"{path} is not written: {error.strerror or error}")
+        return
+    tests = sum(map(len, record.usual.values()))
+    say(f"{path}: what is expected in {tests} tests, learned from {good} hosts; for --against")
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
@@ -314,6 +388,7 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
 
     Raises:
         InputProblems: the vendor lacks a config, or --nproc suits none.
+        OSError: the disk of temporary files is full.
     """
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:

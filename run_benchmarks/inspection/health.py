@@ -10,11 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.findings import Found, HostReport, Severity
+from run_benchmarks.inspection.frames import lost_frames
 from run_benchmarks.inspection.health_of_devices import device_state
 from run_benchmarks.inspection.health_script import SCRIPT
 from run_benchmarks.plan.plan import Plan
@@ -63,7 +65,7 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
-    for name, found in judged(healths):
+    for name, found in judged(healths, {hosts[name].address: name for name in names}):
         reports[name].add(*found)
 
 
@@ -97,21 +99,23 @@ def parsed(text: str) -> HostHealth:
     return HostHealth(lines=lines, is_whole=lines.get("end") == ["ok"])
 
 
-def judged(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """The findings of all hosts, each with its host."""
+def judged(
+    healths: Mapping[str, HostHealth], names: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[str, Found]]:
+    """The findings of all hosts, each with its host; names: of hosts, by address."""
     for name, health in healths.items():
         for found in (
             *_kernel_log(health),
             *_of_host(health),
             *device_state(health.of),
             *_storage(health),
-            *_frames(health),
         ):
             yield name, found
         for what, why in health.of("cannot", 2):
             yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
         if not health.is_whole:
             yield name, ("health", "not looked at to the end", "an answer", "log in and look", "not seen")
+    yield from lost_frames({name: [*health.of("frame", 5)] for name, health in healths.items()}, names)
     yield from _beside_the_others(healths)
 
 
@@ -172,14 +176,6 @@ def _storage(health: HostHealth) -> Iterator[Found]:
     for (folder,) in health.of("readonly", 1):
         action = "look for disk errors in the kernel log; check and mount again"
         yield "file system", f"{folder} is mounted read-only", "writable", action, "failure"
-
-
-def _frames(health: HostHealth) -> Iterator[Found]:
-    for peer, network, mtu, answer, most in health.of("frame", 5):
-        if answer == "lost":
-            smaller = f"those of {most} do" if most.isdecimal() else "small ones do"
-            found = f"frames of {mtu} bytes on {network} do not reach {peer}; {smaller}"
-            yield "MTU", found, "the largest frame passes", "equal the MTU of both hosts and the switches", "failure"
 
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:

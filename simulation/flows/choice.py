@@ -77,9 +77,8 @@ def protocol(algorithm: int, size_bytes: int) -> int:
 def modelled(op: str, group: RankGroup, size_bytes: int, machine: LinkSpeeds) -> list[ModelledAlgorithm]:
     """The algorithms of a collective of `size_bytes`, the one that is taken first."""
     server = max(map(len, group.servers))
-    cluster = Cluster(
-        len(group.members), server, server, machine.nvlink, machine.nic, machine.nvls, machine.gpu_type, ""
-    )
+    nvls = None if nvls_missing(group, machine) else machine.nvls
+    cluster = Cluster(len(group.members), server, server, machine.nvlink, machine.nic, nvls, machine.gpu_type, "")
     times = CollectiveTimes(Question(cluster, _ONE, Overlaps(0, 0, 0, 0)), ALL_SWITCHABLE, None)
     local = group.local_count
     placed = GroupPlacement(len(group.members), 1, len(group.servers), local, float(local))
@@ -113,9 +112,6 @@ def _shown(candidate: ModelledAlgorithm) -> str:
 
 def nvls_candidates(group: RankGroup, size_bytes: int, machine: LinkSpeeds) -> list[ModelledAlgorithm]:
     """NVLS in one server, or with a tree or ring between the servers; times in microseconds for `size_bytes`."""
-    missing = nvls_missing(group, machine)
-    if missing:
-        return [ModelledAlgorithm("nvls", None, missing)]
     found = modelled(ALL_REDUCE, group, size_bytes, machine)
     return [each for each in found if each.name.startswith("nvls")]
 
@@ -124,6 +120,8 @@ def nvls_missing(group: RankGroup, machine: LinkSpeeds) -> str:
     """Why NVLS is not possible; empty if it is."""
     if machine.nvls is None:
         return "the GPU's NVSwitches cannot add"
+    if len(group.switches) < len(group.servers):
+        return "a server has no NVSwitch"
     if group.local_count < 2:
         return "a server has one rank of the group"
     return ""

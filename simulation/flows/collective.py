@@ -3,7 +3,15 @@
 from typing import NamedTuple
 
 from simulation.common.dialect import Repair
-from simulation.flows.choice import AlgorithmChoice, LinkSpeeds, choose, nvls_between, nvls_candidates, protocol
+from simulation.flows.choice import (
+    AlgorithmChoice,
+    LinkSpeeds,
+    choose,
+    nvls_between,
+    nvls_candidates,
+    nvls_missing,
+    protocol,
+)
 from simulation.flows.groups import RankGroup
 from simulation.flows.nvls_flows import nvls_schedule, original_nvls_schedule
 from simulation.flows.pair_flows import all_to_all, broadcast, neighbours, original_all_to_all
@@ -69,12 +77,12 @@ def _decide(op: str, group: RankGroup, size_bytes: int, wish: FlowWish) -> Algor
         return AlgorithmChoice("pairs", f"{op} has no other", ())
     if op not in RING_OPS:
         return choose(op, group, size_bytes, wish.machine)
-    if wish.algorithm == "nvls":
+    if wish.algorithm == "nvls" and not nvls_missing(group, wish.machine):
         candidates = nvls_candidates(group, size_bytes, wish.machine)
         between = nvls_between(candidates) if wish.between == AUTO else wish.between
         name = "nvls" if len(group.servers) == 1 else f"nvls-{between}"
         return AlgorithmChoice(name, "as asked", tuple(candidates))
-    if wish.algorithm != AUTO:
+    if wish.algorithm not in (AUTO, "nvls"):
         return AlgorithmChoice(wish.algorithm, "as asked", ())
     if wish.pxn:
         return AlgorithmChoice("ring", "--pxn is for rings", ())

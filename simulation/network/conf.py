@@ -43,6 +43,10 @@ class NetworkConf:
     variable_window: bool = True
     error_rate: float = 0.0
 
+    def speed_of(self, bps: int) -> int:
+        """The speed whose thresholds a port has: its own, else the next higher one that is known (bit/s)."""
+        return min((speed for speed in self.kmax if speed >= bps), default=max(self.kmax))
+
 
 class _Value(NamedTuple):
     """A key's field of NetworkConf, and how its words are read."""

@@ -53,13 +53,13 @@ class _Flows:
         flows = sorted(schedule.flows(), key=lambda flow: flow.flow_id)
         offset = len(self.rows) - schedule.first_id
         release_gap = REDUCING_NS if op == REDUCE_SCATTER else PROCESSING_NS
-        former: dict[tuple[int, int], int] = {}
+        former: dict[tuple[int, int, int], int] = {}
         on_hop: dict[tuple[int, int, int], list[int]] = {}
         for flow in flows:
             parents, gap = [parent + offset for parent in flow.parents], self.latency_ns + release_gap
-            if schedule.algorithm == NVLS and flow.source < self.ranks:
+            if schedule.algorithm == NVLS and flow.source < self.ranks and not parents:
                 # A rank sends a chunk to the NVSwitch after the one before.
-                ends = flow.source, flow.target
+                ends = flow.channel, flow.source, flow.target
                 if ends in former:
                     parents, gap = [former[ends]], max(self.latency_ns + NVLS_CHUNK_NS, 0)
                 former[ends] = len(self.rows)
@@ -67,15 +67,19 @@ class _Flows:
                 chunks = on_hop.setdefault((flow.channel, flow.source, flow.target), [])
                 parents += chunks[-CHUNKS_AT_ONCE : 1 - CHUNKS_AT_ONCE or None] if len(chunks) >= CHUNKS_AT_ONCE else []
                 chunks.append(len(self.rows))
-            self._append(number, flow, parents, (gap, release_gap))
+            self._append(
+                number, flow, parents, (gap, release_gap), in_order=schedule.algorithm not in (NVLS, NVLS_TREE)
+            )
 
-    def _append(self, number: int, flow: Flow, parents: Sequence[int], gaps: tuple[int, int]) -> None:
+    def _append(
+        self, number: int, flow: Flow, parents: Sequence[int], gaps: tuple[int, int], *, in_order: bool
+    ) -> None:
         place = len(self.rows)
         self.children.append([])
         for parent in parents:
             self.children[parent].append(place)
         key = (number, flow.channel, flow.source, flow.target)
-        before = self.before.get(key, NONE) if parents else NONE
+        before = self.before.get(key, NONE) if parents and in_order else NONE
         self.before[key] = place
         if before != NONE:
             self.after[before] = place

@@ -151,18 +151,12 @@ def port_records(ports: Ports, roles: Sequence[int], conf: NetworkConf) -> Recor
     for port, bps in enumerate(ports.bps.tolist()):
         records["pause_shift"][port] = _pause_shift(bps, first)
         if role[port] == SWITCH and conf.ecn:
-            speed = _nominal(bps, conf)
+            speed = conf.speed_of(bps)
             records["kmin"][port], records["kmax"][port] = int(conf.kmin[speed] * 1000), int(conf.kmax[speed] * 1000)
             records["pmax"][port] = conf.pmax[speed]
     fixed = np.bincount(ports.owner, weights=records["headroom"] + RESERVED_BYTES)
     records["shared"] = (conf.buffer_bytes - fixed[ports.owner]).astype(np.int64)
     return records
-
-
-def _nominal(bps: int, conf: NetworkConf) -> int:
-    """The speed whose thresholds a port has: its own, else the next higher one that the configuration knows."""
-    above = [speed for speed in conf.kmax if speed >= bps and speed in conf.kmin and speed in conf.pmax]
-    return min(above, default=max(conf.kmax))
 
 
 def _pause_shift(bps: int, first: int) -> int:

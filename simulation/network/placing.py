@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+from common.units import bandwidth_bps
+from simulation.analytical.parts import GPUS
+from simulation.flows.choice import LinkSpeeds
 from simulation.flows.groups import EVERY_KIND, ParallelSizes, RankGroup, megatron_groups, original_groups
-from simulation.topology.fabric import Fabric
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
 
 
@@ -33,3 +36,16 @@ def _placed(group: RankGroup, first: int, homes: Homes) -> RankGroup:
         slots=tuple(tuple(homes.slot[rank] for rank in ranks) for ranks in servers.values()),
         switches=tuple(homes.switch[server] for server in servers if server in homes.switch),
     )
+
+
+def link_speeds(fabric: Fabric) -> LinkSpeeds:
+    """GB/s of all NVLinks and of all NICs of a GPU, the slowest counting for all, and how fast its NVSwitches add."""
+    nvlink, nic = [0.0] * fabric.gpus, [0.0] * fabric.gpus
+    rates = [bandwidth_bps(text.bandwidth) / 8e9 for text in fabric.texts]
+    for one, other, kind in fabric.links():
+        for gpu, peer in ((one, other), (other, one)):
+            if fabric.roles[gpu] == GPU:
+                (nvlink if fabric.roles[peer] == NVSWITCH else nic)[gpu] += rates[kind]
+    inside, outside = (min(filter(None, each), default=min(rates)) for each in (nvlink, nic))
+    part = GPUS.get(fabric.gpu_type)
+    return LinkSpeeds(inside, outside, part.nvls_at(inside) if part else None, fabric.gpu_type)

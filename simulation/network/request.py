@@ -8,22 +8,22 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from common.errors import InputProblems, MistakeList, input_problem
-from common.units import bandwidth_bps, size_bytes
-from simulation.analytical.parts import GPUS
+from common.units import size_bytes
 from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
-from simulation.flows.choice import LinkSpeeds
+from simulation.flows.choice import nvls_missing
 from simulation.flows.collective import AUTO, FlowWish, make, make_original
 from simulation.flows.copies import Schedules, in_copies
 from simulation.flows.groups import ParallelSizes, RankGroup
+from simulation.flows.ring_flows import ALL_REDUCE
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job
 from simulation.network.job_reading import MOST_BYTES, JobGroups, job_of_collective, job_of_workload, together
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outages import Outage, parse
-from simulation.network.placing import groups_by_kind
+from simulation.network.placing import groups_by_kind, link_speeds
 from simulation.topology import whatif
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.reading import read
@@ -127,6 +127,10 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
         mistakes.add("--fast-forward", None, "skips what --outage would meet: one of the two")
     if arguments.seed and arguments.seeds:
         mistakes.add("--seed, --seeds", None, "one of the two")
+    if arguments.op and arguments.op != ALL_REDUCE and arguments.algorithm != "ring":
+        mistakes.add("--algorithm", arguments.algorithm, f"is for --op {ALL_REDUCE}")
+    if arguments.pxn and arguments.op and arguments.algorithm in ("tree", "nvls") and arguments.dialect != SIMAI:
+        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {arguments.algorithm}")
     if arguments.vpp and arguments.schedule != INTERLEAVED:
         mistakes.add("--vpp", arguments.vpp, "is for --schedule interleaved")
     for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
@@ -212,6 +216,11 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
     groups = groups_by_kind(sizes, fabric, original=original, kinds=(arguments.group,))
     if not groups.get(arguments.group):
         raise input_problem("--group", arguments.group, f"its groups have one rank with --tp {tp} --ep {arguments.ep}")
+    if arguments.algorithm == "nvls" and not original:
+        speeds = link_speeds(fabric)
+        missing = {nvls_missing(group, speeds) for group in groups[arguments.group]} - {""}
+        if missing:
+            raise input_problem("--algorithm", "nvls", f"not possible here: {min(missing)}")
     return job_of_collective(arguments.op, arguments.group, size, JobGroups(0, gpus, groups, schedules))
 
 
@@ -248,29 +257,16 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
 def _schedules(arguments: argparse.Namespace, fabric: Fabric, *, original: bool) -> Schedules:
     """Makes the flows of a collective in the dialect of the command line."""
     nvls, pxn = arguments.algorithm == "nvls", arguments.pxn
-    wish = None if original else FlowWish(AUTO, pxn, AUTO, _machine(fabric))
+    wish = None if original else FlowWish(AUTO, pxn, AUTO, link_speeds(fabric))
 
     def schedules(op: str, group: RankGroup, size: int) -> FlowSchedule:
         if wish is None:
             return make_original(op, group, size, 0, nvls=nvls, pxn=pxn, gpu_type=fabric.gpu_type).schedule
-        algorithm = arguments.algorithm if op == "AllReduce" else AUTO
+        algorithm = arguments.algorithm if op == ALL_REDUCE else AUTO
         return make(op, group, size, 0, wish._replace(algorithm=algorithm)).schedule
 
     shared = in_copies(schedules)
     return lambda op, group, size: _checked(shared(op, group, size), fabric)
-
-
-def _machine(fabric: Fabric) -> LinkSpeeds:
-    """The speeds of a network's links, and how fast its NVSwitches add."""
-    nvlink, nic = _speeds(fabric)
-    part = GPUS.get(fabric.gpu_type)
-    return LinkSpeeds(nvlink, nic, part.nvls_at(nvlink) if part else None, fabric.gpu_type)
-
-
-def _speeds(fabric: Fabric) -> tuple[float, float]:
-    """GB/s of the fastest and the slowest kind of link."""
-    speeds = [bandwidth_bps(text.bandwidth) / 8e9 for text in fabric.texts]
-    return max(speeds), min(speeds)
 
 
 def _checked(schedule: FlowSchedule, fabric: Fabric) -> FlowSchedule:

@@ -21,13 +21,7 @@ SPREAD = 1.5
 
 
 COMMUNICATION, OPTIMIZER, COMPUTE = "exposed communication", "optimizer", "compute"
-_PREDICTED = {
-    "dp": COMMUNICATION,
-    "tp": COMMUNICATION,
-    "ep": COMMUNICATION,
-    "cp": COMMUNICATION,
-    "optimizer": OPTIMIZER,
-}
+_PREDICTED = {**dict.fromkeys(("dp", "tp", "ep", "cp", "pp"), COMMUNICATION), "optimizer": OPTIMIZER}
 # Metrics of a profiled training (s) and of an AICB iteration (ms) that say how long a part took.
 _PHASES = {
     "phase_exposed_communication": (COMMUNICATION, 1e3), "exposed_ms": (COMMUNICATION, 1.0),

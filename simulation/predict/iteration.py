@@ -6,9 +6,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulation.predict import memory, operations
-from simulation.predict.duration import Links, Stopwatch, Times
+from simulation.predict.duration import EXPOSED, Links, Stopwatch, Times
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
@@ -26,21 +27,34 @@ BUCKET_BYTES = 25 * 2**20
 """Of gradients that torch's DistributedDataParallel sums at once (bucket_cap_mb)."""
 BACKWARD_SHARE = 2 / 3
 """Of a micro-batch's time: two of three products."""
+BESIDE = (operations.TP, operations.CP, operations.EP)
+"""Groups of whose communication EXPOSED is visible where compute runs beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Milliseconds of an iteration, those of its classes on the slowest stage, of one micro-batch on each stage, and
-    the memory of the fullest.
+    """Milliseconds of an iteration, those of its classes on the slowest stage and of the communication that compute
+    hides there, of one micro-batch on each stage, and the memory of each.
     """
 
     job: TrainingJob
     machine: Machine
     ms: float
     classes: Mapping[str, float]
+    hidden: Mapping[str, float]
     stages_ms: tuple[float, ...]
-    memory: memory.Memory
+    stages_memory: tuple[memory.Memory, ...]
     flops: float
+
+    @property
+    def memory(self) -> memory.Memory:
+        """Of the fullest stage."""
+        return max(self.stages_memory, key=lambda each: each.allocated)
+
+    @property
+    def most_joules(self) -> float:
+        """Of an iteration, each GPU at its power limit."""
+        return self.machine.power_W * self.job.gpus * self.ms / 1e3
 
     @property
     def tokens_per_second_and_gpu(self) -> float:
@@ -67,21 +81,29 @@ def predict(job: TrainingJob, machine: Machine, network: Links | None = None) ->
     per_batch = sum(stages[slowest].values())
     of_stages = [sum(each.values()) for each in stages]
     rested = _stages(job, Stopwatch(job, machine.rested(), network)) if job.pp > 1 else stages
-    pipeline = _pipeline(job, watch, [sum(each.values()) for each in rested], per_batch)
     held = stage_weights(job, slowest)
+    bubble, sends = _pipeline(job, watch, [sum(each.values()) for each in rested])
+    gradients = _data_parallel(job, watch, held, per_batch)
     classes = {key: us * job.micro_batches for key, us in stages[slowest].items()}
-    classes["pipeline"] = pipeline - per_batch * job.micro_batches
-    classes["dp"] = _data_parallel(job, watch, held, per_batch)
+    hidden = {group: us * (1 / EXPOSED - 1) for group, us in classes.items() if group in BESIDE and job.overlap}
+    classes |= {"bubble": bubble, "pp": sends.visible, "dp": gradients.visible}
+    hidden |= {"pp": sends.hidden, "dp": gradients.hidden}
+    classes["memory-bound"] = classes.get("memory-bound", 0.0) + _copied(job, watch, held)
     classes["optimizer"] = _optimizer(job, watch, held)
     return Prediction(
         job,
         machine,
         sum(classes.values()) / 1e3,
-        {key: us / 1e3 for key, us in sorted(classes.items(), key=lambda each: -each[1]) if us},
+        _milliseconds(classes),
+        _milliseconds(hidden),
         tuple(us / 1e3 for us in of_stages),
-        memory.fullest(job),
+        tuple(memory.memory_of(job)),
         model_flops(job),
     )
+
+
+def _milliseconds(classes: Mapping[str, float]) -> dict[str, float]:
+    return {key: us / 1e3 for key, us in sorted(classes.items(), key=lambda each: -each[1]) if us}
 
 
 def model_flops(job: TrainingJob) -> float:
@@ -109,51 +131,69 @@ def _stages(job: TrainingJob, watch: Stopwatch) -> list[Times]:
     return found
 
 
-def _pipeline(job: TrainingJob, watch: Stopwatch, stages: list[float], slowest: float) -> float:
-    """Microseconds from the first micro-batch's begin to the last one's end.
+class _Sent(NamedTuple):
+    """Microseconds of communication that nothing hides, and that compute does."""
 
-    stages: the times of a micro-batch that a stage waited for; slowest: of the slowest one's, which waits for none.
+    visible: float
+    hidden: float
+
+
+def _pipeline(job: TrainingJob, watch: Stopwatch, stages: list[float]) -> tuple[float, _Sent]:
+    """Microseconds that the slowest stage waits for the others to fill and empty, and of its messages.
+
+    stages: the times of a micro-batch that a stage waited for.
     """
     if job.pp == 1:
-        return slowest * job.micro_batches
+        return 0.0, _Sent(0.0, 0.0)
     size = job.tokens * job.hidden * operations.HALF / job.split
     send = watch.send_us(size, job.tp * job.cp * job.dp)
-    filling = (sum(stages) - max(stages)) / job.vpp + 2 * send * (job.pp - 1)
-    return job.micro_batches * slowest + filling + (0.0 if job.overlap else 2 * send * job.micro_batches * job.vpp)
+    filling, steady = 2 * send * (job.pp - 1), 2 * send * job.micro_batches * job.vpp
+    sent = _Sent(filling, steady) if job.overlap else _Sent(filling + steady, 0.0)
+    return (sum(stages) - max(stages)) / job.vpp, sent
 
 
-def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> float:
-    """Microseconds of gradients and weights between replicas that compute does not hide."""
+def _data_parallel(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> _Sent:
+    """Microseconds of gradients and weights between replicas."""
     if job.replicated:
         return _buckets(job, watch, held, per_batch)
-    total = 0.0
-    layers = max(1, job.layers // job.pp)
-    for weights, ranks, stride in (
-        (held.shared, job.dp * job.cp, job.tp),
-        (held.experts, job.expert_dp, max(job.ep, job.tp)),
-    ):
+    sent = 0.0
+    for weights, ranks, stride in _replicas(job, held):
         copies, ranks = (ranks // min(job.fsdp, ranks), min(job.fsdp, ranks)) if job.fsdp else (1, ranks)
-        size = operations.HALF * weights
         scatter = watch.collective_us(operations.REDUCE_SCATTER, ranks, stride, job.grad_bytes * weights)
-        gather = watch.collective_us(operations.ALL_GATHER, ranks, stride, size)
+        gather = watch.collective_us(operations.ALL_GATHER, ranks, stride, operations.HALF * weights)
         if job.fsdp:
             # Weights are gathered for the forward and the backward pass of each micro-batch.
             between = watch.collective_us(
                 operations.ALL_REDUCE, copies, stride * ranks, job.grad_bytes * weights / ranks
             )
-            sent = (2 * gather + scatter) * job.micro_batches + between
-            hidden = per_batch * job.micro_batches * (1 - 1 / layers)
-            total += max(sent / layers, sent - hidden)
-            total += watch.moved_us(COPIED_BYTES * weights if ranks > 1 else 0.0) * job.micro_batches
-        elif job.overlap:
-            # Buckets of layers: the last gradients and the first weights have nothing beside them.
-            total += max((scatter + gather) / (2 * job.vpp), scatter + gather - per_batch)
+            sent += (2 * gather + scatter) * job.micro_batches + between
         else:
-            total += scatter + gather
-    return total
+            sent += scatter + gather
+    if not job.overlap:
+        return _Sent(sent, 0.0)
+    if job.fsdp:
+        layers = max(1, job.layers // job.pp)
+        visible = max(sent / layers, sent - per_batch * job.micro_batches * (1 - 1 / layers))
+    else:
+        # Buckets of layers: the last gradients and the first weights have nothing beside them.
+        visible = max(sent / (2 * job.vpp), sent - per_batch)
+    return _Sent(visible, sent - visible)
 
 
-def _buckets(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> float:
+def _replicas(job: TrainingJob, held: StageWeights) -> tuple[tuple[float, int, int], ...]:
+    """Weights of a rank, the ranks that hold the same ones, and how far these are apart."""
+    return (held.shared, job.dp * job.cp, job.tp), (held.experts, job.expert_dp, max(job.ep, job.tp))
+
+
+def _copied(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
+    """Microseconds in which FSDP2 copies what it gathers and sums."""
+    if not job.fsdp or job.replicated:
+        return 0.0
+    copied = sum(weights for weights, ranks, _ in _replicas(job, held) if min(job.fsdp, ranks) > 1)
+    return watch.moved_us(COPIED_BYTES * copied) * job.micro_batches
+
+
+def _buckets(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: float) -> _Sent:
     """Microseconds of the sums of gradients, which follow the last micro-batch; its backward pass hides all buckets but
     the last one, that of the word vectors, a weight in one piece.
     """
@@ -162,7 +202,8 @@ def _buckets(job: TrainingJob, watch: Stopwatch, held: StageWeights, per_batch: 
     end = min(size, max(words, BUCKET_BYTES))
     last, each = (watch.collective_us(operations.ALL_REDUCE, ranks, job.tp, of) for of in (end, BUCKET_BYTES))
     sent = last + each * (size - end) / BUCKET_BYTES
-    return max(last, sent - BACKWARD_SHARE * per_batch) if job.overlap else sent
+    visible = max(last, sent - BACKWARD_SHARE * per_batch) if job.overlap else sent
+    return _Sent(visible, sent - visible)
 
 
 def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:

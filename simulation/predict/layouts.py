@@ -13,7 +13,8 @@ from simulation.predict.job_table import job_of
 from simulation.predict.kept import Estimate, KeptLayouts
 from simulation.predict.machine import Machine
 
-SWEPT = ("tp", "pp", "vpp", "cp", "ep", "mbs", "recompute", "fsdp")
+SWEPT = ("tp", "pp", "vpp", "cp", "ep", "mbs", "recompute", "fsdp", "zero")
+"""Of Megatron-LM the distributed optimizer is zero 1."""
 MOST = 200_000
 """Layouts that are looked at in one sweep."""
 
@@ -58,7 +59,8 @@ def powers(most: int) -> list[str]:
 
 
 def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine: Machine) -> dict[str, Sequence[str]]:
-    """The values of each swept column: those that were given, else what is usual for the model and the GPUs.
+    """The values of each swept column: those that were given, else what is usual for the model and the GPUs; of dp, the
+    values to which the others are restricted.
 
     Tensor parallelism stays among the GPUs that NVLink joins; experts, heads and layers bound ep, tp and pp.
     """
@@ -69,21 +71,26 @@ def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine:
         "tp": powers(min(joined, gpus, int(row["heads"]))), "pp": powers(min(gpus, int(row["layers"]), 64)),
         "vpp": ["1", "2", "4"], "cp": ["1", "2"], "ep": powers(min(gpus, experts)) if experts else ["1"],
         "mbs": ["1", "2", "4"], "recompute": ["none", "full"], "fsdp": ["0"],
+        "zero": [row.get("distributed_optimizer") or "1"],
     }  # fmt: skip
-    return {key: given.get(key) or usual[key] for key in SWEPT}
+    return {**given, **{key: given.get(key) or usual[key] for key in SWEPT}}
 
 
 def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator[TrainingJob]:
     """The jobs of all combinations that divide evenly: the batch, heads, layers, experts and GPUs."""
     gpus, gbs = int(row["gpus"]), int(row["gbs"])
+    wanted = {int(size) for size in swept.get("dp", ())}
     for values in product(*(swept[key] for key in SWEPT)):
         chosen = dict(zip(SWEPT, values, strict=True))
         tp, pp, vpp, cp, mbs = (int(chosen[key]) for key in ("tp", "pp", "vpp", "cp", "mbs"))
         dp, left = divmod(gpus, tp * pp * cp)
         if left or not dp or gbs % (dp * mbs) or (vpp > 1 and (pp == 1 or (gbs // (dp * mbs)) % pp)):
             continue
+        zero = chosen.pop("zero")
+        if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
+            continue
         try:
-            yield job_of({**row, **chosen}, f"tp{tp} pp{pp}")
+            yield job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
         except InputProblems:
             continue
 

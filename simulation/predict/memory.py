@@ -44,11 +44,6 @@ def memory_of(job: TrainingJob) -> list[Memory]:
     return [_stage(job, stage) for stage in range(job.pp)]
 
 
-def fullest(job: TrainingJob) -> Memory:
-    """The stage whose ranks hold most."""
-    return max(memory_of(job), key=lambda each: each.allocated)
-
-
 def _stage(job: TrainingJob, stage: int) -> Memory:
     held = stage_weights(job, stage)
     states = _states(job, stage, held)

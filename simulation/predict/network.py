@@ -9,7 +9,6 @@ from pathlib import Path
 
 from common.errors import MistakeList
 from common.units import bandwidth_bps
-from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import ALL_TO_ALL, AUTO, FlowWish, make
 from simulation.flows.copies import in_copies
 from simulation.flows.groups import ParallelSizes
@@ -19,7 +18,7 @@ from simulation.network.flow_level.port_routes import RAIL, PortRoutes
 from simulation.network.flow_level.simulate import FlowWishes, simulate
 from simulation.network.flow_level.trust import window_of
 from simulation.network.job_reading import JobGroups, job_of_collective
-from simulation.network.placing import groups_by_kind
+from simulation.network.placing import groups_by_kind, link_speeds
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import NIC_SHARE, Machine
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
@@ -78,9 +77,7 @@ class Network:
         """Microseconds of a collective of _SMALL and of _LARGE bytes."""
         sizes = ParallelSizes(ranks=gpus, per_server=1, tp=stride, pp=gpus // (ranks * stride))
         groups = groups_by_kind(sizes, self.fabric, original=False, kinds=("DP",))
-        speeds = [bandwidth_bps(text.bandwidth) / 8e9 for text in self.fabric.texts]
-        machine = LinkSpeeds(max(speeds), min(speeds), None, self.fabric.gpu_type)
-        wish = FlowWish("ring" if op == "ALLREDUCE" else AUTO, False, AUTO, machine)
+        wish = FlowWish("ring" if op == "ALLREDUCE" else AUTO, False, AUTO, link_speeds(self.fabric))
         schedules = in_copies(lambda name, group, size: make(name, group, size, 0, wish).schedule)
         payload = NetworkConf().payload_bytes
         found = []

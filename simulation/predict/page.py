@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from common.charts.chart import Axis, Bar, Bars, Spans
+from common.charts.chart import Axis, Bar, Bars, Chart, Spans
 from common.charts.page import document, figure, safe
 from simulation.analytical.schedules import INTERLEAVED, ONE_F_ONE_B, Pass, order, ready_at
 from simulation.predict import certainty
@@ -18,7 +18,13 @@ def html(found: Prediction, text: str, measured: Sequence[Measured] = ()) -> str
     """The page; `text` is the summary, `measured` what a run took."""
     title = f"{found.job.name} on {found.job.gpus} {found.machine.gpu}"
     said = "".join(f"<p>{safe(line)}</p>" for line in text.splitlines())
-    charts = (timeline(found), _breakdown(found), _memory(found), _beside(found, measured))
+    charts: list[Chart] = [
+        timeline(found),
+        _breakdown(found),
+        _memory(found),
+        *_stages(found),
+        _beside(found, measured),
+    ]
     return document(title, f"<h1>{safe(title)}</h1>{said}\n" + "\n".join(figure(chart) for chart in charts))
 
 
@@ -69,7 +75,10 @@ def _breakdown(found: Prediction) -> Bars:
     bars = [
         Bar(name=key, value=ms, text=f"{ms:.1f} ms ({100 * ms / found.ms:.1f} %)") for key, ms in found.classes.items()
     ]
-    sentence = "On the slowest stage; of communication what compute does not hide."
+    beside = ", ".join(f"{key} {ms:.1f} ms" for key, ms in found.hidden.items())
+    sentence = (
+        f"On the slowest stage; of communication what compute does not hide{f' (beside it: {beside})' * bool(beside)}."
+    )
     return Bars(title="Where an iteration's time goes", sentence=sentence, unit="ms", bars=bars, one_hue=True)
 
 
@@ -83,6 +92,17 @@ def _memory(found: Prediction) -> Bars:
     bars = [Bar(name=key, value=gib, text=f"{gib:.1f} GiB") for key, gib in parts.items()]
     sentence = f"On stage {held.stage}, the fullest: {held.reserved:.1f} of {found.machine.memory_GiB:g} GiB."
     return Bars(title="Where the memory goes", sentence=sentence, unit="GiB", bars=bars, one_hue=True)
+
+
+def _stages(found: Prediction) -> list[Bars]:
+    """The memory of each stage of a pipeline."""
+    if found.job.pp == 1:
+        return []
+    bars = [
+        Bar(name=f"stage {each.stage}", value=each.reserved, text=f"{each.reserved:.1f} GiB")
+        for each in found.stages_memory
+    ]
+    return [Bars(title="What each stage reserves", unit="GiB", bars=bars, one_hue=True)]
 
 
 def _beside(found: Prediction, measured: Sequence[Measured]) -> Bars:

@@ -10,6 +10,7 @@ from common.summary import JsonValue
 from simulation.predict import certainty
 from simulation.predict.iteration import Prediction
 from simulation.predict.job import TrainingJob
+from simulation.predict.memory import Memory
 from simulation.predict.weights import parameters
 
 ADDED = (
@@ -101,8 +102,11 @@ def text(found: Prediction) -> str:
         f" on stage {held.stage}: {fits}",
         f"            weights {held.weights:.1f}, gradients {held.gradients:.1f}, optimizer {held.optimizer:.1f}, "
         f"activations {held.activations:.1f}, transient {held.transient:.1f}",
+        f"energy      at most {found.most_joules / 1e6:.3g} MJ an iteration, "
+        f"{found.most_joules / job.tokens_per_iteration:.3g} J a token: each GPU at {found.machine.power_W:g} W",
+        *_stages(found),
         "time on the slowest stage, exposed:",
-        *(f"  {key:<14} {ms:>10.1f} ms  {100 * ms / found.ms:>5.1f} %" for key, ms in found.classes.items()),
+        *(_class(found, key) for key in {**found.classes, **found.hidden}),
         f"one MFU of {certainty.FLAT_MFU:.0%} would say {certainty.flat_mfu_ms(found):.1f} ms, "
         f"products at {certainty.FLAT_EFFICIENCY:.0%} of the peak {certainty.flat_efficiency_ms(found):.1f} ms",
         f"sustained   {found.machine.factors.products[job.precision]:.2f} x the tables' products: "
@@ -112,6 +116,29 @@ def text(found: Prediction) -> str:
     return "\n".join(lines)
 
 
+def _class(found: Prediction, key: str) -> str:
+    ms, hidden = found.classes.get(key, 0.0), found.hidden.get(key, 0.0)
+    beside = f"  and {hidden:.1f} ms beside compute" if hidden else ""
+    return f"  {key:<14} {ms:>10.1f} ms  {100 * ms / found.ms:>5.1f} %{beside}"
+
+
+def _stages(found: Prediction) -> list[str]:
+    """The stages of a pipeline, side by side."""
+    if found.job.pp == 1:
+        return []
+    times = " ".join(f"{ms:.1f}" for ms in found.stages_ms)
+    held = " ".join(f"{each.reserved:.1f}" for each in found.stages_memory)
+    return [f"stages      a micro-batch takes {times} ms", f"            reserved {held} GiB"]
+
+
+def _gib(held: Memory) -> dict[str, JsonValue]:
+    return {
+        "stage": held.stage, "weights": held.weights, "gradients": held.gradients, "optimizer": held.optimizer,
+        "activations": held.activations, "transient": held.transient, "allocated": held.allocated,
+        "reserved": held.reserved,
+    }  # fmt: skip
+
+
 def data(found: Prediction) -> dict[str, JsonValue]:
     """A job's prediction for a program."""
     held, sure = found.memory, certainty.interval(found)
@@ -119,12 +146,12 @@ def data(found: Prediction) -> dict[str, JsonValue]:
         "name": found.job.name, "gpu": found.machine.gpu, "gpus": found.job.gpus, "predicted_ms": found.ms,
         "low_ms": sure.low, "high_ms": sure.high, "notes": list(sure.notes),
         "tokens_per_second_and_gpu": found.tokens_per_second_and_gpu, "mfu": found.mfu,
-        "classes_ms": dict(found.classes), "parameters": parameters(found.job), "model_flops": found.flops,
-        "memory_gib": {
-            "stage": held.stage, "weights": held.weights, "gradients": held.gradients, "optimizer": held.optimizer,
-            "activations": held.activations, "transient": held.transient, "allocated": held.allocated,
-            "reserved": held.reserved, "capacity": found.machine.memory_GiB,
-        },
+        "classes_ms": dict(found.classes), "hidden_ms": dict(found.hidden), "parameters": parameters(found.job),
+        "model_flops": found.flops, "most_joules": found.most_joules, "power_W": found.machine.power_W,
+        "stages": [
+            {"ms": ms, **_gib(its)} for ms, its in zip(found.stages_ms, found.stages_memory, strict=True)
+        ],
+        "memory_gib": {**_gib(held), "capacity": found.machine.memory_GiB},
         "fits": held.reserved <= found.machine.memory_GiB,
         "flat_mfu_ms": certainty.flat_mfu_ms(found), "flat_efficiency_ms": certainty.flat_efficiency_ms(found),
         "factors": {

@@ -25,11 +25,13 @@ if TYPE_CHECKING:  # the start of the command needs none of them
 LISTS = {
     "tp": "tensor parallel sizes", "pp": "pipeline stages", "vpp": "chunks of a stage", "cp": "context parallel sizes",
     "ep": "expert parallel sizes", "mbs": "samples of a micro-batch", "recompute": "none, selective, full",
-    "fsdp": "0, 1",
+    "fsdp": "0, 1", "zero": "0, 1", "dp": "data parallel sizes",
 }  # fmt: skip
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(?P<days>{_NUMBER})\s*days?")
 SECONDS_A_DAY = 86400
+SERVER = 8
+"""GPUs by which --target goes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +194,7 @@ def _ranked(
     # The model's mistakes are told before all layouts.
     one = job_of({**row, "gpus": "1", "gbs": "1"}, arguments.model or str(arguments.job))
     swept = layouts.choices(row, _lists(arguments), machine.servers_of(one.gpus_per_node) or machine)
-    total = prod(len(values) for values in swept.values())
+    total = prod(len(swept[key]) for key in layouts.SWEPT)
     if total > layouts.MOST:
         raise input_problem("--tp and the other lists", None, f"are {total} layouts; at most {layouts.MOST} are swept")
     return layouts.ranking(layouts.jobs(row, swept), machine, kept, total)
@@ -210,7 +212,7 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
         if given is None:
             continue
         words = [word.strip() for word in given.split(",")]
-        allowed = text.split(", ") if key in ("recompute", "fsdp") else None
+        allowed = text.split(", ") if key in ("recompute", "fsdp", "zero") else None
         for word in words:
             if allowed and word not in allowed:
                 mistakes.add(f"--{key}", word, f"must be {text}")
@@ -224,15 +226,23 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
 def _fewest(
     arguments: argparse.Namespace, row: dict[str, str], machine: "Machine", needed: float, kept: "KeptLayouts"
 ) -> "Ranking":
-    """The ranking of the fewest GPUs, a power of two of servers, that make `needed` tokens a second."""
-    gpus, most = 8, int(row["gpus"])
-    found = None
-    while gpus <= most:
-        found = _ranked(arguments, {**row, "gpus": str(gpus)}, machine, kept)
-        if found.fitting and found.fitting[0].tokens_per_second_and_gpu * gpus >= needed:
-            return found
-        gpus *= 2
-    if found is None:
-        raise input_problem("--gpus", row["gpus"], "must be at least 8 with --target")
-    found.fitting.clear()
-    return found
+    """The ranking of the fewest GPUs, in steps of SERVER, that make `needed` tokens a second; else one of none."""
+    from simulation.predict.layouts import Ranking, powers
+
+    most = int(row["gpus"]) // SERVER
+    if not most:
+        raise input_problem("--gpus", row["gpus"], f"must be at least {SERVER} with --target")
+
+    def enough(servers: int) -> bool:
+        found = tried[servers] = _ranked(arguments, {**row, "gpus": str(SERVER * servers)}, machine, kept)
+        if not found.fitting:
+            return False
+        return found.fitting[0].tokens_per_second_and_gpu * SERVER * servers >= needed
+
+    tried: dict[int, Ranking] = {}
+    below = 0
+    for servers in sorted({*map(int, powers(most)), most}):
+        if enough(servers):
+            return tried[next(filter(enough, range(below + 1, servers)), servers)]
+        below = servers
+    return Ranking(max(each.divided for each in tried.values()), [], min(each.least_gib for each in tried.values()))

@@ -15,7 +15,10 @@ from simulation.predict.machine import Machine
 from simulation.predict.ready_configs import megatron_arguments, torchtitan_settings
 
 _KEYS = ("gpu", "gpus", "precision", "seq", "mbs", "micro_batches", "tp", "pp", "vpp", "cp", "dp", "ep", "recompute")
-_COLUMNS = ("name", *_KEYS, "fsdp", "predicted_ms", "predicted_reserved_gib", "predicted_tokens_s_gpu", "predicted_mfu")
+_COLUMNS = (
+    "name", *_KEYS, "fsdp", "distributed_optimizer", "predicted_ms", "predicted_reserved_gib", "predicted_tokens_s_gpu",
+    "predicted_mfu",
+)  # fmt: skip
 MOST_POINTS = 1000
 LEAST_MS = 0.05  # of a difference that is told
 
@@ -58,7 +61,7 @@ def _text(found: Ranking, best: Sequence[Prediction], machine: Machine, price: f
         lines.append(
             f"{job.tp:>3} {job.pp:>3} {job.vpp:>3} {job.cp:>3} {job.dp:>5} {job.ep:>4} {job.mbs:>3} {job.recompute:<9} "
             f"{each.ms:>10.1f} {each.tokens_per_second_and_gpu:>12.0f} {100 * each.mfu:>5.1f}% "
-            f"{each.memory.reserved:>6.1f}{cost}"
+            f"{each.memory.reserved:>6.1f}{cost}{_states(job)}"
         )
     if len(best) > 1:
         lines.append(f"the second takes {best[1].ms - best[0].ms:.1f} ms longer: {_why(best[0], best[1])}")
@@ -78,7 +81,8 @@ def _cost(found: Prediction, price: float | None) -> float:
 
 def _cells(job: TrainingJob) -> dict[str, str]:
     gpu = f"{job.gpu} HBM2e" if job.memory_GBps else job.gpu
-    return {"name": job.name, **{key: str(getattr(job, key)) for key in _KEYS}, "gpu": gpu, "fsdp": str(job.fsdp)}
+    of_job = {key: str(int(getattr(job, key))) for key in ("fsdp", "distributed_optimizer")}
+    return {"name": job.name, **{key: str(getattr(job, key)) for key in _KEYS}, "gpu": gpu, **of_job}
 
 
 def _data(found: Prediction, price: float | None) -> Mapping[str, JsonValue]:
@@ -111,7 +115,12 @@ def page(found: Ranking, best: Sequence[Prediction], text: str) -> str:
 def _named(job: TrainingJob) -> str:
     parts = {"tp": job.tp, "pp": job.pp, "vpp": job.vpp, "cp": job.cp, "dp": job.dp, "ep": job.ep, "mbs": job.mbs}
     again = "" if job.recompute == "none" else f" {job.recompute}"
-    return " ".join(f"{key}{value}" for key, value in parts.items() if value > 1 or key == "mbs") + again
+    return " ".join(f"{key}{value}" for key, value in parts.items() if value > 1 or key == "mbs") + again + _states(job)
+
+
+def _states(job: TrainingJob) -> str:
+    """How the optimizer's states are divided, where it is not Megatron-LM's distributed optimizer that does."""
+    return " fsdp" if job.fsdp else "" if job.distributed_optimizer else " zero 0"
 
 
 def front(found: Sequence[Layout]) -> list[Layout]:

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+from simulation.topology.fabric import NVSWITCH, Fabric
+from simulation.topology.structure import joined
 
 
 class Homes(NamedTuple):
@@ -14,21 +15,21 @@ class Homes(NamedTuple):
 
 
 def homes_of(fabric: Fabric) -> Homes:
-    """GPUs that share an NVSwitch are in one server; without NVSwitches as many neighbours as the file says."""
+    """GPUs that NVSwitches join are in one server; without NVSwitches as many neighbours as the file says."""
+    roots = joined(fabric)
     first_switch: dict[int, int] = {}
-    for one, other, _kind in fabric.links():
-        for gpu, switch in ((one, other), (other, one)):
-            if fabric.roles[gpu] == GPU and fabric.roles[switch] == NVSWITCH:
-                first_switch[gpu] = min(switch, first_switch.get(gpu, switch))
+    for node, role in enumerate(fabric.roles):
+        if role == NVSWITCH:
+            first_switch.setdefault(roots[node], node)
     numbers: dict[int, int] = {}
     switches: dict[int, int] = {}
     filled: dict[int, int] = {}
     servers, slots = [], []
     for gpu in range(fabric.gpus):
-        key = first_switch.get(gpu, -1 - gpu // max(fabric.gpus_per_server, 1))
+        key = roots[gpu] if roots[gpu] in first_switch else -1 - gpu // max(fabric.gpus_per_server, 1)
         server = numbers.setdefault(key, len(numbers))
         if key >= 0:
-            switches[server] = key
+            switches[server] = first_switch[key]
         servers.append(server)
         slots.append(filled.get(server, 0))
         filled[server] = slots[-1] + 1

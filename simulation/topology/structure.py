@@ -36,16 +36,21 @@ def servers(fabric: Fabric) -> list[list[int]]:
         gpus = [node for node, role in enumerate(roles) if role == GPU]
         size = max(fabric.gpus_per_server, 1)
         return [gpus[start : start + size] for start in range(0, len(gpus), size)]
-    parent = [*range(len(roles))]
+    found: dict[int, list[int]] = {}
+    for node, root in enumerate(joined(fabric)):
+        if roles[node] == GPU:
+            found.setdefault(root, []).append(node)
+    return [*found.values()]
+
+
+def joined(fabric: Fabric) -> list[int]:
+    """For each node the first of those that NVSwitches join it with; itself where none do."""
+    roles, parent = fabric.roles, [*range(len(fabric.roles))]
     for a, b, _ in fabric.links():
         if NVSWITCH in (roles[a], roles[b]) and SWITCH not in (roles[a], roles[b]):
             one, other = _root(parent, a), _root(parent, b)
             parent[max(one, other)] = min(one, other)
-    found: dict[int, list[int]] = {}
-    for node, role in enumerate(roles):
-        if role == GPU:
-            found.setdefault(_root(parent, node), []).append(node)
-    return [*found.values()]
+    return [_root(parent, node) for node in range(len(parent))]
 
 
 def _root(parent: list[int], node: int) -> int:

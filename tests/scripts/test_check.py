@@ -178,8 +178,16 @@ def test_by_chance() -> None:
 """
 
 
-@pytest.mark.parametrize("is_broken", [False, True])
-def test_what_failed_runs_once_more_alone_and_is_named(is_broken: bool, tmp_path: Path) -> None:
+BROKEN = "\n\ndef test_that_is_broken() -> None:\n    raise AssertionError\n"
+MANY_BROKEN = "".join(f"\n\ndef test_{number}() -> None:\n    raise AssertionError\n" for number in range(9))
+
+
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [(TESTS_OF_A_BUSY_MACHINE, 1), (TESTS_OF_A_BUSY_MACHINE + BROKEN, 2), (MANY_BROKEN, 0)],
+    ids=["by chance", "one is broken", "many are broken"],
+)
+def test_what_failed_runs_once_more_alone_and_is_named(text: str, again: int, tmp_path: Path) -> None:
     """A test that fails twice fails the whole; more than eight failures are no chance and do not run again."""
     for folder in ("scripts", "bin", "tests/sample"):
         (tmp_path / folder).mkdir(parents=True)
@@ -187,15 +195,10 @@ def test_what_failed_runs_once_more_alone_and_is_named(is_broken: bool, tmp_path
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    alone\n    nightly\n")
     (tmp_path / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (tmp_path / "bin" / "python").chmod(0o755)
-    broken = "\n\ndef test_that_is_broken() -> None:\n    raise AssertionError\n"
-    (tmp_path / "tests/sample/test_some.py").write_text(TESTS_OF_A_BUSY_MACHINE + broken * is_broken)
+    (tmp_path / "tests/sample/test_some.py").write_text(text)
     command = ["bash", str(tmp_path / "scripts" / "check.sh"), str(tmp_path), "package", "sample"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == is_broken, result.stdout + result.stderr
-    assert f"the {1 + is_broken} that failed, once more and alone" in result.stdout
-    assert ("\nALONE  tests/sample/test_some.py::test_by_chance\n" in result.stdout) is not is_broken
-    assert "test_that_passes" not in result.stdout
-    many = "".join(f"\n\ndef test_{number}() -> None:\n    raise AssertionError\n" for number in range(9))
-    (tmp_path / "tests/sample/test_some.py").write_text(many)
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-    assert result.returncode == 1 and "once more and alone" not in result.stdout
+    assert result.returncode == (again != 1), result.stdout + result.stderr
+    assert (f"the {again} that failed, once more and alone" in result.stdout) is bool(again)
+    assert ("\nALONE  tests/sample/test_some.py::test_by_chance\n" in result.stdout) is (again == 1)
+    assert again == 0 or "test_that_passes" not in result.stdout

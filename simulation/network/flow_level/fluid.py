@@ -325,7 +325,7 @@ def release(state: Fluid, flow: int) -> None:
     for at in range(state.child_begin[hop], state.child_begin[hop + 1]):
         child = state.child_hop[at]
         number = step + state.child_shift[at]
-        if number < state.hop_steps[child]:
+        if 0 <= number < state.hop_steps[child]:
             settle(state, state.hop_begin[child] + number, state.hop_gap[child])
     count_down(state, state.in_part[hop], state.in_count[hop])
     following = step + 1

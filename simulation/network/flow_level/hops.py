@@ -1,7 +1,8 @@
 """Gathers the flows of a collective into hops: all that one rank sends another on a channel, step by step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import ne
 from typing import NamedTuple
 
 from simulation.flows.ring_flows import REDUCE_SCATTER
@@ -87,25 +88,28 @@ def _later(parents: tuple[tuple[int, int], ...], begin: int) -> tuple[tuple[int,
 
 
 class _Rules(NamedTuple):
-    """The gaps of a schedule's hops (ns), and how many chunks a hop has under way, by its sender (0: all)."""
+    """The gaps of a schedule's hops (ns), and how many chunks a hop has under way (0: all).
+
+    What nodes below `senders` send, and what waits for no other flow, goes chunk after chunk, `chunk_gap` ns apart.
+    """
 
     gap: int
     release_gap: int
+    window: int
+    senders: int
     chunk_gap: int
-    in_turn: Callable[[int], int]
 
 
 def _rules(schedule: FlowSchedule, latency_ns: int, release_gap: int, ranks: int) -> _Rules:
-    gap = latency_ns + release_gap
-    if schedule.algorithm == NVLS:
-        return _Rules(gap, release_gap, max(latency_ns + NVLS_CHUNK_NS, 0), lambda source: int(source < ranks))
     window = CHUNKS_AT_ONCE if schedule.algorithm in WINDOWED else 0
-    return _Rules(gap, release_gap, gap, lambda _source: window)
+    senders = ranks if schedule.algorithm == NVLS else 0
+    return _Rules(latency_ns + release_gap, release_gap, window, senders, max(latency_ns + NVLS_CHUNK_NS, 0))
 
 
 class _Part(NamedTuple):
     """Flows of one size out of a train, as it has them: parents by their ids."""
 
+    channel: int
     source: int
     target: int
     ids: range
@@ -120,25 +124,23 @@ class _Book:
         self.apart, self._room = 0, room
         self._parts: list[_Part] = []
         self._begins: dict[int, int] = {}
-        self._every: dict[int, tuple[int, int]] | None = None
+        self._every: dict[int, tuple[int, int]] = {}
         self._bounds: dict[int, tuple[Sequence[int], int, int]] = {}
 
     def add(self, train: FlowTrain) -> None:
         """Take a train apart where its flows differ in target or size."""
-        if isinstance(train.targets, int) and isinstance(train.sizes, int):
-            self._append(_Part(train.source, train.targets, train.ids, train.sizes, train.parents))
+        count, targets, sizes = len(train.ids), train.targets, train.sizes
+        if isinstance(targets, int) and not isinstance(sizes, int):
+            sizes = self._alike(sizes) or sizes
+        whole = _Part(train.channel, train.source, 0, train.ids, 0, train.parents)
+        if isinstance(targets, int) and isinstance(sizes, int):
+            self._append(whole._replace(target=targets, size=sizes))
             return
-        count = len(train.ids)
-        if isinstance(train.targets, int) and not isinstance(train.sizes, int) and (alike := self._alike(train.sizes)):
-            self._append(_Part(train.source, train.targets, train.ids, alike, train.parents))
-            return
-        targets = [train.targets] * count if isinstance(train.targets, int) else train.targets
-        sizes = [train.sizes] * count if isinstance(train.sizes, int) else train.sizes
-        ends = [0] + [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
-        for begin, end in pairwise([*ends, count]):
-            behind = count - begin, count - end  # how many are left at both ends of the part
-            parents = tuple([each[max(len(each) - behind[0], 0) : len(each) - behind[1]] for each in train.parents])
-            self._append(_Part(train.source, targets[begin], train.ids[begin:end], sizes[begin], parents))
+        targets = [targets] * count if isinstance(targets, int) else targets
+        sizes = [sizes] * count if isinstance(sizes, int) else sizes
+        edges = [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
+        for begin, part in _cut(whole, edges):
+            self._append(part._replace(target=targets[begin], size=sizes[begin]))
 
     def _alike(self, sizes: Sequence[int]) -> int:
         """One size for all, where they differ by a few bytes; else 0."""
@@ -158,30 +160,64 @@ class _Book:
 
     def hops(self, rules: _Rules) -> list[Hop]:
         """The hops, with what each waits for."""
-        former: dict[tuple[int, int], int] = {}
+        while any(edges := [self._edges(part) for part in self._parts]):
+            parts, self._parts, self._begins, self._every = self._parts, [], {}, {}
+            for part, its in zip(parts, edges, strict=True):
+                for _begin, piece in _cut(part, its):
+                    self._append(piece)
+        former: dict[tuple[int, int, int], int] = {}
         return [self._hop(number, part, rules, former) for number, part in enumerate(self._parts)]
 
-    def _hop(self, number: int, part: _Part, rules: _Rules, former: dict[tuple[int, int], int]) -> Hop:
-        count, ends = len(part.ids), (part.source, part.target)
+    def _edges(self, part: _Part) -> list[int]:
+        """The steps from which on a part waits for flows of another part, or not of the next steps of the same."""
+        found = set()
+        for ids in part.parents:
+            done = 0
+            while done < len(ids):
+                place, step = self._place(ids[done])
+                own, rest = self._parts[place].ids[step:], ids[done:]
+                if own[: len(rest)] == rest:
+                    break
+                done += next(
+                    (at for at, pair in enumerate(zip(own, rest, strict=False)) if ne(*pair)), min(len(own), len(rest))
+                )
+                found.add(len(part.ids) - len(ids) + done)
+        return sorted(found - {len(part.ids)})
+
+    def _hop(self, number: int, part: _Part, rules: _Rules, former: dict[tuple[int, int, int], int]) -> Hop:
+        count, ends = len(part.ids), (part.channel, part.source, part.target)
         parents = [self._parent(each, count - len(each)) for each in part.parents if len(each)]
-        window, gap = rules.in_turn(part.source), rules.gap
-        if window == 1:
-            parents, gap = [], rules.chunk_gap
-            if ends in former:  # a chunk of its own
-                parents = [(former[ends], 0)]
+        window, gap = rules.window, rules.gap
+        if not parents and part.source < rules.senders:
+            window, gap = 1, rules.chunk_gap
+            if ends in former:  # its last chunk comes before the first one here
+                parents.append((former[ends], 1 - len(self._parts[former[ends]].ids)))
             former[ends] = number
         if window and count > window:
             parents.append((number, window))
-        return Hop(*ends, count, part.size, tuple(parents), gap, rules.release_gap)
+        return Hop(part.source, part.target, count, part.size, tuple(parents), gap, rules.release_gap)
 
     def _parent(self, ids: Sequence[int], missing: int) -> tuple[int, int]:
         """The hop to which ids belong, and by how many steps it is ahead; the first `missing` steps have no parent."""
-        place = self._begins.get(ids[0])
-        if place is not None:
-            return place, missing
-        if self._every is None:
-            self._every = {
-                flow: (number, step) for number, part in enumerate(self._parts) for step, flow in enumerate(part.ids)
-            }
-        number, step = self._every[ids[0]]
+        number, step = self._place(ids[0])
         return number, missing - step
+
+    def _place(self, flow: int) -> tuple[int, int]:
+        """The part of a flow, and its step there."""
+        number = self._begins.get(flow)
+        if number is not None:
+            return number, 0
+        if not self._every:
+            self._every = {
+                each: (place, step) for place, part in enumerate(self._parts) for step, each in enumerate(part.ids)
+            }
+        return self._every[flow]
+
+
+def _cut(part: _Part, edges: Sequence[int]) -> Iterator[tuple[int, _Part]]:
+    """The pieces of a part between steps, each with its first step."""
+    count = len(part.ids)
+    for begin, end in pairwise([0, *edges, count]):
+        behind = count - begin, count - end  # how many are left at both ends of the piece
+        parents = tuple([each[max(len(each) - behind[0], 0) : len(each) - behind[1]] for each in part.parents])
+        yield begin, part._replace(ids=part.ids[begin:end], parents=parents)

@@ -51,10 +51,10 @@ def queues(run: FlowRun, ways: PortRoutes, conf: NetworkConf, window: Window) ->
     found: dict[int, Queue] = {}
     for port, held in _full_ports(run):
         bps = ways.link(port).bps
-        if ways.roles[ways.owner(port)] != SWITCH or not conf.ecn or bps not in conf.kmin:
+        if ways.roles[ways.owner(port)] != SWITCH or not conf.ecn:
             continue
         queue = held - window.rtt_ns * bps // BITS
-        threshold = int(conf.kmin[bps] * 1000)
+        threshold = int(conf.kmin[conf.speed_of(bps)] * 1000)
         if queue > threshold:
             found[port] = Queue(port, queue, threshold)
     return sorted(found.values(), key=lambda each: -each.queue)

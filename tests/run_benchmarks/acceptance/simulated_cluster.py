@@ -14,7 +14,7 @@ from typing import Any
 
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.climb import Climb, Looked
-from run_benchmarks.acceptance.records import Usual
+from run_benchmarks.acceptance.records import Levels
 from run_benchmarks.acceptance.rungs import RUNGS, Cases
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.loading import LoadedRun
@@ -74,7 +74,7 @@ class SimulatedCluster:
         self.rounds = 0
         self.all_devices = False
 
-    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun | None:
+    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
         """See Climb."""
         self._seed += 1
         found: dict[str, list[RoundRecord]] = {}
@@ -96,7 +96,7 @@ class SimulatedCluster:
         )  # fmt: skip
         return LoadedRun(folder=Path(f"run_{name}"), record=record_of_run, rounds=found)
 
-    def climb(self, hosts: Sequence[str], usual: Mapping[str, Usual] | None = None) -> Climb:
+    def climb(self, hosts: Sequence[str], usual: Levels | None = None) -> Climb:
         """An acceptance of these hosts, through all rungs, against the figures of an earlier one."""
         made = Climb(
             vendor="nvidia",

@@ -45,7 +45,7 @@ def sample(**changes: object) -> AcceptRecord:
         again={"n1": "run.py accept --hosts n1,n0,n3 --nproc 8"},
         bundles=["run.py bundle run1 ACCEPT_DEVICES"],
         nproc=8,
-        usual={"memory": Usual(unit="GB/s", median=3000.0, scatter=30.0, devices=16)},
+        usual={"H100": {"memory": Usual(unit="GB/s", median=3000.0, scatter=30.0, devices=16)}},
         warnings=[WarningRecord(kind="clock: is not synchronised", count=7, hosts={"n3": [f"clock: {EVIL}"]})],
     )
     return record.model_copy(update=changes)
@@ -88,7 +88,7 @@ def test_the_record_comes_back_as_it_was_and_its_schema_allows_nothing_else() ->
     assert AcceptRecord.model_validate_json(text) == sample()
     schema = AcceptRecord.model_json_schema()
     assert schema["additionalProperties"] is False and set(schema["required"]) <= json.loads(text).keys()
-    for key, value in (("hosts", {"n0": "fine"}), ("more", 1), ("usual", {"memory": {"unit": "GB/s"}})):
+    for key, value in (("hosts", {"n0": "fine"}), ("more", 1), ("usual", {"H100": {"memory": {"unit": "GB/s"}}})):
         with pytest.raises(ValidationError):
             AcceptRecord.model_validate(json.loads(text) | {key: value})
 

@@ -95,8 +95,8 @@ def test_repaired_hosts_are_held_to_the_recorded_devices_of_their_peers() -> Non
     for seed in samples(4, 40):
         hosts = names(64)
         first = SimulatedCluster(five_bad(hosts, seed), 1000 * seed).climb(hosts)
-        assert first.measured.keys() == set(TESTS)
-        assert all(found.devices == 63 * DEVICES for found in first.measured.values()), "without the slow host's"
+        assert first.measured[""].keys() == set(TESTS)
+        assert all(found.devices == 63 * DEVICES for found in first.measured[""].values()), "without the slow host's"
         again = [*first.rungs[1].out, *first.left[:3]]
         repaired = SimulatedCluster(Bad(), 2000 * seed + 7).climb(again, first.measured)
         assert repaired.ready and set(repaired.states().values()) == {"accepted"}, f"seed {seed}"
@@ -108,7 +108,7 @@ def test_repaired_hosts_are_held_to_the_recorded_devices_of_their_peers() -> Non
 
 def test_a_host_all_of_whose_devices_are_slow_is_seen_against_the_recorded_ones_alone() -> None:
     usual = SimulatedCluster(Bad(), 1).climb(names(8)).measured
-    slow = {name: found.model_copy(update={"median": 1.2 * found.median}) for name, found in usual.items()}
+    slow = {"": {name: found.model_copy(update={"median": 1.2 * found.median}) for name, found in usual[""].items()}}
     assert SimulatedCluster(Bad(), 2).climb(["n0"]).rungs[1].out == {}
     assert set(SimulatedCluster(Bad(), 2).climb(["n0"], slow).rungs[1].out) == {"n0"}
 

@@ -143,7 +143,8 @@ def of_a_tool(values: list[float | None], better: str = "higher") -> RoundRecord
 def test_a_tools_figures_are_held_to_accepted_ones_and_its_peers_are_judged_by_its_benchmark() -> None:
     good = replace(a_run("run1", [1.0]), rounds={"ACCEPT_TOOLS": [of_a_tool([11.5, 11.6, 11.4, None, 11.5])]})
     usual = usual_of(good, ["n4"])
-    assert (usual["ib_write_bw mlx5_0"].median, usual["ib_write_bw mlx5_0"].devices) == (11.5, 3)
+    level = usual[""]["ib_write_bw mlx5_0"]
+    assert (level.median, level.devices) == (11.5, 3)
     assert list(slow_devices(of_a_tool([11.5, 11.6, 7.0, 11.5]), LIMIT)) == []
     said = dict(slow_devices(of_a_tool([11.5, None, 7.0]), LIMIT, usual))
     assert said == {"n2": "ib_write_bw mlx5_0 7 GB/s, 39 % below 3 accepted ones"}
@@ -184,7 +185,13 @@ def test_a_slow_pair_of_devices_is_found_beside_the_same_pair_of_other_hosts(see
     rows[2 * DEVICES + 3][6] = 25.0
     ((host, said),) = slow_devices(of_test("peers", values, peers_of_ranks=rows), LIMIT)
     assert host == "n2" and said.startswith("device 3 to 6: 25 GB/s, ") and said.endswith("look at their link")
-    assert list(slow_devices(of_test("peers", values[:24], peers_of_ranks=rows[:24]), LIMIT)) == [], "of three hosts"
+    three = of_test("peers", values[:24], peers_of_ranks=rows[:24])
+    assert list(slow_devices(three, LIMIT)) == [], "of three hosts"
+    good = of_test("peers", values, peers_of_ranks=[row(rank % DEVICES) for rank in range(6 * DEVICES)])
+    usual = usual_of(replace(a_run("run1", [1.0]), rounds={"D": [good]}), ["n5"])
+    assert usual[""]["peers 3 to 6"].devices == 5
+    (said,) = (said for host, said in slow_devices(three, LIMIT, usual) if host == "n2")
+    assert said.startswith("device 3 to 6: 25 GB/s, 50 % below 5 accepted ones: ")
 
 
 def test_pairs_of_devices_are_compared_with_those_of_hosts_of_their_kind(tmp_path: Path) -> None:
@@ -259,26 +266,60 @@ def test_old_and_new_devices_are_compared_with_their_own_kind_and_never_accused_
         record.steps[1]["values_of_ranks"][rank] *= 0.8
     found = suspects_of(run, LIMIT)
     assert {host: said[0].partition(":")[0] for host, said in found.items()} == {"n1": "device 2", "n4": "device 5"}
-    assert usual_of(run, []) == {}, "no level is that of both"
-    other = usual_of(replace(run, rounds={"PAIRS": [measured(5, 0.005, seed, {})]}, folder=tmp_path / "none"), [])
-    assert suspects_of(run, LIMIT, other).keys() == found.keys(), "the new ones' level is not that of the old ones"
+    both = {kind: levels["memory"].median for kind, levels in usual_of(run, found).items()}
+    assert both == pytest.approx({"H100, a CPU": 3000.0, "A100, a CPU": 1500.0}, rel=0.01)
+    one = replace(run, rounds={"PAIRS": [measured(5, 0.005, seed, {})]}, folder=tmp_path / "none")
+    assert suspects_of(run, LIMIT, usual_of(one, [])).keys() == found.keys(), "figures of another kind do not count"
+
+
+def test_repaired_hosts_of_two_kinds_are_held_to_what_their_own_kind_measured(tmp_path: Path) -> None:
+    """All hosts of either kind are slow now, so that no peer tells; one of a third kind was never measured."""
+    kinds = [gpus("H100")] * 2 + [gpus("A100")] * 2
+    old = dict.fromkeys((2, 3), ("memory", None, 0.5))
+    usual = usual_of(with_kinds(tmp_path / "good", measured(4, 0.005, 1, old), kinds), [])
+    run = with_kinds(tmp_path / "again", measured(4, 0.005, 2, old), kinds)
+    assert suspects_of(run, LIMIT, usual) == {} and not_against(run, usual) == []
+    slow = {0: ("memory", None, 0.8), 1: ("memory", None, 0.8), 2: ("memory", None, 0.4), 3: ("memory", None, 0.4)}
+    run = with_kinds(tmp_path / "slow", measured(4, 0.005, 3, slow), kinds)
+    assert suspects_of(run, LIMIT, usual).keys() == {"n0", "n1", "n2", "n3"}
+    new = with_kinds(tmp_path / "new", measured(4, 0.005, 3, slow), [*kinds[:3], gpus("B200")])
+    assert suspects_of(new, LIMIT, usual).keys() == {"n0", "n1", "n2"}
+    tests = ", ".join(TESTS)
+    assert not_against(new, usual) == [f"--against: not compared, it has no figures of {tests} of B200, a CPU"]
+
+
+def of_data(values: Sequence[float], system: str) -> RoundRecord:
+    return of_test("data_read", values, file_system=system)
+
+
+def test_each_file_system_of_data_has_its_own_level_which_counts_for_no_more_readers() -> None:
+    """A case for each folder: the fast disk's level is not that of the file server, whom more hosts slow down."""
+    fast, shared = of_data([5.0] * 16, "ext4 /dev/nvme0n1"), of_data([0.5] * 16, "nfs4 filer:/data")
+    good = replace(a_run("run1", [1.0]), rounds={"ACCEPT_DATA_1": [shared], "ACCEPT_DATA_2": [fast]})
+    usual = usual_of(good, [])
+    assert suspects_of(good, LIMIT, usual) == {} and not_against(good, usual) == []
+    slow = replace(good, rounds={"ACCEPT_DATA_2": [of_data([0.5] * 16, "ext4 /dev/nvme0n1")]})
+    assert suspects_of(slow, LIMIT, usual).keys() == {"n0", "n1"}
+    more = replace(good, rounds={"ACCEPT_DATA_1": [of_data([0.25] * 32, "nfs4 filer:/data")]})
+    assert suspects_of(more, LIMIT, usual) == {}
+    assert not_against(more, usual) == ["--against: not compared, it has no figures of data_read of nfs4 filer:/data"]
 
 
 def test_too_few_devices_of_a_kind_are_measured_and_said_not_to_be_judged(tmp_path: Path) -> None:
     record = of_test("memory", [100.0] * 2 * DEVICES)
     record.steps[0]["values_of_ranks"] = [100.0] * DEVICES + [1.0, *[None] * (DEVICES - 1)]
     run = with_kinds(tmp_path, record, [gpus("H100"), gpus("A100")])
-    said = ["memory: measured, not judged: 4 devices alike are compared, there are 1 of A100"]
+    said = ["memory: measured, not judged: 4 devices alike are compared, there are 1 of A100, a CPU"]
     assert unjudged(run, {}) == said and suspects_of(run, LIMIT) == {}
     record.steps[0]["datasheet"] = 100.0
     assert unjudged(run, {}) == said, "it is not that of the old one"
     alike = replace(run, folder=tmp_path / "none", rounds={"PAIRS": [of_test("memory", [100.0, *[None] * 7])]})
-    assert unjudged(alike, {}) == [said[0].removesuffix(" of A100")]
+    assert unjudged(alike, {}) == [said[0].removesuffix(" of A100, a CPU")]
     alike.rounds["PAIRS"][0].steps[0]["datasheet"] = 100.0
     assert unjudged(alike, {}) == []
     one = replace(a_run("run1", [1.0]), rounds={"PAIRS": [of_a_tool([9.0, 1.0])]})
     assert unjudged(one, {}) == ["ib_write_bw mlx5_0: measured, not judged: 4 devices alike are compared, there are 2"]
-    assert unjudged(one, {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=9, scatter=0, devices=9)}) == []
+    assert unjudged(one, {"": {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=9, scatter=0, devices=9)}}) == []
 
 
 @pytest.mark.parametrize("told", [{}, {"accelerator": {"error": "NVML"}, "cpu": {"model": "a CPU"}}])
@@ -287,13 +328,15 @@ def test_a_host_that_does_not_tell_its_devices_is_of_the_others_kind_and_all_are
 ) -> None:
     slow = dict.fromkeys(range(5), ("memory", None, 0.8))
     usual = usual_of(with_kinds(tmp_path / "good", measured(5, 0.005, 1, {}), [*[gpus("H100")] * 4, told]), [])
-    assert usual["memory"].devices == 5 * DEVICES
+    assert usual["H100, a CPU"]["memory"].devices == 5 * DEVICES
     run = with_kinds(tmp_path / "slow", measured(5, 0.005, 2, slow), [*[gpus("H100")] * 4, told])
     assert suspects_of(run, LIMIT, usual).keys() == {f"n{number}" for number in range(5)}
     assert unjudged(run, usual) == not_against(run, usual) == []
     mixed = with_kinds(tmp_path / "mixed", measured(5, 0.005, 2, slow), [gpus("H100"), gpus("A100"), *[told] * 3])
-    kinds = "A100; H100; one that tells nothing"
-    assert not_against(mixed, usual) == [f"--against: not compared, hosts are of several kinds: {kinds}"]
+    tests = ", ".join(TESTS)
+    assert not_against(mixed, usual) == [
+        f"--against: not compared, it has no figures of {tests} of {kind}" for kind in ("A100, a CPU", "a CPU")
+    ]
 
 
 def test_a_host_all_of_whose_old_devices_are_slow_is_confirmed_beside_old_ones(tmp_path: Path) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +16,10 @@ import pytest
 
 from common.errors import ABSENT
 from run_benchmarks.acceptance import rungs
+from run_benchmarks.acceptance.climb import Looked
+from run_benchmarks.acceptance.records import AcceptRecord
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
+from run_benchmarks.commands import starting
 from run_benchmarks.commands.accepting import (
     Acceptance,
     accept,
@@ -24,6 +33,7 @@ from run_benchmarks.commands.accepting import (
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import prepare
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.run_benchmarks.acceptance.test_accept_record import sample
 
 
@@ -143,3 +153,84 @@ def test_tools_of_others_are_looked_for_once_before_the_first_rung(
     assert found.keys() == {"single"}, "the network needs two hosts"
     assert found["single"].names == ["ib_write_bw_loopback"] and found["single"].seconds == planned.seconds / 2
     assert found["single"].missing == ["ib_write_lat is not installed on any host"]
+    monkeypatch.setattr(acceptance, "_in_containers", True)
+    inside = acceptance.tools(RUNGS, ["localhost"])["single"]
+    assert inside.names == planned.names and inside.seconds == 0, "what no image is known to have shrinks no rung"
+
+
+def on_localhost(tmp_path: Path, results: Path) -> Request:
+    """The files of a cluster of this machine alone, whose results go to a folder."""
+    asked = asked_of(tmp_path, "cpu", 1)
+    (tmp_path / "cluster_conf.py").write_text("HOSTS = ['localhost']\n")
+    conf = tmp_path / "test_conf.py"
+    conf.write_text(f"{conf.read_text()}FLAGPERF_LOG_PATH_HOST = {str(results)!r}\n")
+    return asked
+
+
+def only_record(results: Path) -> AcceptRecord:
+    (file,) = results.glob("accept*/accept.json")
+    return AcceptRecord.model_validate_json(file.read_text())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_between_runs_keeps_what_there_is(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: os.kill(os.getpid(), number))
+    asked = on_localhost(tmp_path, tmp_path / "results")
+    before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    try:
+        assert accept(asked, rungs="health,whole", budget="1m", nproc=1) == EXIT_INTERRUPTED
+    finally:
+        signal.signal(number, before)
+    record = only_record(tmp_path / "results")
+    assert [(rung.verdict, rung.reason) for rung in record.rungs] == [
+        ("not run", "interrupted"),
+        ("not run", "the acceptance ended before it"),
+    ]
+    assert record.hosts == {"localhost": "not tested"} and not record.ready
+    assert "ended early: interrupted" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_is_named_with_the_rung_that_was_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    asked = on_localhost(tmp_path, results)
+    monkeypatch.setattr(starting, "started", lambda settings: (EXIT_INTERRUPTED, results / "run7"))
+    assert accept(asked, rungs="single", budget="1m", nproc=1) == EXIT_INTERRUPTED
+    (rung,) = only_record(results).rungs
+    assert (rung.verdict, rung.reason) == ("not run", "run7 was interrupted: what it measured is there, not judged")
+    monkeypatch.setattr(starting, "started", lambda settings: (EXIT_FAIL, results / "run8"))
+    shutil.rmtree(results)
+    assert accept(asked, rungs="single", budget="1m", nproc=1) == EXIT_FAIL
+    assert only_record(results).rungs[0].reason.startswith("run8 could not be made: ")
+
+
+def test_a_disk_of_results_that_fills_up_ends_no_measurement_and_hides_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(results)], check=False)
+    if done.returncode:
+        pytest.skip("no permission to mount a small file system")
+
+    def examined(self: Acceptance, hosts: Sequence[str]) -> Looked:
+        with contextlib.suppress(OSError), (results / "full").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        return Looked(sick={"localhost": ["disk: slow"]})
+
+    monkeypatch.setattr(Acceptance, "examine", examined)
+    try:
+        code = accept(on_localhost(tmp_path, results), rungs="health,single", budget="1m", nproc=1)
+        assert code == EXIT_FAIL
+        said = capsys.readouterr()
+        assert "the head node's own disk is full" in said.err
+        assert "disk: slow" in said.out and "NOT READY: 0 of 1 hosts accepted" in said.out
+        (folder,) = results.glob("accept*")
+        assert not (folder / "accept.json").exists(), "no half a record"
+        assert accept(on_localhost(tmp_path, results / "full"), rungs="health", budget="1m", nproc=1) == EXIT_USAGE
+    finally:
+        subprocess.run(["umount", str(results)], check=True)

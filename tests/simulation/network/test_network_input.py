@@ -45,6 +45,12 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--op", "AllReduce", "--size", "1M", "--fast-forward", "--outage", "a@1:2"], "one of the two"),
         (["--op", "AllReduce", "--size", "1M", "--engine", "simai"], "each needs the other"),
         (["--op", "AllReduce", "--size", "1M", "--vpp", "2"], "is for --schedule interleaved"),
+        (["--op", "AllGather", "--size", "1M", "--algorithm", "tree"], "--algorithm tree: is for --op AllReduce"),
+        (
+            ["--op", "AllReduce", "--size", "1M", "--algorithm", "nvls"],
+            "not possible here: the GPU's NVSwitches cannot",
+        ),
+        (["--op", "AllReduce", "--size", "1M", "--algorithm", "tree", "--pxn"], "not for --algorithm tree"),
         (["--op", "AllReduce", "--size", "1M", "--tp", "3"], "must be a multiple of --tp 3"),
         (["--op", "AllReduce", "--size", "1M", "--group", "DP", "--tp", "8"], "its groups have one rank"),
     ],

@@ -14,6 +14,7 @@ from simulation.predict.iteration import _pipeline, model_flops, predict
 from simulation.predict.job import TrainingJob
 from simulation.predict.job_table import job_of, preset
 from simulation.predict.machine import machines
+from simulation.predict.report import data, text
 from simulation.predict.weights import layers_of, parameters, stage_sizes, stage_weights
 
 # Parameters in 1e9 that the models' pages or papers give (safetensors' totals on the hub; GPT-3: table 2.1 says 175).
@@ -129,10 +130,10 @@ def test_the_pipeline_takes_as_long_as_a_loop_over_its_passes_says(pp: int, more
     batches = pp + more
     its = job(gpus=pp, pp=pp, gbs=batches, overlap="none", layers=12 * pp)
     watch = Stopwatch(its, machines()["H100"])
-    sends = 2 * watch.send_us(its.tokens * its.hidden * 2, 1) * (pp - 1 + batches)
     times = [1e6] * (pp - 1) + [1e6 * slow]
-    found = _pipeline(its, watch, times, max(times)) - sends
-    assert found == pytest.approx(simulated_1f1b(times, batches), rel=1e-6)
+    bubble, sent = _pipeline(its, watch, times)
+    assert max(times) * batches + bubble == pytest.approx(simulated_1f1b(times, batches), rel=1e-6)
+    assert sent.visible == pytest.approx(2 * watch.send_us(its.tokens * its.hidden * 2, 1) * (pp - 1 + batches))
 
 
 def test_more_tensor_parallelism_divides_the_products_of_a_rank() -> None:
@@ -144,4 +145,42 @@ def test_more_tensor_parallelism_divides_the_products_of_a_rank() -> None:
 def test_every_class_of_time_is_part_of_the_whole() -> None:
     found = predict(job(gpus=64, tp=4, pp=4, gbs=128), machines()["H100"])
     assert sum(found.classes.values()) == pytest.approx(found.ms, rel=1e-9)
-    assert {"products", "attention", "head", "tp", "pipeline", "dp", "optimizer"} <= set(found.classes)
+    assert {"products", "attention", "head", "tp", "bubble", "pp", "dp", "optimizer"} <= set(found.classes)
+
+
+@pytest.mark.parametrize(
+    ("model", "layout"),
+    [("llama3_8b", {"tp": 4, "pp": 4, "cp": 2}), ("llama3_8b", {"fsdp": 1}), ("llama3_8b", {"ddp": 1}),
+     ("mixtral_8x7b", {"ep": 8, "tp": 2}), ("mixtral_8x7b", {"fsdp": 1, "seq": 512})],
+)  # fmt: skip
+def test_communication_is_seen_or_beside_compute_that_takes_as_long(model: str, layout: dict[str, int]) -> None:
+    beside, alone = (
+        predict(job(model, gpus=64, gbs=256, overlap=overlap, **layout), machines()["H100"])
+        for overlap in ("1", "none")
+    )
+    assert beside.hidden and not alone.hidden
+    for group in ("tp", "cp", "ep", "pp", "dp"):
+        both = beside.classes.get(group, 0.0) + beside.hidden.get(group, 0.0)
+        assert both == pytest.approx(alone.classes.get(group, 0.0))
+    assert max(beside.hidden.values()) <= sum(beside.classes.values())
+    assert {key: beside.classes[key] for key in ("products", "attention", "optimizer")} == {
+        key: alone.classes[key] for key in ("products", "attention", "optimizer")
+    }
+
+
+def test_an_iteration_takes_no_more_energy_than_its_gpus_may_draw() -> None:
+    usual, limited = (predict(job(gpus=8, gbs=8, power_limit_W=watts), machines()["H100"]) for watts in (700, 350))
+    assert usual.most_joules == pytest.approx(8 * 700 * usual.ms / 1e3)
+    assert limited.ms > usual.ms and limited.most_joules == pytest.approx(8 * 350 * limited.ms / 1e3)
+
+
+def test_every_stage_has_its_time_and_memory() -> None:
+    found = predict(job("llama3_70b", gpus=64, tp=4, pp=4, gbs=64), machines()["H100"])
+    assert len(found.stages_ms) == len(found.stages_memory) == 4
+    assert [each.stage for each in found.stages_memory] == [0, 1, 2, 3]
+    assert found.memory == max(found.stages_memory, key=lambda each: each.allocated)
+    said = data(found)["stages"]
+    assert isinstance(said, list) and [each["ms"] for each in said] == list(found.stages_ms)
+    shown = text(found)
+    assert all(f"{each.reserved:.1f}" in shown for each in found.stages_memory)
+    assert f"{found.most_joules / 1e6:.3g} MJ" in shown and " ms beside compute" in shown

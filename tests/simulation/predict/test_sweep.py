@@ -71,6 +71,36 @@ def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixt
     assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
 
 
+@pytest.mark.parametrize(("gbs", "most", "tokens"), [("480", "1024", "1e12"), ("96", "48", "8e11")])
+def test_fewest_gpus_are_no_power_of_two_where_the_batch_divides_otherwise(
+    gbs: str, most: str, tokens: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Held against a sweep of every number of GPUs; 48 are the most that are allowed, and are tried, too."""
+    words = ("sweep", "--model", "llama3_8b", "--gpu", "H100", "--gbs", gbs, "--mbs", "1", "--vpp", "1", "--cp", "1",
+             "--pp", "1", "--tp", "2,4", "--recompute", "none", "--seq", "2048")  # fmt: skip
+    found = asked(capsys, *words, "--gpus", most, "--target", f"{tokens} tokens in 30 days")
+    needed, reached = float(tokens) / 30 / 86400, []
+    for gpus in range(8, int(str(found["gpus"])) + 1, 8):
+        if cli.main([*words, "--gpus", str(gpus), "--json"]) == 0:
+            best = json.loads(capsys.readouterr().out)["best"][0]
+            reached += [gpus] if best["tokens_per_second_and_gpu"] * gpus >= needed else []
+        capsys.readouterr()
+    assert reached == [found["gpus"]] and reached[0] & (reached[0] - 1)
+
+
+def test_layouts_may_be_held_to_sizes_of_data_parallelism_and_with_whole_optimizers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("sweep", "--model", "llama3_8b", "--gpu", "H100", "--gbs", "64", "--gpus", "32", "--vpp", "1", "--cp", "1")
+    found = asked(capsys, *words, "--zero", "0,1", "--dp", "8,16", "--top", "100")["best"]
+    assert isinstance(found, list)
+    assert {(each["dp"], each["distributed_optimizer"]) for each in found} == {
+        ("8", "0"), ("8", "1"), ("16", "0"), ("16", "1"),
+    }  # fmt: skip
+    assert "zero 0" in " ".join(map(sweep_report._named, (job(distributed_optimizer=0), job())))
+    assert "--zero 2: must be 0, 1" in refused(capsys, *words, "--zero", "2")
+
+
 def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--gpus", "8", "--mbs", "1", "--vpp", "1", "--cp", "1")
     assert cli.main([*SWEEP, *words]) == 1

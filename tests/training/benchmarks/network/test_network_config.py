@@ -5,6 +5,7 @@ import pytest
 from common.errors import InputProblems
 from protocol.case_config import load_case_config, parse_override
 from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 ROOT = Path(__file__).parents[4]
 
@@ -120,6 +121,27 @@ def test_what_so_few_hosts_or_ranks_cannot_do_is_known_before(
 ) -> None:
     found = load_case_config(Config, None, overrides).refusal(nnodes=nnodes, nproc=nproc)
     assert found is None if expected is None else found is not None and expected in found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"pattern": "adaptive", "slow_percent": 10.0, "topology": "racks.csv"},
+        {"pattern": "peers"},
+        {"collective": "barrier", "timeout_s": 60.0},
+        {"collective": "gather", "root": 6},
+        {"tool": "all_reduce_latency_comp"},
+        {"tool": "soak", "duration": "6h"},
+        {"tool": "nccl_tests", "expected_link": 50.0, "expected_links": 2},
+    ],
+    ids=lambda overrides: " ".join(map(str, overrides.values())),
+)
+def test_diagnose_can_probe_two_ranks_of_two_hosts_with_any_case(overrides: dict[str, object]) -> None:
+    case = load_case_config(Config, None, overrides)
+    probe = OUTCOME.probe(case.model_dump(mode="json"))
+    found = load_case_config(Config, None, overrides | dict(probe or {}))
+    assert found.refusal(nnodes=2, nproc=1) is None
+    assert (found.tool, found.size_list, found.timeout_s) == ("sweep", (8,), case.timeout_s)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

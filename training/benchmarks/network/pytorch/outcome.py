@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from protocol.case_config import CaseConfig
 from protocol.claims import LoggedRun, departures, process_seconds
 from protocol.default_outcome import DefaultOutcome, compare
 from protocol.finding import PartFinding
@@ -184,8 +185,11 @@ class NetworkOutcome(DefaultOutcome):
         return [*blocks, sizes] if sizes.rows else blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
-        """See Outcome; the same case with its smallest message, whose bandwidth no link expects."""
-        return {"sizes": SMALL, "expected_link": None, "expected_links": 1}
+        """See Outcome; a small all_reduce among all ranks, which any two hosts can run, whatever the case measures."""
+        own = {
+            name: field.default for name, field in Config.model_fields.items() if name not in CaseConfig.model_fields
+        }
+        return own | {"sizes": SMALL}
 
 
 def _small_matrix(title: str, view: NetworkView) -> Table:

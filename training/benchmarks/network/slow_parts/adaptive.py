@@ -15,6 +15,7 @@ group testing" (1972); batches that meet once as the lines of an affine plane of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Generator, Sequence
 from dataclasses import dataclass
 from itertools import chain, product, zip_longest
@@ -92,6 +93,30 @@ def _halves(members: Members) -> tuple[Members, Members]:
     return members[:middle], members[middle:]
 
 
+def screening(layout: HostLayout) -> list[list[Members]]:
+    """The rounds of groups with which a search begins."""
+    return [each for each in (*batches(layout.cells()), lone_pairs(layout)) if each]
+
+
+def unmatched(layout: HostLayout, rounds: Sequence[Sequence[Members]]) -> list[Members]:
+    """The groups of these rounds that no other is like: they have nothing to be compared with there."""
+    groups = [*chain.from_iterable(rounds)]
+    alike = Counter(map(layout.like, groups))
+    return [group for group in groups if alike[layout.like(group)] == 1]
+
+
+def uncompared(layout: HostLayout) -> list[int]:
+    """The hosts of which a search says nothing: in no group, or in one that no other hosts make a group like."""
+    rounds, count = screening(layout), len(layout.kinds)
+    alone = {
+        group
+        for group in unmatched(layout, rounds)
+        if not layout.groups_like([group], [host for host in range(count) if host not in group])
+    }
+    compared = {host for group in chain.from_iterable(rounds) if group not in alone for host in group}
+    return [host for host in range(count) if host not in compared]
+
+
 class AdaptiveSearch:
     """One search among `count` hosts, by a judge; `find` says whether every pair of hosts must meet in some group.
 
@@ -110,34 +135,45 @@ class AdaptiveSearch:
         """The search; see the module.
 
         Raises:
-            ValueError: there are fewer than LEAST_HOSTS hosts.
+            ValueError: there are fewer than LEAST_HOSTS hosts, or none is like enough others to be compared.
         """
         if self._count < LEAST_HOSTS:
             raise ValueError(f"{self._count} hosts: a search compares groups and needs {LEAST_HOSTS} hosts or more")
+        if len(uncompared(self._layout)) == self._count:
+            raise ValueError(f"{self._count} hosts of which too few are alike: a search compares hosts of one kind")
         undecided: list[Members] = []
-        cells = self._layout.cells()
-        screening = batches(cells)
-        if lone := lone_pairs(self._layout):
-            screening = [*screening, lone]
-        bad = yield from self._search("batches", [each for each in screening if each], undecided)
+        rounds = screening(self._layout)
+        suspicious = yield from self._screened("batches", rounds, unmatched(self._layout, rounds))
+        bad = yield from self._search(suspicious, undecided)
         if self._find == "links":
-            good = [tuple(host for host in cell if host not in self._bad) for cell in cells]
+            good = [tuple(host for host in cell if host not in self._bad) for cell in self._layout.cells()]
             of_cells = [
                 [[tuple(cell[place] for place in group) for group in groups] for groups in meetings(len(cell))]
                 for cell in good
             ]
             together = [[*chain(*each)] for each in zip_longest(*of_cells, fillvalue=())]
-            bad += yield from self._search("every two hosts once", together, undecided)
+            suspicious = yield from self._screened("every two hosts once", together)
+            bad += yield from self._search(suspicious, undecided)
         return ScanResult(bad=tuple(bad), rounds=self._rounds, undecided=tuple(undecided))
 
-    def _search(
-        self, purpose: str, screening: Sequence[Sequence[Members]], undecided: list[Members]
-    ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
-        """Measure the rounds `screening`, and search in what is suspicious until nothing new is found."""
+    def _screened(
+        self, purpose: str, rounds: Sequence[Sequence[Members]], unlike: Sequence[Members] = ()
+    ) -> Generator[ScanRound, Sequence[Times], list[Members]]:
+        """Measure rounds; returns the suspicious groups. `unlike`: those of the groups that are like no other, and so
+        are measured once more beside others of their sort.
+        """
         suspicious: list[Members] = []
-        for number, groups in enumerate(screening, start=1):
-            found = yield from self._measured(f"{purpose} {number} of {len(screening)}", groups, groups)
+        for number, groups in enumerate(rounds, start=1):
+            found = yield from self._measured(f"{purpose} {number} of {len(rounds)}", groups, groups)
             suspicious += found
+        self._doubtful = {*chain(*suspicious)}
+        suspicious += yield from self._tested(f"{purpose} beside others of their sort", unlike)
+        return suspicious
+
+    def _search(
+        self, suspicious: Sequence[Members], undecided: list[Members]
+    ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
+        """Search in suspicious groups until nothing new is found."""
         bad: list[BadMembers] = []
         for _ in range(PASSES):
             pairs = yield from self._narrowed(suspicious)
@@ -149,7 +185,7 @@ class AdaptiveSearch:
             if not suspicious:
                 break
             rest = [tuple(host for host in group if host not in self._bad) for group in suspicious]
-            self._doubtful = {host for group in rest for host in group}
+            self._doubtful = {*chain(*rest)}
             suspicious = list((yield from self._tested("batches without their bad hosts", rest)))
         self._doubtful = set()
         return bad

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from training.benchmarks.network.patterns.designs import HostLayout
 from training.benchmarks.network.patterns.topology import Topology
-from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search
+from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, uncompared
 from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
 from training.benchmarks.network.slow_parts.placing import LEAST_TO_PLACE, placed
 
@@ -27,6 +27,12 @@ class Ground:
 
     def unseen(self, names: Sequence[str]) -> str:
         """The faults that a search on this ground does not see, in words; `names` are those of the hosts."""
+        missed = [names[host] for host in uncompared(self.layout)]
+        return self._of_racks(names) + (
+            f"; compared with nobody, for too few are like them: {_some(missed)}" * bool(missed)
+        )
+
+    def _of_racks(self, names: Sequence[str]) -> str:
         racks, cells = len(set(self.layout.racks)), self.layout.cells()
         if racks < 2:
             why = {
@@ -41,9 +47,12 @@ class Ground:
         if self.source == LEARNT:
             text += "; a host in a wrong one of them is not seen if it is as fast as uplinks: topology tells racks"
         if lone:
-            shown = ", ".join(lone[:_SHOWN]) + ", ..." * (len(lone) > _SHOWN)
-            text += f"; alone in a rack, or slow to everybody, and compared across racks: {shown}"
+            text += f"; alone in a rack, or slow to everybody, and compared across racks: {_some(lone)}"
         return text
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
 
 
 def ground_of(node_ranks: Sequence[int], around: Topology) -> Ground:

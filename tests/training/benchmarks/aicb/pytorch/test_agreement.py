@@ -11,6 +11,7 @@ import pytest
 from tests.tiers import samples
 from training.benchmarks.aicb.pytorch.running.waiting import Waiters
 from training.benchmarks.aicb.pytorch.work.agreement import RankPlan, check, plan_of
+from training.benchmarks.aicb.pytorch.work.blocking import Channel
 from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
@@ -141,6 +142,18 @@ def stands_still(programs: list[list[RankCall | None]]) -> bool:
                 at[each] += 1
             moved = moved or bool(going)
     return any(place < len(program) for place, program in zip(at, programs, strict=True))
+
+
+@pytest.mark.parametrize("seed", samples(20, 400))
+def test_a_group_is_as_far_as_the_last_of_its_ranks(seed: int) -> None:
+    random = Random(seed)
+    calls = [0] * random.randint(1, 5)
+    channel = Channel(range(len(calls)))
+    for _ in range(30):
+        rank, count = random.randrange(len(calls)), random.randint(0, 3)
+        calls[rank] += count
+        channel.issue(rank, count)
+        assert channel.complete == min(calls)
 
 
 class LostPeer:

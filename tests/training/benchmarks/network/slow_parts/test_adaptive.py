@@ -264,6 +264,23 @@ def test_hosts_that_are_alone_in_their_rack_are_compared_across_racks() -> None:
         assert found.unseen.endswith("alone in a rack, or slow to everybody, and compared across racks: 64, 65, 66")
 
 
+@pytest.mark.parametrize("bad", [138, 3])
+def test_a_rack_of_fewer_hosts_than_all_others_is_compared_with_as_many_hosts_of_others(bad: int) -> None:
+    of = (*(rack for rack in range(17) for _ in range(8)), *[17] * 5)
+    found = search(len(of), QUIET, Faults(rate={(bad,): 0.5}), 1, "hosts", Racks(of=of), told=True)
+    assert found.named == {(bad,)} and found.unseen.endswith("are not searched")
+
+
+def test_hosts_that_are_like_no_others_are_told_and_a_search_among_such_alone_is_refused() -> None:
+    """Of a kind with two hosts neither can be compared."""
+    ground = ground_of(range(7), Topology(kinds=dict(enumerate("aaaabbc"))))
+    assert ground.unseen("tuvwxyz").endswith("; compared with nobody, for too few are like them: x, y, z")
+    for kinds in ("abcd", "aabb"):
+        layout = ground_of(range(4), Topology(kinds=dict(enumerate(kinds)))).layout
+        with pytest.raises(ValueError, match=r"^4 hosts of which too few are alike: a search compares hosts of one"):
+            expected_rounds(4, "hosts", layout)
+
+
 def test_kinds_of_hosts_are_batches_of_their_own() -> None:
     """A quarter of the hosts has half of the rate, and one of each kind is bad."""
     old = range(48, 64)

@@ -74,17 +74,44 @@ def standstill(orders: Sequence[Order], members: Mapping[str, Sequence[int]]) ->
     return ", ".join(stuck[:MOST_NAMED]) + more
 
 
+class Channel:
+    """The calls that each of its ranks has issued; complete: how many all of them have, 0 where there are none."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._issued = dict.fromkeys(ranks, 0)
+        self._ranks_at = Counter(self._issued.values())  # by number of calls: thousands of ranks have few numbers
+        self.complete = 0
+        self.waiters: list[int] = []
+
+    def issue(self, rank: int, count: int) -> list[int]:
+        """Take so many more calls of a rank; returns the waiting ranks if more calls are complete by that."""
+        before = self._issued.get(rank)
+        if before is None or not count:
+            return []
+        self._issued[rank] += count
+        self._ranks_at[before + count] += 1
+        self._ranks_at[before] -= 1
+        if self._ranks_at[before]:
+            return []
+        del self._ranks_at[before]
+        if before > self.complete:
+            return []
+        self.complete = min(self._ranks_at)
+        freed, self.waiters = self.waiters, []
+        return freed
+
+
 class _Run:
     """The state of all ranks. waiting: by rank the channel and the number of the call that it waits for."""
 
     def __init__(self, orders: Sequence[Order], members: Mapping[str, Sequence[int]]) -> None:
         count = len(orders[0].first)
         self._wanted = [each for each in range(count) if any(order.first[each] == each for order in orders)]
-        self._issued: dict[str, dict[int, int]] = {name: dict.fromkeys(ranks, 0) for name, ranks in members.items()}
+        self._channels = {name: Channel(()) for order in orders for name in order.channels}
+        self._channels |= {name: Channel(ranks) for name, ranks in members.items()}
         for rank, order in enumerate(orders):
             for channel in order.sends:
-                self._issued[order.channels[channel]] = {rank: 0}
-        self._waiters: dict[str, list[int]] = {}
+                self._channels[order.channels[channel]] = Channel((rank,))
         self._programs = [self._program(order) for order in orders]
         self.waiting: dict[int, tuple[str, int]] = {}
 
@@ -98,24 +125,22 @@ class _Run:
                 yield order.channels[channel], issued, before[channel] + waited if waited else 0
 
     def advance(self, rank: int) -> list[int]:
-        """Let a rank go on as far as it can; returns the ranks that can go on, too, because of that."""
+        """Let a rank go on as far as it can; returns the ranks that may go on, too, because of that."""
         freed: list[int] = []
-        if rank in self.waiting:
-            name, target = self.waiting[rank]
-            if self._complete(name) < target:
-                self._waiters.setdefault(name, []).append(rank)
-                return freed
-            del self.waiting[rank]
+        if rank in self.waiting and self._waits(rank, *self.waiting[rank]):
+            return freed
         for name, issued, target in self._programs[rank]:
-            by_rank = self._issued.get(name, {})
-            if issued and rank in by_rank:
-                by_rank[rank] += issued
-                freed += self._waiters.pop(name, [])
-            if target and self._complete(name) < target:
-                self.waiting[rank] = name, target
-                self._waiters.setdefault(name, []).append(rank)
+            freed += self._channels[name].issue(rank, issued)
+            if self._waits(rank, name, target):
                 break
         return freed
 
-    def _complete(self, name: str) -> int:
-        return min(self._issued.get(name, {}).values(), default=0)
+    def _waits(self, rank: int, name: str, target: int) -> bool:
+        """Note whether a rank has to wait until so many calls of a channel are complete."""
+        channel = self._channels[name]
+        if channel.complete >= target:
+            self.waiting.pop(rank, None)
+            return False
+        self.waiting[rank] = name, target
+        channel.waiters.append(rank)
+        return True

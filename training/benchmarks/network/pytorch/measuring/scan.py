@@ -7,6 +7,7 @@ from typing import Any
 from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups, group_of, taking_part
 from training.benchmarks.network.patterns.topology import Topology
@@ -38,7 +39,10 @@ class AdaptiveScan:
         self._sizes, self.skipped = fitting_sizes(run, created(run.config, Team.world(run.group)))
         self._forecast = rehearse(first[0], run.group, run.config, self._sizes)
         self._ground = ground_of([host.node_rank for host in self._hosts], around)
-        self._fewest, self._usual = expected_rounds(len(self._hosts), run.config.search, self._ground.layout)
+        try:
+            self._fewest, self._usual = expected_rounds(len(self._hosts), run.config.search, self._ground.layout)
+        except ValueError as error:
+            raise UnusableSettingsError(f"pattern 'adaptive': {error}; set 'pairs'") from error
         if self._ground.is_to_learn:
             self._fewest, self._usual = self._fewest + ROUNDS_TO_ASK, self._usual + ROUNDS_TO_ASK
         self.total_steps = self._steps_in(self._fewest)

@@ -70,8 +70,8 @@ def _choice(name: str, memory: float, ranks: int = 8) -> tuple[int, int, str]:
     ("name", "memory", "layout"),
     [
         ("config_A100x1x8", 42.4, (1, 1, "selective")),
-        ("config_A100x1x8", 85.1, (1, 1, "none")),
-        ("config_H100x1x8", 85.0, (2, 1, "none")),
+        pytest.param("config_A100x1x8", 85.1, (1, 1, "none"), marks=pytest.mark.nightly),
+        pytest.param("config_H100x1x8", 85.0, (2, 1, "none"), marks=pytest.mark.nightly),
         ("config_H200x1x8", 150.0, (1, 2, "none")),
     ],
 )

@@ -1,0 +1,119 @@
+"""Both levels follow the same dependencies: flows name what they wait for, and fair rates are held against packets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simulation.flows.choice import LinkSpeeds
+from simulation.flows.collective import FlowWish, make
+from simulation.flows.groups import ParallelSizes
+from simulation.flows.nvls_flows import BETWEEN
+from simulation.network.flow_level.port_routes import PortRoutes
+from simulation.network.flow_level.simulate import simulate as simulate_flows
+from simulation.network.flow_level.trust import MARKS, judged
+from simulation.network.flow_level.verb import flow_wishes
+from simulation.network.job_reading import JobGroups, job_of_collective
+from simulation.network.outcome import NetworkRun
+from simulation.network.placing import groups_by_kind, link_speeds
+from simulation.network.request import NetworkRequest
+from simulation.topology.homes import homes_of
+from simulation.topology.reading import read
+from tests.simulation.network.recordings import request, simulated
+
+CLOSE, IN_STEP = 0.1, 0.25  # of the makespan, between fair rates and packets; where chunks share links all the way
+H100 = LinkSpeeds(300, 25, 475.0, "H100")
+
+
+def network(servers: list[int], folder: Path, *, nvswitches: int = 1, nic: int = 200, gpu: str = "H100") -> Path:
+    """A file of servers with so many GPUs each, whose NICs (Gbit/s) are on one leaf."""
+    gpus = sum(servers)
+    leaf = gpus + nvswitches * len(servers)
+    links = [f"{each} {leaf} {nic}Gbps 0.0005ms 0" for each in range(gpus)]
+    first = 0
+    for number, size in enumerate(servers):
+        for switch in range(gpus + number * nvswitches, gpus + (number + 1) * nvswitches):
+            links += [f"{each} {switch} 2400Gbps 0.000025ms 0" for each in range(first, first + size)]
+        first += size
+    head = f"{leaf + 1} {max(servers)} {leaf - gpus} 1 {len(links)} {gpu}"
+    path = folder / "network"
+    path.write_text("\n".join([head, " ".join(map(str, range(gpus, leaf + 1))), *links, ""]), encoding="utf-8")
+    return path
+
+
+def asked(path: Path, op: str, size: int, *words: str) -> NetworkRequest:
+    return request(["-n", str(path), "--op", op, "--size", str(size), "-r", f"{path}-", *words], "clusterdyno")
+
+
+def fair_us(wanted: NetworkRequest) -> tuple[float, str]:
+    """Makespan at flow level, and what it says of it."""
+    ways = PortRoutes(wanted.fabric)
+    run = simulate_flows(ways, wanted.job, flow_wishes(wanted, ways), "network")
+    assert run.complete
+    weakness = judged(run, ways, wanted.fabric, wanted.wishes.conf)[0]
+    return (max(run.rank_ends()) - run.first_start()) / 1000, weakness
+
+
+def starts_early(wanted: NetworkRequest, run: NetworkRun) -> int:
+    """How many flows began before all were there that they wait for."""
+    found = begin = 0
+    for schedule in wanted.job.collectives[0].schedules:
+        for flow in schedule.flows():
+            parents = [begin + parent - schedule.first_id for parent in flow.parents]
+            found += bool((run.end[parents] > run.start[begin + flow.flow_id - schedule.first_id]).any())
+        begin += schedule.flow_count
+    return found
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize(("servers", "size"), [([4, 2, 8], 1 << 16), ([2] * 6, 4 << 20)])
+def test_sums_of_nvswitches_between_servers_wait_for_their_parts_and_for_no_more(
+    servers: list[int], size: int, between: str, tmp_path: Path
+) -> None:
+    wanted = asked(network(servers, tmp_path), "AllReduce", 1 << 20, "--algorithm", "nvls", "--send-lat", "0")
+    groups = groups_by_kind(
+        ParallelSizes(ranks=sum(servers), per_server=1, tp=sum(servers)), wanted.fabric, original=False
+    )
+    wish = FlowWish("nvls", False, between, H100)
+    where = JobGroups(0, sum(servers), groups, lambda op, group, size: make(op, group, size, 0, wish).schedule)
+    wanted = wanted._replace(job=job_of_collective("AllReduce", "TP", size, where))
+    packets = simulated(wanted)
+    assert packets.complete and not starts_early(wanted, packets)
+    assert fair_us(wanted)[0] == pytest.approx(packets.makespan_us, rel=IN_STEP)
+
+
+@pytest.mark.parametrize("op", ["ReduceScatter", "AllGather"])
+@pytest.mark.parametrize(("servers", "size"), [([4, 4, 4, 4], 70_001), ([2, 2, 2], 20_000)])
+def test_every_step_of_a_ring_over_proxies_waits_for_the_one_before(
+    servers: list[int], size: int, op: str, tmp_path: Path
+) -> None:
+    wanted = asked(network(servers, tmp_path), op, size, "--pxn", "--send-lat", "0")
+    packets = simulated(wanted)
+    assert packets.complete and not starts_early(wanted, packets)
+    assert fair_us(wanted)[0] == pytest.approx(packets.makespan_us, rel=CLOSE)
+
+
+def test_marks_are_expected_at_links_of_any_speed(tmp_path: Path) -> None:
+    path = network([1] * 8, tmp_path)
+    path.write_text(path.read_text().replace("0 16 200Gbps", "0 16 37Gbps"), encoding="utf-8")
+    wanted = asked(path, "AllToAll", 64 << 20)
+    assert simulated(wanted).marks > 100 and fair_us(wanted)[1] == MARKS
+
+
+def test_a_gpu_that_lost_one_of_its_nvlinks_is_still_in_its_server(tmp_path: Path) -> None:
+    path = network([4, 4], tmp_path, nvswitches=4)
+    whole = read(path).fabric
+    path.write_text(path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace(" 40 H", " 39 H"))
+    assert homes_of(read(path).fabric).server == homes_of(whole).server == [0] * 4 + [1] * 4
+
+
+def test_without_nvswitches_the_fastest_algorithm_is_one_that_needs_none(tmp_path: Path) -> None:
+    path = network([4], tmp_path, nvswitches=0)
+    assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "auto"))[0] > 0
+
+
+def test_a_gpus_nvlinks_are_added_up(tmp_path: Path) -> None:
+    speeds = link_speeds(read(network([4, 4], tmp_path, nvswitches=4)).fabric)
+    assert np.isclose([speeds.nvlink, speeds.nic], [4 * 300, 25]).all()
