@@ -63,18 +63,21 @@ def called() -> list[str]:
 
 def of_the_build_for_cuda() -> dict[str, Any]:
     """What only torch's build for CUDA has, as far as it can be made without a driver."""
-    options = dist.ProcessGroupNCCL.Options()
-    options.config.split_share = 1
-    event, bound = torch.cuda.Event(enable_timing=True), dist.ProcessGroupNCCL
-    runtime = {name for name in dir(torch._C._cudart) if name.startswith("cudaHost")}
+    bound: Any = dist.ProcessGroupNCCL
+    cuda: Any = torch.cuda
+    classes: Any = torch._C
+    options = bound.Options()
+    options.config.min_ctas = 4
+    event = cuda.Event(enable_timing=True)
+    runtime = {name for name in dir(classes._cudart) if name.startswith("cudaHost")}
     return {
         "backend": dist.is_backend_available("nccl"),
-        "version": list(torch.cuda.nccl.version()),
+        "version": list(cuda.nccl.version()),
         "options": type(copy.deepcopy(options)).__name__,  # as split_group does
         "group": [name for name in ("supports_splitting", "perform_nocolor_split") if hasattr(bound, name)],
         "event": [event.query(), all(hasattr(event, name) for name in EVENTS)],
         "runtime": sorted(runtime & {"cudaHostRegister", "cudaHostUnregister"}),
-        "properties": sorted(name for name in PROPERTIES if hasattr(torch._C._CudaDeviceProperties, name)),
+        "properties": sorted(name for name in PROPERTIES if hasattr(classes._CudaDeviceProperties, name)),
         "is_of_this_torch": NvidiaAccelerators().is_of_this_torch(),
         "here": vendor_here(),
     }

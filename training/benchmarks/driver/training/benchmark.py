@@ -75,7 +75,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     """
 
     name: ClassVar[str]
-    data: ClassVar[Any]
+    data: Any = None
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
     counted: ClassVar[tuple[str, ...]] = ()
