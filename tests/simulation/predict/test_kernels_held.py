@@ -18,6 +18,7 @@ from simulation.predict.machine import NIC_SHARE, machines
 from simulation.predict.operations import EXPERTS, Attention, Part, Product
 from tests.simulation.predict.accuracy import DATA, held
 from tests.simulation.predict.test_counts import job
+from workloads.compute.operators import OPERATORS
 
 PASSES = DATA / "attention_passes.csv"
 SHARES = (0.5, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0)
@@ -54,6 +55,38 @@ def test_a_backward_pass_takes_its_flops_and_the_lower_rate(gpu: str, qk: int, f
     watch = Stopwatch(job(gpu=gpu, gpus=8, fsdp=fsdp), machines()[gpu])
     ahead, back = (watch.part(Part((Attention(4096, 128, qk, 128, each),), ()))["attention"] for each in (False, True))
     assert back / ahead == pytest.approx(times)
+
+
+@pytest.mark.parametrize("gpu", ["H100", "B200"])
+@pytest.mark.parametrize("window", [128, 8192])
+def test_attention_with_a_window_takes_what_vllms_kernels_were_measured_to_take(gpu: str, window: int) -> None:
+    """From the tables of aiconfigurator-core 0.12.0, heads of 128; no row of these is in the shipped tables."""
+    found = []
+    for row in csv.DictReader((DATA / "attention_windows.csv").read_text(encoding="utf-8").splitlines()):
+        if (row["gpu"], int(row["window"])) == (gpu, window):
+            its = Attention(int(row["seq"]), int(row["heads"]), 128, 128, False, window, 0.0)
+            watch = Stopwatch(job(gpu=gpu, gpus=8), machines()[gpu])
+            found.append(watch.part(Part((its,), ()))["attention"] / float(row["us"]))
+    assert len(found) == 40 and 0.75 < median(found) < 1.35, sorted(found)
+
+
+def test_a_window_has_the_flops_that_the_dialect_says_and_layers_without_are_counted_apart() -> None:
+    shape = {"batch": 2, "seq": 8192, "heads": 32, "groups": 8, "qk": 128, "v": 128}
+    flops, whole = OPERATORS["attention_window"].flops({**shape, "window": 1024}), OPERATORS["attention"].flops
+    assert Attention(8192, 64, 128, 128, False, 1024, 0.0).flops == flops
+    assert Attention(8192, 64, 128, 128, False, 1024, 0.25).flops == 0.25 * whole({**shape, "causal": 1}) + 0.75 * flops
+
+    def its(**more: int | str) -> tuple[float, float]:
+        found = predict(job("llama3_8b", gpus=8, seq=32768, **more), machines()["H100"])
+        return found.classes["attention"], found.flops
+
+    every, fourth, none = its(sliding_window=1024), its(sliding_window=1024, full_attention_every=4), its()
+    for at in (0, 1):
+        assert fourth[at] == pytest.approx(0.75 * every[at] + 0.25 * none[at])
+    assert every[0] < 0.2 * none[0] and its(sliding_window=32768) == none
+    one = Attention(64, 8, 128, 128, False, 32, 0.0)
+    watch = Stopwatch(job(gpus=8), machines()["H100"])
+    assert watch.part(Part((one,), ())) == watch.part(Part((one._replace(full=1.0),), ()))
 
 
 @cache
