@@ -12,9 +12,9 @@ SECRET_VARIABLE = re.compile(
     r"|(?:^|_)PAT(?:_|$)|COOKIE|WEBHOOK",
     re.IGNORECASE,
 )
-# For settings and options: the last word counts, since `tokenizer` and `max_tokens` are no secrets.
+# For settings and options: the last word counts, since `tokenizer`, `max_tokens` and `experts_per_token` are none.
 _WORDS = (
-    r"(?:token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key"
+    r"(?:(?<!per[_-])token|secret|passw(?:or)?d|passphrase|credentials?|(?:api|access|private|secret)[_-]?key"
     r"|pat|cookies?|webhook(?:[_-]?url)?)"
 )
 SECRET_SETTING = re.compile(rf"(?:^|[_.-]){_WORDS}$", re.IGNORECASE)

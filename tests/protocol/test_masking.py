@@ -37,7 +37,19 @@ def test_secrets_in_settings_and_commands(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["tokenizer", "max_tokens", "tokens_per_s", "key", "seed", "author", "path", "compat", "cookie_size"]
+    "key",
+    [
+        "tokenizer",
+        "max_tokens",
+        "experts_per_token",
+        "tokens_per_s",
+        "key",
+        "seed",
+        "author",
+        "path",
+        "compat",
+        "cookie_size",
+    ],
 )
 def test_what_is_no_secret_stays(key: str) -> None:
     assert mask_config({key: "v"}) == {key: "v"}
