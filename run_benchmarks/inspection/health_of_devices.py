@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from run_benchmarks.inspection.findings import Found
 from run_benchmarks.results.device_findings import are_nvlinks_lost
 
+STATE = (
+    "persistence mode", "power limit", "default power limit", "clocks", "default clocks", "hardware slowdown",
+    "uncorrected ECC errors",
+)  # fmt: skip
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
     "kernel": ("a kernel without dma_buf for RDMA", "install Linux 5.12 or newer with ib_umem_dmabuf"),
@@ -16,16 +20,22 @@ RDMA_MEMORY = {
 
 def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
     """The findings of the lines of one host; `of`: the fields of each line of a key, as HostHealth.of. A field that is
-    not available passes nothing and accuses nobody.
+    not available passes nothing, accuses nobody, and is told.
     """
+    untold: dict[str, None] = {}
     for (line,) in of("gpu", 1):
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 8 and fields[0].isdecimal():
             yield from _of_gpu(f"GPU {fields[0]}", fields[1:])
+            untold |= {name: None for name, field in zip(STATE, fields[1:], strict=True) if field.startswith("[")}
     for (line,) in of("rows", 1):
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 3:
             yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
+            untold |= {"remapped rows": None} if fields[1].startswith("[") else {}
+    if untold:
+        found = f"nvidia-smi does not tell: {', '.join(untold)}"
+        yield "state of the GPUs", found, "an answer", "look whether this GPU and driver have it", "not seen"
     yield from _of_nvlinks(of)
     for (way,) in of("rdma_memory", 1):
         if way in RDMA_MEMORY:

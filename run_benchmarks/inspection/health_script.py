@@ -84,7 +84,9 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   if state=$(timeout 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader 2>/dev/null); then
     printf '%s\n' "$state" | sed 's/^/rows	/'
   else say cannot "remapped rows of the GPUs	nvidia-smi does not tell"; fi
-  timeout 20 nvidia-smi nvlink -s 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
+  if state=$(timeout 20 nvidia-smi nvlink -s 2>/dev/null); then :
+  else state=; say cannot "NVLinks	nvidia-smi nvlink -s does not answer"; fi
+  printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
     if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
     END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
   timeout 20 nvidia-smi nvlink -e 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0}

@@ -8,8 +8,6 @@ from simulation.network.job import WAITS, Job
 from simulation.network.outcome import NetworkRun
 from simulation.network.routing import Ints
 
-MOST_STEPS = 100_000
-
 
 class PathStep(NamedTuple):
     """A flow on the critical path (ns). Before it its rank waited `idle_ns` for nothing but its own steps.
@@ -27,25 +25,23 @@ class PathStep(NamedTuple):
     shared: int
 
 
-def critical_path(job: Job, run: NetworkRun, bps: Ints) -> list[PathStep]:
-    """The steps in order; `bps` are the ports' bits per second. Empty without flows that ended."""
+def critical_path(job: Job, run: NetworkRun, bps: Ints, most: int) -> tuple[int, list[PathStep]]:
+    """How many steps there are, and the last ones, `most` at most; `bps` are the ports' bits per second."""
     done = np.flatnonzero(run.end >= 0)
     if not len(done):
-        return []
-    before = _before(job)
+        return 0, []
+    before, last = _before(job), _last_of_parts(run, job.ranks)
     flow = int(done[np.argmax(run.end[done])])
     chain: list[tuple[int, int]] = []
-    while len(chain) < MOST_STEPS:
-        cause = _cause(run, flow, before, job)
+    while flow >= 0:
+        cause = _cause(run, flow, before, last, job)
         begun = int(run.start[flow])
         chain.append((flow, begun - (int(run.end[cause]) if cause >= 0 else 0)))
-        if cause < 0:
-            break
         flow = cause
     loads = _Loads(run, bps)
-    return [
+    return len(chain), [
         PathStep(flow, int(run.start[flow]), int(run.end[flow]), idle, *loads.worst(flow))
-        for flow, idle in reversed(chain)
+        for flow, idle in reversed(chain[:most])
     ]
 
 
@@ -63,18 +59,25 @@ def _before(job: Job) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def _cause(run: NetworkRun, flow: int, before: dict[tuple[int, int], list[int]], job: Job) -> int:
+def _last_of_parts(run: NetworkRun, ranks: int) -> dict[int, int]:
+    """By collective and rank, as one number: the flow of the rank's part that ended last, the first of several."""
+    flows = np.tile(np.arange(len(run.end)), 2)
+    nodes, ends = np.concatenate([run.source, run.target]), np.tile(run.end, 2)
+    there = (nodes < ranks) & (ends >= 0)
+    flows, keys, ends = flows[there], (np.tile(run.collective, 2) * ranks + nodes)[there], ends[there]
+    order = np.lexsort((-flows, ends, keys))
+    return dict(zip(keys[order].tolist(), flows[order].tolist(), strict=True))
+
+
+def _cause(run: NetworkRun, flow: int, before: dict[tuple[int, int], list[int]], last: dict[int, int], job: Job) -> int:
     """The flow that ended last of those that a flow waited for, directly or by the steps of its rank; -1 without."""
     begun = int(run.start[flow])
     parents = run.parents[run.parent_begin[flow] : run.parent_begin[flow + 1]]
     found = [int(parents[np.argmax(run.end[parents])])] if len(parents) else []
     source, number = int(run.source[flow]), int(run.collective[flow])
     if source < job.ranks:
-        for former in before.get((job.program_of[source], number), []):
-            own = np.flatnonzero(
-                (run.collective == former) & ((run.source == source) | (run.target == source)) & (run.end >= 0)
-            )
-            found += [int(own[np.argmax(run.end[own])])] if len(own) else []
+        formers = before.get((job.program_of[source], number), [])
+        found += [last[key] for former in formers if (key := former * job.ranks + source) in last]
     found = [each for each in found if 0 <= run.end[each] <= begun]
     return max(found, key=lambda each: int(run.end[each]), default=-1)
 

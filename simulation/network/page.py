@@ -98,14 +98,14 @@ def _durations(run: NetworkRun) -> Iterator[str]:
 
 def _critical(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
     """The table of the critical path's last steps."""
-    steps = critical_path(request.job, run, ports_of(request.fabric).bps)
+    count, steps = critical_path(request.job, run, ports_of(request.fabric).bps, MOST_STEPS)
     if not steps:
         return
     named = port_names(request.fabric)
-    rows = "".join(_row(run, step, named) for step in steps[-MOST_STEPS:])
-    left = f", the last {MOST_STEPS}" if len(steps) > MOST_STEPS else ""
+    rows = "".join(_row(run, step, named) for step in steps)
+    left = f", the last {MOST_STEPS}" if count > MOST_STEPS else ""
     yield (
-        f"<h2>The critical path</h2><p>What the end waited for: {len(steps)} flows one after another{left}; of each "
+        f"<h2>The critical path</h2><p>What the end waited for: {count} flows one after another{left}; of each "
         "the most loaded link on its way, and how many other flows used that meanwhile.</p><table><tr><th>flow</th>"
         "<th>waited before, us</th><th>begin, us</th><th>took, us</th><th>link</th><th>busy</th><th>shared with</th>"
         "</tr>"

@@ -129,6 +129,7 @@ class Stopwatch:
         if isinstance(operation, Traffic):
             us = max(operation.bytes / self._bytes_us, self.shortest_us * operation.kernels)
             return operation.part, us * (factors.dispatch if operation.part == PERMUTATION else 1.0)
+        assert isinstance(operation, Collective)
         us = self._collective(operation)
         if operation.group == EP:
             us *= factors.dispatch

@@ -1,12 +1,17 @@
-"""The measured times of matrix products and attention, interpolated over their shapes.
+"""The measured times of matrix products, attention and experts, interpolated over their shapes.
 
 data/gpu_kernels.csv.xz holds medians over the frameworks in the tables of aiconfigurator-core 0.12.0 (Apache-2.0,
 NVIDIA; systems/data/*/gemm and attention), at shapes dense enough to interpolate: us of bursts, not of hours. Decoding
 attention (one token of a sequence with all before it) by the tokens before, the sequences times heads of keys and
-values, and the queries that share such a head, all 128 wide. Sums over GPUs of a server by the engines' own kernels, of
-the newest version of each, by GPUs and bytes.
+values, and the queries that share such a head, all 128 wide. Latent attention (systems/data/*/mla, DeepSeek's widths)
+of whole sequences by tokens and heads times sequences, decoding by the tokens before, sequences and heads. Sums over
+GPUs of a server by the engines' own kernels, of the newest version of each, by GPUs and bytes.
+
+data/experts.csv has the four figures of `experts_us` that explain the tables of experts (systems/data/*/moe, balanced,
+each engine as much) with the least mean error of the logarithm, and the median and 90th percentile of its errors in %.
 """
 
+import csv
 import lzma
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -17,8 +22,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 DATA = Path(__file__).with_name("data") / "gpu_kernels.csv.xz"
+EXPERTS = DATA.with_name("experts.csv")
 PRODUCT, ATTENTION, DECODE, REDUCE = "product", "attention", "decode", "all_reduce"
+LATENT, LATENT_DECODE = "latent", "latent_decode"
 DECODE_WIDTHS = 2 * 128
+LATENT_WIDTHS = 2 * 512 + 64
+"""Of what a head of DeepSeek's compares and sums of each token, without positions and with."""
+WEIGHT_BYTES = {"bf16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
+"""Of a weight; 16 of four bits have a scale of eight."""
 
 
 class Grid(NamedTuple):
@@ -67,9 +78,10 @@ def grids() -> dict[tuple[str, str, str], Grid]:
         m, n, k = map(int, sizes)
         work = {
             PRODUCT: _product_work(m, n, k), ATTENTION: _attention_work(m, n, 2 * k),
-            DECODE: _decode_work(m, n, DECODE_WIDTHS), REDUCE: n,
+            DECODE: _decode_work(m, n, DECODE_WIDTHS), REDUCE: n, LATENT: _attention_work(m, n, 2 * k),
+            LATENT_DECODE: _decode_work(m, n, LATENT_WIDTHS),
         }[kernel]  # fmt: skip
-        place = (m, n) if kernel in (ATTENTION, REDUCE) else (m, n, k)
+        place = (m, n) if kernel in (ATTENTION, REDUCE, LATENT) else (m, n, k)
         rows.setdefault((kernel, gpu, dtype), {})[place] = log(float(us) / work)
     return {key: Grid(_axes(values), values) for key, values in rows.items()}
 
@@ -120,6 +132,62 @@ def decode_us(gpu: str, context: float, units: float, shared: float, widths: int
     grid = grids()[DECODE, gpu, "bf16"]
     context = max(context, grid.axes[0][0])  # fewer tokens take as long as the fewest that were measured
     return exp(grid.at((context, units, shared))) * _decode_work(context, units, widths)
+
+
+def latent_us(gpu: str, seq: float, heads: float, widths: int) -> float:
+    """Microseconds of an engine's latent attention of whole sequences, forward, by `heads` heads (times sequences).
+
+    Raises:
+        KeyError: nothing was measured of this GPU.
+    """
+    grid = grids()[LATENT, gpu, "bf16"]
+    seq = max(seq, grid.axes[0][0])
+    return exp(grid.at((seq, heads))) * _attention_work(seq, heads, widths)
+
+
+def latent_decode_us(gpu: str, context: float, batch: int, heads: int, widths: int) -> float:
+    """Microseconds of one token's latent attention in each of `batch` sequences to `context` tokens, without its
+    projections.
+
+    Raises:
+        KeyError: nothing was measured of this GPU.
+    """
+    grid = grids()[LATENT_DECODE, gpu, "bf16"]
+    context = max(context, grid.axes[0][0])
+    return exp(grid.at((context, batch, heads))) * _decode_work(context, batch, widths)
+
+
+class ExpertRates(NamedTuple):
+    """Of experts' kernels: us of a pass at least, the rate at which weights are read, that of products, and that of
+    tokens' copies, which are sorted, weighted and summed.
+    """
+
+    us: float
+    weights_GBps: float  # noqa: N815 - the unit's own spelling
+    TFLOPS: float
+    copies_GBps: float  # noqa: N815
+
+
+@cache
+def expert_rates() -> dict[tuple[str, str], ExpertRates]:
+    """By GPU and type."""
+    rows = csv.DictReader(EXPERTS.read_text(encoding="utf-8").splitlines())
+    return {(row["gpu"], row["dtype"]): ExpertRates(*(float(row[key]) for key in ExpertRates._fields)) for row in rows}
+
+
+def experts_us(gpu: str, dtype: str, copies: float, pairs: float, experts: int, sizes: tuple[int, int]) -> float:
+    """Microseconds of a rank's experts without gradients, from sorting the tokens to their weighted sum.
+
+    copies: tokens times the experts that each takes, over all ranks; pairs: of those that come, spread evenly, to this
+    rank's `experts`; sizes: elements of an expert's weights, of a token.
+
+    Raises:
+        KeyError: nothing was measured of this GPU and type.
+    """
+    rates, (weights, hidden) = expert_rates()[gpu, dtype], sizes
+    pairs = max(1.0, pairs)
+    read = WEIGHT_BYTES[dtype] * weights * min(experts, pairs) / rates.weights_GBps / 1e3
+    return rates.us + read + 2 * pairs * weights / rates.TFLOPS / 1e6 + 2 * copies * hidden / rates.copies_GBps / 1e3
 
 
 def all_reduce_us(gpu: str, ranks: int, size: float) -> float:

@@ -18,7 +18,7 @@ from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleK
 from workloads.dialects.framework.inference import one_pass
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
-from workloads.job.parameters import FP8_RECIPES, WorkloadArgs
+from workloads.job.parameters import DECODE, FP8_RECIPES, WorkloadArgs
 from workloads.rows.ops import CommType
 from workloads.rows.traced_op import SIZES, Call, Event
 
@@ -84,6 +84,15 @@ class Decoding(NamedTuple):
     widths: int
 
 
+class Experts(NamedTuple):
+    """The experts of a rank without gradients; see kernels.experts_us."""
+
+    copies: float
+    pairs: float
+    experts: int
+    sizes: tuple[int, int]
+
+
 class Traffic(NamedTuple):
     """Bytes read and written by operations that the memory's rate bounds, and the kernels that do it."""
 
@@ -100,7 +109,7 @@ class Collective(NamedTuple):
     bytes: float
 
 
-Operation = Product | Attention | Decoding | Traffic | Collective
+Operation = Product | Attention | Decoding | Experts | Traffic | Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +193,46 @@ def _parts(job: TrainingJob) -> Parts:
 def inference_parts(job: TrainingJob, phase: str) -> Parts:
     """The pieces of a pass without gradients, as Megatron-core's static batching runs it: of whole prompts of job.seq
     tokens, or in phase decode of one token of each sequence after as many.
+
+    Experts run as in engines: in a tensor-parallel group each rank has a part of each expert, or of the experts (ep),
+    and sees all tokens, for a sum gives them to all; over several groups (ep above tp) tokens go to their experts and
+    back.
     """
     args = replace(_one_of_each(job), phase=phase, enable_sequence_parallel=False)
+    args = replace(args, world_size=job.tp, expert_model_parallel_size=1)
     span = Span(0, args.num_layers, first=True, last=True)
     chunk = Chunk(one_pass(args), RankPlacement(args, 0), span, job.seq)
-    return _pieces(job, [Part(_priced(job, forward, _FUSED), ()) for forward, _, _ in chunk.parts()])
+    found = _pieces(
+        job, [Part(_priced(job, filter(_is_engines, forward), _FUSED), ()) for forward, _, _ in chunk.parts()]
+    )
+    if found.expert is None:
+        return found
+    tokens = job.mbs * (1 if phase == DECODE else job.seq)
+    return found._replace(expert=Part((*found.expert.forward, *_engine_experts(job, tokens)), ()))
+
+
+def _is_engines(event: Event) -> bool:
+    """Whether an inference engine does it as Megatron-core does, not so experts, what picks them and sorts tokens for
+    them, and what sums those that see all.
+    """
+    if not isinstance(event, Call):
+        return True
+    apart = ".shared_experts" in event.module and not event.kernel
+    return not (apart or event.module.endswith(".experts") or event.kernel.startswith(("permute", "routing")))
+
+
+def _engine_experts(job: TrainingJob, tokens: int) -> tuple[Operation, ...]:
+    """A layer's experts, and what is sent for `tokens` of each replica."""
+    within = max(1, job.tp // job.ep)
+    copies = tokens * max(1, job.ep // job.tp) * job.topk
+    weights = (3 if job.gated else 2) * job.hidden * job.moe_ffn // within
+    one = Experts(copies, copies / job.ep, job.experts // job.ep, (weights, job.hidden))
+    whole = HALF * tokens * job.hidden
+    if job.ep <= job.tp:
+        return one, Collective(ALL_REDUCE, TP, whole)
+    away = Collective(ALL_TO_ALL, EP, whole * min(job.topk, job.ep) / job.tp)
+    shared = (Collective(ALL_REDUCE, TP, whole),) if job.shared_ffn else ()
+    return away, one, away, Collective(ALL_GATHER, TP, whole), *shared
 
 
 def _pieces(job: TrainingJob, found: list[Part]) -> Parts:

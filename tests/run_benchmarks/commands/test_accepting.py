@@ -153,6 +153,9 @@ def test_tools_of_others_are_looked_for_once_before_the_first_rung(
     assert found.keys() == {"single"}, "the network needs two hosts"
     assert found["single"].names == ["ib_write_bw_loopback"] and found["single"].seconds == planned.seconds / 2
     assert found["single"].missing == ["ib_write_lat is not installed on any host"]
+    monkeypatch.setattr(acceptance, "_in_containers", True)
+    inside = acceptance.tools(RUNGS, ["localhost"])["single"]
+    assert inside.names == planned.names and inside.seconds == 0, "what no image is known to have shrinks no rung"
 
 
 def on_localhost(tmp_path: Path, results: Path) -> Request:

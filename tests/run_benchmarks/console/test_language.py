@@ -71,6 +71,17 @@ PASSED: dict[str, tuple[str, ...]] = {
         "{} more",
         "not seen",
     ),
+    "run_benchmarks/inspection/health_of_devices.py": (
+        "persistence mode",
+        "power limit",
+        "default power limit",
+        "default clocks",
+        "hardware slowdown",
+        "uncorrected ECC errors",
+        "remapped rows",
+        "state of the GPUs",
+        "not seen",
+    ),
     "run_benchmarks/commands/diagnose.py": (
         "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more",
     ),

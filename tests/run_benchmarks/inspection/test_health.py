@@ -274,6 +274,9 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("readonly\t/data", "failure"),
         ("frame\tn1\teth0\t9000\tlost\t1500", "failure"),
         ("gpu\t0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, [N/A]", "not seen"),
+        ("gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]", "not seen"),
+        ("rows\t00000000:3B:00.0, [N/A], [N/A]", "not seen"),
         ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, 0", "warning"),
         ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Active, 0", "failure"),
@@ -304,7 +307,6 @@ def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]",
         "gpu\t0, Enabled",
         "rows\tx",
         "nvlinks\t0\t0\t18",
@@ -375,6 +377,7 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
     }
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
+    assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "not seen"
     assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "not seen"
 
 

@@ -64,14 +64,29 @@ def test_the_critical_path_leads_from_the_first_flow_to_the_last_over_the_slow_l
     topology = DATA / "topology" / recording["topology"]
     found = request(["-n", str(topology), "--op", "AllReduce", "--group", "DP", "--tp", "8", "--size", "4M"])
     run = simulated(found)
-    steps = critical_path(found.job, run, ports_of(found.fabric).bps)
-    assert len(steps) == 2 * (4 - 1)
+    bps = ports_of(found.fabric).bps
+    count, steps = critical_path(found.job, run, bps, 100)
+    assert count == len(steps) == 2 * (4 - 1)
+    assert critical_path(found.job, run, bps, 2) == (count, steps[-2:])
     assert run.end[steps[-1].flow] == run.end.max() and run.start[steps[0].flow] == run.first_start
     assert all(one.end <= other.begin for one, other in itertools.pairwise(steps))
     names = port_names(found.fabric)
     slow = [step for step in steps if "gpu3-" in names[step.port] or names[step.port].endswith("-gpu3")]
     assert slow and max(steps, key=lambda step: step.end - step.begin) in slow
     assert all(step.busy > 0.8 for step in slow)
+
+
+def test_the_critical_path_goes_on_over_what_a_rank_waited_for_before(tmp_path: Path) -> None:
+    """Each of two rows is a ring of one step each way between two GPUs; the last flow of a row leads to the next."""
+    (tmp_path / "network").write_text("3 2 0 1 2 H100\n2\n0 2 100Gbps 0.0005ms 0\n1 2 100Gbps 0.0005ms 0\n")
+    row = "-1 500 ALLREDUCE 1048576 0 NONE 0 0 NONE 0 100\n"
+    head = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 2\n2\n"
+    (tmp_path / "rows.txt").write_text(f"{head}one {row}two {row}", encoding="utf-8")
+    found = request(["-n", str(tmp_path / "network"), "-w", str(tmp_path / "rows.txt")], "clusterdyno")
+    run = simulated(found)
+    count, steps = critical_path(found.job, run, ports_of(found.fabric).bps, 100)
+    assert count == 4 and [int(run.collective[step.flow]) for step in steps] == [0, 0, 1, 1]
+    assert [step.idle_ns > 3000 for step in steps] == [True] * 4
 
 
 def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 from simulation.predict.calibration import calibrated
@@ -20,6 +21,7 @@ from simulation.predict.kernels import product_us
 from simulation.predict.machine import MEMORY_SHARE, machines
 from simulation.predict.operations import Attention, Part
 from simulation.predict.report import families, measured_ms
+from tests.simulation.predict.estimator import DENSE
 from workloads.compute import database
 from workloads.compute.operators import OPERATORS
 from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES
@@ -94,11 +96,16 @@ def other_half() -> tuple[tuple[Row, Prediction], ...]:
 
 
 @cache
-def estimated(phase: str) -> tuple[tuple[float, tuple[float, float, float]], ...]:
-    """Passes of inference in ms: ours, and AIConfigurator's, the median of three engines, the lowest and highest."""
+def estimated(phase: str, *, experts: bool = False) -> tuple[tuple[float, tuple[float, float, float]], ...]:
+    """Passes of inference of models with experts or without, in ms: ours, and AIConfigurator's, the median of its
+    engines, the lowest and highest.
+    """
     found = []
     for row in csv.DictReader((DATA / "inference_estimates.csv").read_text(encoding="utf-8").splitlines()):
-        of_pass = {"gpu": row["gpu"], "gpus": row["tp"], "tp": row["tp"], "mbs": row["batch"], "seq": row["length"]}
+        if experts != (row["model"] not in DENSE):
+            continue
+        of_pass = {"gpu": row["gpu"], "gpus": str(max(int(row["tp"]), int(row["ep"]))), "tp": row["tp"],
+                   "ep": row["ep"], "mbs": row["batch"], "seq": row["length"]}  # fmt: skip
         job = job_of({**preset(row["model"]), **of_pass, "precision": row["precision"]}, row["model"])
         ours = one_pass(job, machines()[job.gpu], phase).ms
         theirs = (float(row[f"{phase}_ms"]), float(row[f"{phase}_low"]), float(row[f"{phase}_high"]))
@@ -117,9 +124,10 @@ def text() -> str:
     for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
         for baseline, of in (("one MFU", flat_mfu_ms), ("one efficiency of products", flat_efficiency_ms)):
             lines.append(_baseline(source, baseline, [of(found) / measured_ms(row, found.job) for row, found in rows]))
-    for phase in ("prefill", "decode"):
-        ratios = [ours / its for ours, (its, _, _) in estimated(phase)]
-        lines.append(_baseline("AIConfigurator (estimates)", "tables", ratios, f"inference: {phase}"))
+    for phase, experts in product(("prefill", "decode"), (False, True)):
+        ratios = [ours / its for ours, (its, _, _) in estimated(phase, experts=experts)]
+        name = f"inference: {phase}{' with experts' if experts else ''}"
+        lines.append(_baseline("AIConfigurator (estimates)", "tables", ratios, name))
     for kernel in ("products", "attention", "memory-bound"):
         lines.append(_baseline(OWN, "tables", own_kernels()[kernel], f"kernels: {kernel}"))
     theirs = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
