@@ -233,5 +233,5 @@ def _bare(run: LoadedRun) -> LoadedRun:
 def _bare_round(record: RoundRecord) -> RoundRecord:
     nodes = [node.model_copy(update={"monitor": None}) for node in record.nodes]
     warnings = [*record.warnings, "its measurements cannot be shown: round.json has them"]
-    bare = {"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings, "integrity": None}
+    bare: dict[str, Any] = {"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings, "integrity": None}
     return record.model_copy(update=bare)
