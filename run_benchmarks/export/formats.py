@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from protocol.outcome import Preformatted
 from protocol.safe_json import MAX_INTEGER, MIN_INTEGER
@@ -78,17 +79,19 @@ def _parquet(table: Sequence[Row]) -> bytes:
         import pyarrow.parquet
     except ImportError as error:
         raise ExportError("parquet needs pyarrow: pip install -r requirements/analysis.txt") from error
-    columns = {name: [row.get(name) for row in table] for name in _columns(table)}
-    for name, values in columns.items():
-        kinds = {type(value) for value in values if value is not None}
-        is_wide = any(isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER for value in values)
-        if is_wide or (len(kinds) > 1 and not kinds <= {int, float}):
-            columns[name] = [None if value is None else str(value) for value in values]
-        elif float in kinds:
-            columns[name] = [None if value is None else float(value) for value in values]
+    columns = {name: _of_one_type([row.get(name) for row in table]) for name in _columns(table)}
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns), sink)
     return bytes(sink.getvalue())
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    is_wide = any(isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER for value in values)
+    if not is_wide and (len(kinds) < 2 or kinds <= {int, float}) and float not in kinds:
+        return values
+    kind = float if not is_wide and kinds <= {int, float} else str
+    return [None if value is None else kind(value) for value in values]
 
 
 def _nccl_tests(run: LoadedRun) -> str:

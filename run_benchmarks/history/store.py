@@ -137,10 +137,7 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
         rows = _figures(connection, [row.id for row in same], host)
     named = _named(rows)
     wanted = metric or next(iter(named), "")
-    of_metric = {row.case_id: row for row in rows if row.figure == wanted}
-    latest = next((of_metric[row.id] for row in reversed(same) if row.id in of_metric), None)
-    unit, better = (latest.unit, latest.better) if latest else ("", "")
-    values = {key: row for key, row in of_metric.items() if (row.unit, row.better) == (unit, better)}
+    unit, better, values = _in_latest_unit({row.case_id: row for row in rows if row.figure == wanted}, same)
     return Series(
         case=case,
         metric=wanted,
@@ -151,6 +148,15 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
         others=len(runs) - len(same),
         metrics=tuple(named),
     )
+
+
+def _in_latest_unit(
+    of_metric: Mapping[int, Row[Any]], cases: Sequence[Row[Any]]
+) -> tuple[str, str, dict[int, Row[Any]]]:
+    """The unit of the latest value and which way is better, and the values that have both, by case."""
+    latest = next((of_metric[row.id] for row in reversed(cases) if row.id in of_metric), None)
+    unit, better = (latest.unit, latest.better) if latest else ("", "")
+    return unit, better, {key: row for key, row in of_metric.items() if (row.unit, row.better) == (unit, better)}
 
 
 def _latest(connection: Connection, case: str) -> Sequence[Row[Any]]:
