@@ -251,7 +251,7 @@ class Program(NamedTuple):
             return summary
         said = summary.as_json() if as_json else summary.text
         if said:
-            print(said, file=sys.stderr if to_stdout else sys.stdout)
+            print(printable(said), file=sys.stderr if to_stdout else sys.stdout)
         return FAILED if summary.failed else WORKED
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
@@ -298,7 +298,7 @@ def _notes_on_stderr() -> Iterator[None]:
         message: Warning | str, category: type[Warning], filename: str, lineno: int,
         file: TextIO | None = None, line: str | None = None,
     ) -> None:  # fmt: skip
-        print(f"note: {message}", file=sys.stderr)
+        print(f"note: {printable(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputNote)

@@ -20,9 +20,9 @@ class Summary(NamedTuple):
     failed: bool = False
 
     def as_json(self) -> str:
-        """One JSON object in ASCII, which every locale can print; without NaN and infinities.
-
-        Raises:
-            ValueError: a number is NaN or infinite.
-        """
-        return json.dumps(self.data, indent=2, allow_nan=False)
+        """One JSON object in ASCII, which every locale can print; null stands for NaN and infinities."""
+        try:
+            return json.dumps(self.data, indent=2, allow_nan=False)
+        except ValueError:  # a number is none; Python's reader takes what its writer writes of it
+            plain = json.loads(json.dumps(self.data), parse_constant=lambda _: None)
+            return json.dumps(plain, indent=2)

@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -108,8 +108,9 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
             with _replacing(target, keep_other=path if keep_other else None, size=size) as file:
                 yield file
         except BaseException:
-            for folder in made:
-                folder.rmdir()
+            with suppress(OSError):  # another process may have put a file there
+                for folder in made:
+                    folder.rmdir()
             raise
 
 

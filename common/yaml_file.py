@@ -33,7 +33,7 @@ def file_text(path: Path, flag: str) -> str:
             data = file.read(_MOST_BYTES + 1)
         if len(data) > _MOST_BYTES:
             raise input_problem(flag, path, f"has more than {_MOST_BYTES >> 20} MiB")
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise input_problem(flag, path, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:

@@ -237,12 +237,7 @@ class Upload:
     """
 
     def __init__(
-        self,
-        stream: IO[bytes],
-        size: int,
-        progress: Progress,
-        message: str,
-        cancelled: threading.Event | None = None,
+        self, stream: IO[bytes], size: int, progress: Progress, message: str, cancelled: threading.Event | None = None
     ) -> None:
         self._stream = stream
         self._size = size

@@ -85,10 +85,7 @@ class ImageSpec:
 
         The Dockerfile holds the name of the base; LABEL_BASE records the base image of the build.
         """
-        content = {
-            "dockerfile": self.dockerfile,
-            "files": [[file.name, file.sha256] for file in self.files],
-        }
+        content = {"dockerfile": self.dockerfile, "files": [[file.name, file.sha256] for file in self.files]}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -124,24 +121,32 @@ class ImageSpec:
                     raise ImageSpecError(f"{file.path} changed while the image was being made: run it again")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PackageSource:
+    """The source of an image's packages: a package `index` (http, https; None: pip's own), or a folder of wheels, for
+    sites without one. `trusted_host`: host[:port] of an index that is accepted without encryption or a known
+    certificate.
+    """
+
+    index: str | None = None
+    trusted_host: str | None = None
+    wheelhouse: Path | None = None
+
+
 def image_spec(
     vendor: Vendor,
     framework: str,
     *,
-    base_image: str | None,
-    pip_source: str | None,
-    pip_trusted_host: str | None = None,
-    wheelhouse: Path | None,
-    requirements: tuple[Path, ...],
+    base_image: str | None = None,
+    packages: PackageSource = PackageSource(),
+    requirements: tuple[Path, ...] = (),
     options: Mapping[str, str] | None = None,
 ) -> ImageSpec:
     """Describe the image of a vendor and framework.
 
     Args:
         base_image: replaces the vendor's own.
-        pip_source: package index (http, https); None: pip's own.
-        pip_trusted_host: host[:port] of a package index that is accepted without encryption or a known certificate.
-        wheelhouse: folder of wheels, for sites without an index.
+        packages: where they come from.
         requirements: pip files of the case, from vendors.case_requirements.
         options: replace the vendor's own, by name.
 
@@ -150,13 +155,13 @@ def image_spec(
     """
     parameters = _parameters(vendor, framework)
     base = base_image or parameters.base_image
-    _check(base, pip_source, wheelhouse, parameters, options or {})
-    _check_encryption(pip_source, pip_trusted_host)
+    _check(base, parameters, options or {})
+    _check_source(packages)
     try:
         workload = REQUIREMENTS / parameters.requirements
         files = {"install_packages.py": INSTALLER, "requirements/workload.txt": workload}
         case = {f"requirements/case/{index}.txt": path for index, path in enumerate(requirements)}
-        wheels = _wheels(wheelhouse, workload, requirements)
+        wheels = _wheels(packages.wheelhouse, workload, requirements)
         context = files | case | wheels
         hashes = hash_files(context.values(), default_cache())
     except (CaseFileError, WheelhouseError, OSError) as error:
@@ -168,8 +173,8 @@ def image_spec(
             **parameters.options,
             **(options or {}),
             "base_image": base,
-            "pip_source": pip_source,
-            "pip_trusted_host": pip_trusted_host,
+            "pip_source": packages.index,
+            "pip_trusted_host": packages.trusted_host,
             "wheels": bool(wheels),
             "case_wheels": any(name.startswith("wheelhouse/case/") for name in wheels),
             "requirements": [f"--requirements=/build/{name.removeprefix('requirements/')}" for name in case],
@@ -194,15 +199,20 @@ def _parameters(vendor: Vendor, framework: str) -> ImageParameters:
     return vendor.images[framework]
 
 
-def _check(
-    base: str,
-    pip_source: str | None,
-    wheelhouse: Path | None,
-    parameters: ImageParameters,
-    options: Mapping[str, str],
-) -> None:
+def _check(base: str, parameters: ImageParameters, options: Mapping[str, str]) -> None:
     if not is_reference(base):
         raise ImageSpecError(f"base image {base!r} is no image reference; expected e.g. {parameters.base_image}")
+    unknown = sorted(options.keys() - parameters.options.keys())
+    if unknown:
+        known = ", ".join(sorted(parameters.options)) or "none"
+        raise ImageSpecError(f"unknown image option {', '.join(unknown)}; allowed: {known}")
+
+
+def _check_source(packages: PackageSource) -> None:
+    """Check the source; an index without encryption, on whose way an attacker could replace packages, has to be named
+    by the user.
+    """
+    pip_source, pip_trusted_host, wheelhouse = packages.index, packages.trusted_host, packages.wheelhouse
     if pip_source is not None and wheelhouse is not None:
         raise ImageSpecError(
             f"package index {pip_source} and wheelhouse {wheelhouse} are both set: a wheelhouse is for sites without an"
@@ -213,16 +223,6 @@ def _check(
             f"package index {pip_source!r}: an image build reaches http:// and https:// only; "
             "a folder of wheels is a wheelhouse"
         )
-    unknown = sorted(options.keys() - parameters.options.keys())
-    if unknown:
-        known = ", ".join(sorted(parameters.options)) or "none"
-        raise ImageSpecError(f"unknown image option {', '.join(unknown)}; allowed: {known}")
-
-
-def _check_encryption(pip_source: str | None, pip_trusted_host: str | None) -> None:
-    """Accept an index without encryption only if the user names it: an attacker on the network could replace
-    packages.
-    """
     host = urlsplit(pip_source or "").netloc.rpartition("@")[2]
     if pip_trusted_host is not None and pip_trusted_host != host:
         expected = f"{host!r}, that of the package index" if host else "nothing without PIP_SOURCE"

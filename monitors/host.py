@@ -147,8 +147,4 @@ class MemorySampler(Sampler):
         """{"used_percent", "used_bytes", "total_bytes"}"""
         memory = psutil.virtual_memory()
         used = memory.total - memory.available
-        return {
-            "used_percent": round(100 * used / memory.total, 2),
-            "used_bytes": used,
-            "total_bytes": memory.total,
-        }
+        return {"used_percent": round(100 * used / memory.total, 2), "used_bytes": used, "total_bytes": memory.total}

@@ -23,16 +23,7 @@ LAUNCH_FILE, MAX_LAUNCH_BYTES = "node_exit.json", 4 << 20
 # Facts that the controller passes in and the host cannot see: CLUSTERDYNO_SYS_IMAGE_ID becomes "image_id".
 CONTROLLER_PREFIX = "CLUSTERDYNO_SYS_"
 
-PACKAGES = (
-    "torch",
-    "numpy",
-    "pydantic",
-    "psutil",
-    "triton",
-    "flash-attn",
-    "apex",
-    "transformer-engine",
-)
+PACKAGES = ("torch", "numpy", "pydantic", "psutil", "triton", "flash-attn", "apex", "transformer-engine")
 # Base images put the versions of libraries outside pip into their environment.
 IMAGE_VARIABLES = ("PYTORCH_BUILD_VERSION",)
 

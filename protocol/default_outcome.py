@@ -104,12 +104,7 @@ def _values(name: str, rounds: Sequence[MeasuredRound]) -> list[float]:
 def reference(values: Sequence[float], metric: Metric) -> Reference:
     """The median and the range of `values`, in the unit of `metric`; at least one value, each finite and above 0."""
     return Reference(
-        value=median(values),
-        low=min(values),
-        high=max(values),
-        n=len(values),
-        unit=metric.unit,
-        better=metric.better,
+        value=median(values), low=min(values), high=max(values), n=len(values), unit=metric.unit, better=metric.better
     )
 
 

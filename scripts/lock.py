@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def compiled(file: str, within: str = "", *options: str) -> str:
-    """What uv makes of one of our requirements files, with the versions of another answer of it."""
+    """The lock that uv makes of one of our requirements files, with the versions of another answer of it."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write(re.sub(r"( \\)?\n +--hash=\S+", "", within))
         constraints.flush()

@@ -205,7 +205,7 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
             merged.pop("global_batch", None)
     if "global_batch" not in merged:
         args = WorkloadArgs(**merged)
-        if args.tensor_model_parallel_size * args.pipeline_model_parallel > 0:
+        if args.tensor_model_parallel_size * args.pipeline_model_parallel * args.context_parallel_size > 0:
             ranks = max(1, args.data_parallel_size)
             count = presets.batches_per_rank(args.frame)
             if dialect == "framework":

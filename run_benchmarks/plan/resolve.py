@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from container.image import ImageSpec, image_spec
+from container.image import ImageSpec, PackageSource, image_spec
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.case_file import CaseFile, lost_in_json
 from protocol.config_file import common_folder, config_file, config_files
@@ -288,15 +288,14 @@ def _image(case: CaseSettings, settings: Settings, vendor: Vendor, requirements:
         return None
     if case.framework not in vendor.images:
         raise ValueError(f"vendor {vendor.name} has no image for it; {nearest(case.framework, vendor.images)}")
+    test = settings.test
     return image_spec(
         vendor,
         case.framework,
-        base_image=settings.test.BASE_IMAGE,
-        pip_source=settings.test.PIP_SOURCE,
-        pip_trusted_host=settings.test.PIP_TRUSTED_HOST,
-        wheelhouse=settings.test.WHEELHOUSE,
+        base_image=test.BASE_IMAGE,
+        packages=PackageSource(index=test.PIP_SOURCE, trusted_host=test.PIP_TRUSTED_HOST, wheelhouse=test.WHEELHOUSE),
         requirements=requirements,
-        options=settings.test.IMAGE_OPTIONS,
+        options=test.IMAGE_OPTIONS,
     )
 
 

@@ -197,9 +197,5 @@ def _foreign_load(
         detail = f"other processes had {cores:.1f} of {found.cores} cores on average while the workload ran"
         offset = round(node.outcome.clock_offset * 1000)
         yield Remark(
-            kind="foreign load",
-            host=node.plan.host,
-            detail=detail,
-            from_ms=first - offset,
-            to_ms=last - offset,
+            kind="foreign load", host=node.plan.host, detail=detail, from_ms=first - offset, to_ms=last - offset
         )

@@ -50,10 +50,7 @@ def bind(node: RunningNode, context: RunContext, plan: RoundPlan, master_port: i
     assert facts is not None
     names = [peer.host for peer in plan.nodes] if len(plan.nodes) > 1 else []
     image_id = context.image_id(node.plan)
-    known = {
-        "docker_version": report.docker_version,
-        "image_id": image_id,
-    }
+    known = {"docker_version": report.docker_version, "image_id": image_id}
     return Bound(
         master_port=master_port,
         image=image_id,

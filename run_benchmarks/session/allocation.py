@@ -165,10 +165,7 @@ def _kept(known: JobRecord | None) -> Allocation | None:
 
 
 def _of_our_own(
-    prepared: PreparedRun,
-    interruption: Interruption | None,
-    known: JobRecord | None,
-    note: Callable[[JobRecord], None],
+    prepared: PreparedRun, interruption: Interruption | None, known: JobRecord | None, note: Callable[[JobRecord], None]
 ) -> Allocation:
     check: Callable[[], None] = (lambda: None) if interruption is None else interruption.check
     cluster = prepared.settings.cluster

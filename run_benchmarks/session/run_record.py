@@ -72,12 +72,7 @@ class RunRecorder:
     """Makes the record of one run from its state, any number of times."""
 
     def __init__(
-        self,
-        prepared: PreparedRun,
-        result_dir: Path,
-        interruption: Interruption,
-        command: list[str],
-        state: RunState,
+        self, prepared: PreparedRun, result_dir: Path, interruption: Interruption, command: list[str], state: RunState
     ) -> None:
         self._prepared, self._plan, self._state = prepared, prepared.plan, state
         self._result_dir, self._interruption, self._command = result_dir, interruption, command

@@ -63,6 +63,7 @@ GROUP = {
     "position_embedding_group": EMBEDDING,
 }
 _SENDS = ("isend",)
+MOST_ROWS = 20_000_000  # of an iteration, each some hundred bytes
 
 
 def read_aicb(path: Path, arguments: argparse.Namespace) -> MadeRows:
@@ -80,10 +81,12 @@ def read_aicb(path: Path, arguments: argparse.Namespace) -> MadeRows:
         stages = csvfile.sections(path)
     except WorkloadFileError as error:
         raise input_problem("-w", None, str(error)) from None
-    items = list(workload.epoch(1)) if workload.iterations else []
-    if not items:
+    first = workload.epoch(1) if workload.iterations else ()
+    if not first:
         raise input_problem("-w", path, "has no iteration: no row epoch_end after the set-up's")
-    rows = _rows_of(items)
+    if len(first) > MOST_ROWS:
+        raise input_problem("-w", path, f"has {len(first)} rows an iteration; allowed: {MOST_ROWS}")
+    rows = _rows_of(first)
     lines, sends, sizes, notes = rows.lines, rows.sends, rows.sizes, rows.notes
     pp, world = 2 if sends else 1, 0
     if args is not None:

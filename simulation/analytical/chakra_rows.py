@@ -144,7 +144,10 @@ def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | No
         len(found.rows), False, tuple(notes),
     )  # fmt: skip
     division = None if cluster is None else divide(header, cluster, arguments, False)
-    return MadeRows(path, header, [_made(row, division, cluster) for row in found.rows])
+    try:
+        return MadeRows(path, header, [_made(row, division, cluster) for row in found.rows])
+    except ValueError as error:
+        raise input_problem("-w", path, str(error)) from None
 
 
 def _groups(given: list[str]) -> dict[str, str]:

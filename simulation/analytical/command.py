@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from common.errors import InputProblems, MistakeList, input_problem
+from common.printable import printable
 from common.summary import JsonValue, Summary
 from common.units import rates_taken
 from common.whole_files import is_special, target, whole_file, write_whole
@@ -21,7 +22,7 @@ from simulation.analytical.original.model import OriginalModel
 from simulation.analytical.repairs import chosen_repairs, in_force
 from simulation.analytical.report import csv_chunks, report_text, settled
 from simulation.analytical.schedules import CLOSED
-from simulation.analytical.settings import divide, read_options
+from simulation.analytical.settings import DIGITS, divide, read_options
 from simulation.analytical.sources import open_source
 from simulation.analytical.times import Model, Overview
 from simulation.analytical.workload import RowSource
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     simai = arguments.dialect == SIMAI
     prepared = _prepare(arguments, simai)
     for note in prepared.notes:
-        print(f"warning: {note}", file=sys.stderr)
+        print(f"warning: {printable(note)}", file=sys.stderr)
     evaluation = Evaluation(prepared.model, prepared.source, with_kinds=not simai)
     if arguments.explain is not None:
         return _explain(arguments.explain, prepared, evaluation)
@@ -180,7 +181,7 @@ def _about(
 
 
 def _explain(text: str, prepared: Prepared, evaluation: Evaluation) -> Summary:
-    number = int(text) if text.isdecimal() else 0
+    number = int(text) if text.isdecimal() and len(text) <= DIGITS else 0
     row = evaluation.row(number) if number else None
     if row is None:
         raise input_problem("--explain", text, f"allowed is a row's number, 1 to {prepared.source.header.rows}")

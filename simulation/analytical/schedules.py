@@ -12,6 +12,7 @@ from common.progress import StepProgress
 
 CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED = "closed", "gpipe", "1f1b", "interleaved"
 SCHEDULES = (CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED)
+MOST_PASSES = 20_000_000  # a minute; each that is not over takes some hundred bytes
 
 
 class Pass(NamedTuple):
@@ -64,7 +65,7 @@ def run_schedule(
     """Run a schedule. forward_us, backward_us: of one micro-batch in a whole stage; a chunk takes its part of it.
 
     Raises:
-        InputProblems: interleaving needs a number of micro-batches that the stages divide.
+        InputProblems: there are too many passes, or interleaving has micro-batches that the stages do not divide.
     """
     check(schedule, stages, micro_batches, chunks)
     took = {True: forward_us / chunks, False: backward_us / chunks}
@@ -92,6 +93,10 @@ def run_schedule(
 
 def check(schedule: str, stages: int, micro_batches: int, chunks: int) -> None:
     """See `run_schedule`."""
+    passes = 2 * stages * micro_batches * chunks
+    if passes > MOST_PASSES:
+        what = f"runs {passes} passes, at most {MOST_PASSES}; --schedule {CLOSED} takes any number"
+        raise input_problem(f"--schedule {schedule}", None, what)
     if schedule == INTERLEAVED and chunks > 1 and micro_batches % stages:
         nearest = max(1, round(micro_batches / stages)) * stages
         what = f"ga {micro_batches} is no multiple of pp {stages}; {nearest} is"

@@ -91,6 +91,9 @@ def divide(header: WorkloadHeader, cluster: Cluster, arguments: argparse.Namespa
         name: getattr(header, name) if text is None else _count(text, f"--{name}", f"the size {name}", mistakes)
         for name, text in given.items()
     }
+    for name, size in sizes.items():
+        if size < 1:
+            mistakes.add("-w", None, f"the workload's {name} is {size}; it is at least 1")
     mistakes.check()
     tp, ep, pp = sizes["tp"], sizes["ep"], sizes["pp"]
     dp = cluster.gpus // (tp * pp)

@@ -2,6 +2,7 @@
 
 import argparse
 import stat
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from common.errors import input_problem
@@ -9,11 +10,9 @@ from simulation.analytical.aicb_rows import read_aicb
 from simulation.analytical.chakra_rows import read_chakra
 from simulation.analytical.machine import Cluster
 from simulation.analytical.workload import RowSource, TextWorkload
-from workloads.formats.simai_text import MICRO, POLICY
+from workloads.formats.simai_text import BEGINNING, MICRO, POLICY, begins_simai
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
-_AICB_FIRST = ("comm_type,", "[rank", "[ pp_stage")
-_ENOUGH = 256  # bytes
 
 
 def open_source(path: Path, arguments: argparse.Namespace, cluster: Cluster | None, simai: bool) -> RowSource:
@@ -39,13 +38,12 @@ def _kind(path: Path) -> str:
         if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
             raise input_problem("-w", path, "is no regular file: it is read twice")
         with path.open("rb") as file:
-            head = file.read(_ENOUGH)
+            text = file.read(BEGINNING).removeprefix(BOM_UTF8).decode("ascii", "replace").lstrip()
     except OSError as error:
         raise input_problem("-w", path, f"cannot be read: {error.strerror or error}") from None
-    text = head.decode("ascii", "replace").lstrip()
-    if text.startswith((POLICY, MICRO)):
+    if begins_simai(text):
         return SIMAI_TEXT
-    if text.startswith(_AICB_FIRST):
+    if text.startswith(("comm_type,", "[")):
         return AICB_CSV
     if path.suffix == ".et" or path.name.endswith(".et.gz"):
         return CHAKRA

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import container
 import vendors
 from container.engine_images import build, find
-from container.image import ImageSpec, image_spec
+from container.image import ImageSpec, PackageSource, image_spec
 from tests.cluster import images
 from tests.cluster.engine import start_engine
 from tests.cluster.lock import FolderLock
@@ -42,9 +42,7 @@ def case_image() -> ImageSpec:
         vendors.load(VENDOR),
         FRAMEWORK,
         base_image=images.BASE_IMAGE,
-        pip_source=None,
-        wheelhouse=images.make_wheelhouse(),
-        requirements=(),
+        packages=PackageSource(wheelhouse=images.make_wheelhouse()),
     )
 
 

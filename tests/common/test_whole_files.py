@@ -34,6 +34,11 @@ def test_an_interruption_leaves_the_older_file_and_nothing_else(tmp_path: Path, 
         raise raised
     with pytest.raises(raised), whole_file(tmp_path / "deep" / "er" / "file"):
         raise raised
+    with pytest.raises(raised), whole_file(tmp_path / "other" / "file"):  # a run beside it writes into its folder
+        (tmp_path / "other" / "kept").write_text("x")
+        raise raised
+    (tmp_path / "other" / "kept").unlink()
+    (tmp_path / "other").rmdir()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
 

@@ -26,7 +26,7 @@ from container.engine_images import (
     outdated,
     pull,
 )
-from container.image import LABEL_BASE, ImageSpec, image_spec
+from container.image import LABEL_BASE, ImageSpec, PackageSource, image_spec
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE
 
@@ -97,7 +97,7 @@ def small_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> Im
     (tmp_path / "small" / "small.j2").write_text(template)
     parameters = replace(vendors.load("cpu").images["pytorch"], template="small.j2")
     vendor = replace(vendors.load("cpu"), name="small", images={"pytorch": parameters})
-    return image_spec(vendor, "pytorch", base_image=BASE_IMAGE, pip_source=None, wheelhouse=None, requirements=())
+    return image_spec(vendor, "pytorch", base_image=BASE_IMAGE)
 
 
 def test_build_streams_its_log_and_labels_the_image(client: APIClient, small: ImageSpec) -> None:
@@ -267,7 +267,8 @@ def run_in(client: APIClient, image: str, argv: list[str]) -> tuple[int, str]:
 
 def test_the_cpu_image_runs_torch_and_the_monitor(client: APIClient, wheelhouse: Path) -> None:
     vendor = vendors.load("cpu")
-    spec = image_spec(vendor, "pytorch", base_image=BASE_IMAGE, pip_source=None, wheelhouse=wheelhouse, requirements=())
+    packages = PackageSource(wheelhouse=wheelhouse)
+    spec = image_spec(vendor, "pytorch", base_image=BASE_IMAGE, packages=packages)
     if find(client, spec.tag) is None:
         build(client, spec, Said())
     code, output = run_in(
@@ -300,14 +301,8 @@ def test_the_nvidia_image_keeps_the_bases_torch(
     """On a stand-in for NGC's image: a torch of its own build and pinned packages outside any virtual environment."""
     base = small_spec(tmp_path, monkeypatch, "RUN " + json.dumps(["python3", "-c", LIKE_NGC]))
     build(client, base, Said())
-    spec = image_spec(
-        vendors.load("nvidia"),
-        "pytorch",
-        base_image=base.tag,
-        pip_source=None,
-        wheelhouse=wheelhouse,
-        requirements=(),
-    )
+    packages = PackageSource(wheelhouse=wheelhouse)
+    spec = image_spec(vendors.load("nvidia"), "pytorch", base_image=base.tag, packages=packages)
     said = Said()
     build(client, spec, said)
     assert said.matching("torch: keeping the base image's 2.10.0a0+b4e4ee8.nv25.12 (asked for: torch==2.13.0)")
@@ -317,12 +312,7 @@ def test_the_nvidia_image_keeps_the_bases_torch(
     case = tmp_path / "requirements.txt"
     case.write_text("torch==2.13.0\n")
     replacing = image_spec(
-        vendors.load("nvidia"),
-        "pytorch",
-        base_image=base.tag,
-        pip_source=None,
-        wheelhouse=wheelhouse,
-        requirements=(case,),
+        vendors.load("nvidia"), "pytorch", base_image=base.tag, packages=packages, requirements=(case,)
     )
     with pytest.raises(ImageBuildError) as failure:
         build(client, replacing, Said())

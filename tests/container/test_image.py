@@ -9,12 +9,14 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vendors
-from container.image import LABEL_HASH, REQUIREMENTS, ImageSpec, ImageSpecError, image_spec
+from container.image import LABEL_HASH, REQUIREMENTS, ImageSpec, ImageSpecError, PackageSource, image_spec
 from container.wheels import hash_files, needed_wheels
 from vendors import ImageParameters
 
@@ -53,14 +55,20 @@ def wheels(tmp_path: Path) -> Path:
     return folder
 
 
-def cpu(**changes: object) -> ImageSpec:
-    arguments: dict[str, object] = {"base_image": None, "pip_source": None, "wheelhouse": None, "requirements": ()}
-    return image_spec(vendors.load("cpu"), "pytorch", **(arguments | changes))  # type: ignore[arg-type]
+def described(
+    vendor: str,
+    framework: str = "pytorch",
+    *,
+    pip_source: str | None = None,
+    pip_trusted_host: str | None = None,
+    wheelhouse: Path | None = None,
+    **changes: Any,
+) -> ImageSpec:
+    packages = PackageSource(index=pip_source, trusted_host=pip_trusted_host, wheelhouse=wheelhouse)
+    return image_spec(vendors.load(vendor), framework, packages=packages, **changes)
 
 
-def nvidia(**changes: object) -> ImageSpec:
-    arguments: dict[str, object] = {"base_image": None, "pip_source": None, "wheelhouse": None, "requirements": ()}
-    return image_spec(vendors.load("nvidia"), "pytorch", **(arguments | changes))  # type: ignore[arg-type]
+cpu, nvidia, ascend = (partial(described, vendor) for vendor in ("cpu", "nvidia", "ascend"))
 
 
 def commands(spec: ImageSpec) -> list[list[str]]:
@@ -197,10 +205,6 @@ def test_nvidia_keeps_what_the_base_has_and_builds_on_request() -> None:
 
 
 def test_ascend_has_a_pair_of_torch_and_its_plug_in_in_both_stages_unless_the_base_brings_them(wheels: Path) -> None:
-    def ascend(**changes: object) -> ImageSpec:
-        arguments: dict[str, object] = {"base_image": None, "pip_source": None, "wheelhouse": None, "requirements": ()}
-        return image_spec(vendors.load("ascend"), "pytorch", **(arguments | changes))  # type: ignore[arg-type]
-
     spec = ascend()
     pairs = [command for command in commands(spec) if "torch-npu==2.12.0" in command]
     assert len(pairs) == 2 and pairs[0] == pairs[1] and "torch==2.12.0" in pairs[0]
@@ -222,7 +226,7 @@ def test_ascend_has_a_pair_of_torch_and_its_plug_in_in_both_stages_unless_the_ba
         ({"options": {"flash_atn": "1"}}, "unknown image option flash_atn; allowed: apex, flash_attn, max_jobs"),
     ],
 )
-def test_wrong_parameters_are_named(changes: dict[str, object], problem: str) -> None:
+def test_wrong_parameters_are_named(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(ImageSpecError) as error:
         nvidia(**changes)
     assert problem in str(error.value)
@@ -234,7 +238,7 @@ def test_contradictions_are_refused(wheels: Path) -> None:
     with pytest.raises(ImageSpecError, match="put built wheels into it"):
         nvidia(wheelhouse=wheels, options={"apex": "master"})
     with pytest.raises(ImageSpecError, match="has no image for framework 'jax'; it has paddle, pytorch"):
-        image_spec(vendors.load("cpu"), "jax", base_image=None, pip_source=None, wheelhouse=None, requirements=())
+        cpu("jax")
 
 
 def test_a_wheelhouse_without_the_workloads_wheels(tmp_path: Path) -> None:
@@ -259,9 +263,7 @@ def test_a_vendors_own_template_comes_first(tmp_path: Path, monkeypatch: pytest.
     )
     vendor = replace(vendors.load("cpu"), name="abacus", images={"pytorch": parameters})
 
-    def spec() -> ImageSpec:
-        return image_spec(vendor, "pytorch", base_image=None, pip_source=None, wheelhouse=None, requirements=())
-
+    spec = partial(image_spec, vendor, "pytorch")
     with pytest.raises(ImageSpecError, match=r"vendor abacus: no template 'mine.j2' in .*abacus"):
         spec()
     template = tmp_path / "abacus" / "mine.j2"
@@ -323,9 +325,7 @@ def test_a_base_may_be_given_by_its_digest() -> None:
 
 @pytest.mark.parametrize(("vendor", "package"), [("cpu", "paddlepaddle"), ("nvidia", "paddlepaddle-gpu")])
 def test_an_image_of_paddle_has_paddle_and_no_torch(vendor: str, package: str) -> None:
-    spec = image_spec(
-        vendors.load(vendor), "paddle", base_image=None, pip_source=None, wheelhouse=None, requirements=()
-    )
+    spec = described(vendor, "paddle")
     names = [line.partition("==")[0] for line in members(spec)["requirements/workload.txt"].decode().splitlines()]
     assert package in names and "torch" not in names
     assert "libgomp" in spec.dockerfile and "pytorch" not in spec.dockerfile

@@ -147,10 +147,7 @@ def test_strangers_on_a_device_are_told_from_the_rounds_own_processes(
     invisible = 1 << 30
     nvml.processes = {1: [invisible]}
     looks = ForeignProcesses(sampler, str(tmp_path))
-    assert looks.sample() == {
-        "first": True,
-        "foreign": [{"device": 1, "pid": invisible, "memory_bytes": 1 << 30}],
-    }
+    assert looks.sample() == {"first": True, "foreign": [{"device": 1, "pid": invisible, "memory_bytes": 1 << 30}]}
     nvml.processes = {0: [processes["rank"], invisible + 1], 1: [processes["stranger"], invisible]}
     assert looks.sample() is None, "it is not due"
     clock += EVERY_S + 1

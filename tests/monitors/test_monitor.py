@@ -249,7 +249,7 @@ def test_a_third_vendor_costs_one_folder(tree: Path, tmp_path: Path) -> None:
 
     code = (
         "import vendors; from container.image import image_spec; v = vendors.load('abacus');"
-        "s = image_spec(v, 'pytorch', base_image=None, pip_source=None, wheelhouse=None, requirements=());"
+        "s = image_spec(v, 'pytorch');"
         "print(s.tag); print(s.dockerfile)"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}

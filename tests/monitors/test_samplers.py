@@ -97,9 +97,7 @@ def eventually(read: Callable[[], Values | None]) -> Values:
     pytest.fail("no look ever came")
 
 
-def test_a_slow_look_at_the_health_is_fetched_later_and_nobody_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_slow_look_at_the_health_is_fetched_later_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = FakeProbe()
     probe.hang = threading.Event()
     health = DeviceHealthSampler(AcceleratorSampler(lambda: probe, "", deadline_s=5))
@@ -118,9 +116,7 @@ def test_a_slow_look_at_the_health_is_fetched_later_and_nobody_waits_for_it(
     assert health.sample_last() is not None, "what was seen before it broke is kept"
 
 
-def test_a_driver_that_fails_at_first_ends_no_monitor_and_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_fails_at_first_ends_no_monitor_and_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = FakeProbe()
     probe.error = TypeError("string indices must be integers")
     sampler = AcceleratorSampler(lambda: probe, "", deadline_s=5)

@@ -61,11 +61,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-OWN = {
-    "reason": "SIGTERM",
-    "lateness_ms": {"p50": 0.1, "p95": 0.2, "max": 0.3},
-    "cpu_percent_of_core": 0.2,
-}
+OWN = {"reason": "SIGTERM", "lateness_ms": {"p50": 0.1, "p95": 0.2, "max": 0.3}, "cpu_percent_of_core": 0.2}
 
 
 def test_figures(log: Path) -> None:

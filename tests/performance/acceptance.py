@@ -4,7 +4,8 @@
     python -m tests.performance.acceptance --minutes 120
 
 After each run its count is in docs/data/accepted-on-real-hosts.csv; without that file all counts begin at none. Every
-way of tests/cluster/acceptances.py is tried RUNS times, and hosts that are all good HEALTHY_RUNS times.
+way of tests/cluster/acceptances.py is tried RUNS times, two of them on two hosts of the same runs, and hosts that are
+all good HEALTHY_RUNS times. The machine must have nothing else to do.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import signal
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from common.whole_files import write_text
 from tests.cluster.acceptances import FAULTS, accepted, accepted_hosts
 from tests.cluster.bed import TestBed
-from tests.cluster.host import ClusterHost
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "data" / "accepted-on-real-hosts.csv"
 HEALTHY, RUNS, HEALTHY_RUNS = "none", 10, 20
@@ -33,7 +34,7 @@ FIRST_S = 240
 
 @dataclass
 class Count:
-    """The runs with a fault. found: those that take its host out; others: those that take out another one; once:
+    """The runs with a fault. found: those that take its host out, for it; others: those that take out a good one; once:
     those that suspect a host on one occasion alone; seconds: of a run, on average.
     """
 
@@ -46,12 +47,15 @@ class Count:
     once: int = 0
     seconds: float = 0.0
 
-    def add(self, victim: str | None, drained: set[str], unsteady: set[str], seconds: float) -> None:
-        """Count a run: the bad host if there is one, and whom it takes out."""
+    def add(
+        self, victim: str | None, bad: set[str], drained: Mapping[str, list[str]], unsteady: set[str], seconds: float
+    ) -> None:
+        """Count a run: the host with this fault if there is one, all bad ones, and whom it takes out, with why."""
+        evidence = FAULTS[self.fault].evidence if self.fault in FAULTS else ""
         self.seconds = round((self.seconds * self.runs + seconds) / (self.runs + 1), 1)
         self.runs += 1
-        self.found += victim in drained
-        self.others += bool(drained - {victim})
+        self.found += any(evidence in said for said in drained.get(victim or "", []))
+        self.others += bool(drained.keys() - bad)
         self.once += bool(unsteady)
 
 
@@ -83,18 +87,30 @@ def following(counts: list[Count], seconds: float) -> Count | None:
     return min(left, key=lambda each: each.runs / each.of, default=None)
 
 
-def run(bed: TestBed, count: Count, folder: Path) -> None:
-    """Make one run of a fault, each time of the next host, and count it."""
-    victim = None if count.fault == HEALTHY else bed.hosts[count.runs % len(bed.hosts)]
-    begin = time.monotonic()
-    with _made_bad(bed, count.fault, victim):
-        _, record, _ = accepted(folder, bed, "--rungs", count.rungs, "--budget", "30m")
+def together(count: Count, counts: list[Count]) -> list[Count]:
+    """The counts that a run of one adds to: those of the faults beside it that are not at their end, too."""
+    fault = FAULTS.get(count.fault)
+    beside = [each for each in counts if fault and each.fault == fault.beside and each.runs < each.of]
+    return [count, *beside]
+
+
+def run(bed: TestBed, counts: list[Count], folder: Path) -> None:
+    """Make one run of faults, each time of the next hosts, and count it for each of them."""
+    begin, first = time.monotonic(), counts[0]
+    victims = {
+        count.fault: bed.hosts[(first.runs + place) % len(bed.hosts)]
+        for place, count in enumerate(counts)
+        if count.fault in FAULTS
+    }
+    with ExitStack() as stack:
+        for fault, host in victims.items():
+            stack.enter_context(FAULTS[fault].begin(bed, host))
+        _, record, _ = accepted(folder, bed, "--rungs", first.rungs, "--budget", "30m")
     unsteady = {host for rung in record["rungs"] for host in rung["unsteady"]}
-    count.add(victim.address if victim else None, set(record["drain"]), unsteady, time.monotonic() - begin)
-
-
-def _made_bad(bed: TestBed, fault: str, victim: ClusterHost | None) -> AbstractContextManager[None]:
-    return nullcontext() if victim is None else FAULTS[fault].begin(bed, victim)
+    addresses = {fault: host.address for fault, host in victims.items()}
+    for count in counts:
+        seconds, bad = time.monotonic() - begin, {*addresses.values()}
+        count.add(addresses.get(count.fault), bad, record["drain"], unsteady, seconds)
 
 
 def main(words: list[str]) -> int:
@@ -106,9 +122,10 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that hosts and loops are ended, too
     with tempfile.TemporaryDirectory() as folder, accepted_hosts(Path(folder) / "bed") as bed:
         while (count := following(counts, end - time.monotonic())) is not None:
-            run(bed, count, Path(folder) / f"{count.fault} {count.runs}".replace(" ", "-"))
+            added = together(count, counts)
+            run(bed, added, Path(folder) / f"{count.fault} {count.runs}".replace(" ", "-"))
             write(FILE, counts)
-            print(count, flush=True)
+            print(*added, sep="\n", flush=True)
     return int(any(each.others or (each.fault != HEALTHY and each.found < each.runs) for each in counts))
 
 

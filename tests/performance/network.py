@@ -175,9 +175,12 @@ def _against_bare_loop(collective: "AllReduce", team: "Team", effort: Effort) ->
     from training.benchmarks.driver.workload.statistics import statistics as times_of
     from training.benchmarks.driver.workload.team import slowest_rank
     from training.benchmarks.network.pytorch.measuring import timing
+    from training.benchmarks.network.pytorch.message_config import MessageConfig
+
+    config = MessageConfig(warmup_iterations=WARMUP, iterations=ITERATIONS)
 
     def harness_p50() -> float:
-        return timing.measure(collective, team, warmup=WARMUP, iterations=ITERATIONS, check=True).time_us.p50
+        return timing.measure(collective, team, config).time_us.p50
 
     def bare_p50() -> float:
         collective.refill()

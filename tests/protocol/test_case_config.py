@@ -76,9 +76,7 @@ shape += [GIB]
 
 def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     found = problems(
-        tmp_path,
-        "step = 3\nrate = 0\nSEED = 1\nmode = 'quick'\nshape = [1, 'x']\n",
-        {"limt": 3, "steps": True},
+        tmp_path, "step = 3\nrate = 0\nSEED = 1\nmode = 'quick'\nshape = [1, 'x']\n", {"limt": 3, "steps": True}
     )
     text = "\n".join(found)
     assert len(found) == 7

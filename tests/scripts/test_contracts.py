@@ -16,16 +16,8 @@ PLANTED = [
     ("run_benchmarks/hosts/base.py", "run_benchmarks.settings.cluster", "The rooms of the controller"),
     ("run_benchmarks/rounds/watch.py", "run_benchmarks.session.schedule", "The rooms of the controller"),
     ("protocol/pulse.py", "training.benchmarks.driver.launch.rank", "The floors of the house"),
-    (
-        "training/benchmarks/driver/training/model/kernels.py",
-        "monitors.sysinfo",
-        "A workload runs without the monitor",
-    ),
-    (
-        "training/benchmarks/driver/launch/rank.py",
-        "training.benchmarks.driver.workload.output_folder",
-        "of the driver",
-    ),
+    ("training/benchmarks/driver/training/model/kernels.py", "monitors.sysinfo", "A workload runs without the monitor"),
+    ("training/benchmarks/driver/launch/rank.py", "training.benchmarks.driver.workload.output_folder", "of the driver"),
     ("common/units.py", "run_benchmarks.errors", "The floors of the house"),
     ("simulation/common/dialect.py", "torch", "The simulation needs neither torch"),
     ("workloads/rows/ops.py", "simulation.common.dialect", "The floors of the house"),

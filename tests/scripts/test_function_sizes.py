@@ -16,13 +16,7 @@ from tests.product import PACKAGES, ROOT
 
 MOST_PARAMETERS = 7
 MOST_COMPLEXITY = 15
-STILL_MANY = {
-    "container/image.py::image_spec",
-    "training/benchmarks/network/hosts/nccl_tests.py::run",
-    "training/benchmarks/network/pytorch/measuring/timing.py::measure",
-    "training/benchmarks/network/slow_parts/events.py::_culprits",
-    "workloads/suite.py::_megatron",
-}
+STILL_MANY = {"workloads/suite.py::_megatron"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

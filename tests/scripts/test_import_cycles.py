@@ -60,13 +60,7 @@ FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from run_b
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "from run_benchmarks import second\n",
-        "import run_benchmarks.second\n",
-        IN_FUNCTION,
-        FOR_TYPES,
-    ],
+    "text", ["from run_benchmarks import second\n", "import run_benchmarks.second\n", IN_FUNCTION, FOR_TYPES]
 )
 def test_a_cycle_is_noticed(tmp_path: Path, text: str) -> None:
     for package in PACKAGES:

@@ -4,6 +4,7 @@ import json
 import lzma
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_every_parameter_is_in_the_name(name: str) -> None:
         other = not value
     elif isinstance(value, int) or name in ("num_attention_heads", "ffn_hidden_size"):
         other = (value or 0) + 1
-    changed = WorkloadArgs.from_dict({**base.to_dict(), name: other})
+    changed = replace(base, **{name: other})  # type: ignore[arg-type]
     assert default_path(base, "csv", "aicb") != default_path(changed, "csv", "aicb")
 
 
@@ -162,10 +163,6 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytes
     (tmp_path / "file").write_text("")
     assert main(["generate", *GPT.split(), "--output", str(tmp_path / "file" / "w.csv")]) == 1
     assert f"error: {tmp_path}/file/w.csv: " in capsys.readouterr().err
-    (tmp_path / "folder").mkdir()
-    assert main(["generate", *GPT.split(), "--output", str(tmp_path / "folder")]) == 1
-    assert "folder: Is a directory" in capsys.readouterr().err
-    assert list((tmp_path / "folder").iterdir()) == []
     assert main(["generate", *GPT.split(), "--output", "/dev/full"]) == 1
     assert "error: /dev/full: No space left on device" in capsys.readouterr().err
 
@@ -220,6 +217,8 @@ def test_suite_on_too_few_gpus_writes_nothing(tmp_path: Path, capsys: pytest.Cap
     assert not (tmp_path / "suite").exists()
     assert main(["suite", "--world_size", "64", "--rows", "11", "--output_dir", str(tmp_path / "suite")]) == 2
     assert "row 11 is none of the rows 1 to 10" in capsys.readouterr().err
+    assert main(["suite", "--world_size", "128", "--rows", "a,b"]) == 2
+    assert "argument --rows: 'a,b' is no list of rows like 1,2,8" in capsys.readouterr().err
 
 
 def test_the_suite_of_the_framework_has_the_layers_of_the_specification(tmp_path: Path) -> None:
@@ -339,11 +338,6 @@ def test_trace_has_each_parameter_once(capsys: pytest.CaptureFixture[str]) -> No
         assert name not in text
     for name in ("--activation_recompute", "--qk_nope_dim", "--qk_rope_dim", "--iterations", "--pp_stage"):
         assert name in text
-
-
-def test_rows_that_are_no_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["suite", "--world_size", "128", "--rows", "a,b"]) == 2
-    assert "argument --rows: 'a,b' is no list of rows like 1,2,8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("dialect", ["framework", "aicb"])

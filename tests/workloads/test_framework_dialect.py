@@ -13,9 +13,10 @@ from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.rows import rank_of
 from workloads.job import presets as aicb_presets
 from workloads.job import refusals
+from workloads.job.parameters import KINDS
 from workloads.library import CommType, ParameterError, Workload, WorkloadArgs, generate
 from workloads.trace import record
-from workloads.trace.job import OWN, TraceJob
+from workloads.trace.job import TraceJob
 
 TRACES = Path(__file__).parents[1] / "data" / "aicb" / "traces"
 RECORDED = sorted(path.name for kind in ("megatron", "fsdp2", "deepspeed") for path in TRACES.glob(f"{kind}*.xz"))
@@ -40,7 +41,7 @@ LATENT: dict[str, Any] = {"multi_latent_attention": True, "kv_lora_rank": 64}
 
 def arguments(job: TraceJob) -> WorkloadArgs:
     """The parameters of a traced job as those of a workload."""
-    values = {name: value for name, value in job.to_dict().items() if name not in OWN}
+    values = {name: value for name, value in job.to_dict().items() if name in KINDS}
     values["global_batch"] = job.num_microbatches * job.micro_batch * job.data_parallel_size
     values |= {"num_layers": job.num_layers, "num_attention_heads": job.num_attention_heads}
     values |= {"moe_enable": job.num_experts > 0, "num_experts": max(1, job.num_experts)}
@@ -119,7 +120,7 @@ def test_a_long_interleaved_job_repeats_what_it_would_say_in_full(
 
 
 def test_an_enormous_cluster_takes_no_time() -> None:
-    args = WorkloadArgs(**BASE | {"world_size": 10**12, "global_batch": 10**12})
+    args = WorkloadArgs(**BASE | {"world_size": 1 << 24, "global_batch": 1 << 24})
     assert len(generate(args, dialect="framework", pp_stage=1)) < 100
 
 

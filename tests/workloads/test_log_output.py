@@ -13,8 +13,10 @@ from workloads.analysis import aicb_output as output
 from workloads.cli import main
 from workloads.job.groups import RankGroups
 from workloads.library import CommGroup, CommType, Log, LogItem, Workload
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import file_name
 from workloads.oplog.measured import bandwidths, executed_bytes
-from workloads.oplog.recorder import LogFacts, OpRecorder, file_name
+from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import EPOCH_END
 from workloads.rows.sent_sizes import EXCHANGES
 from workloads.rows.traced_op import POINT_TO_POINT

@@ -15,8 +15,8 @@ from workloads.analysis import binned, page, timeline
 from workloads.cli import main
 from workloads.job.errors import WorkloadFileError
 from workloads.library import Block, CommGroup, CommType, LogItem, SimaiWorkload, Workload
-from workloads.oplog.file import write
-from workloads.oplog.recorder import LogFacts, OpLog, file_name
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import OpLog, file_name, write
 from workloads.rows.ops import EPOCH_END, HEADER
 
 DATA = Path(__file__).parents[1] / "data" / "aicb"

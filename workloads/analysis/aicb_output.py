@@ -53,8 +53,7 @@ def iteration_line(epoch: int, ms: float, unix_ns: int, rank: int = 0) -> str:
 
 def console(ops: OpLog, *, units: str = "GB", each: bool = True) -> Iterator[str]:
     """All lines that a rank prints of its op log: with `each` one for every operation, then iterations and tables."""
-    log, epoch = Log(frame=ops.facts.frame, units=units, scale=ops.facts.scale), 0
-    rows: list[LogItem] = []
+    epoch, rows = 0, list[LogItem]()
     for row, done_ns in zip(executed_rows(ops, units), ops.done_ns.tolist(), strict=True):
         rows.append(row)
         if row.comm_type is CommType.epoch_end:
@@ -62,8 +61,8 @@ def console(ops: OpLog, *, units: str = "GB", each: bool = True) -> Iterator[str
             epoch += 1
         elif each:
             yield op_line(row, done_ns + ops.facts.wall_ns, ops.facts.rank, units)
-    made = Log.of_rows(rows)
-    log.comm_logs, log.epoch_times, log.comm_log_each_epoch = made.comm_logs, made.epoch_times, made.comm_log_each_epoch
+    log = Log.of_rows(rows)
+    log.frame, log.units, log.scale = ops.facts.frame, units, ops.facts.scale
     end_ns = int(ops.done_ns.max()) if len(ops) else 0
     total = (end_ns - int(ops.issue_ns.min())) / 1e9 if len(ops) else 0.0
     yield from tables(log, end_ns + ops.facts.wall_ns, total)

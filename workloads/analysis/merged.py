@@ -21,6 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from workloads.job.groups import STEPS
 from workloads.oplog.file import Numbers, OpLog
 from workloads.oplog.measured import executed_bytes
 from workloads.rows.ops import CommGroup, CommType, LogItem
@@ -28,7 +29,6 @@ from workloads.rows.sent_sizes import EXCHANGES
 
 Flags: TypeAlias = NDArray[np.bool_]
 _ENDS = (CommType.isend.name, CommType.irecv.name)
-_NEXT = {"send_next": 1, "recv_next": 1, "send_prev": -1, "recv_prev": -1}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -170,7 +170,7 @@ def _team(row: LogItem, log: OpLog) -> tuple[int, ...]:
 
 
 def _neighbour(additional: str, rank: int, line: list[int]) -> int | None:
-    step = _NEXT.get(additional)
+    step = STEPS.get(additional)
     return None if step is None or rank not in line else line[(line.index(rank) + step) % len(line)]
 
 

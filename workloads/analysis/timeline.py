@@ -20,8 +20,8 @@ from workloads.formats.simai_order import in_order
 from workloads.formats.workload import Workload
 from workloads.job.errors import WorkloadFileError
 from workloads.oplog import measured
-from workloads.oplog.facts import LogFacts
-from workloads.oplog.file import LATEST_NS, MOST_RECORDS, Numbers, OpLog, read_folder
+from workloads.oplog.facts import MOST_RECORDS, LogFacts
+from workloads.oplog.file import LATEST_NS, Numbers, OpLog, read_folder
 from workloads.rows.ops import CommType, LogItem
 
 Reals: TypeAlias = NDArray[np.float64]

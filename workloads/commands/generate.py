@@ -8,9 +8,9 @@ from typing import Any
 from common.command_line import FunctionVerb, VerbParser
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary
-from common.whole_files import STDOUT, write_whole
+from common.whole_files import STDOUT, target, write_whole
 from workloads import dialects, naming, options
-from workloads.api import generate, simai
+from workloads.api import check, generate, simai
 from workloads.formats import csvfile
 from workloads.formats.workload import Workload
 from workloads.job import rules
@@ -27,7 +27,10 @@ class Writing:
     def add_arguments(self, parser: VerbParser) -> None:
         """See Verb."""
         parser.add_argument(
-            "--output", type=Path, metavar="FILE", help="where to write; - is stdout (default: a name that says what)"
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="where to write, a file or a folder; - is stdout (default: a name that says what)",
         )
         if self.target == "csv":
             parser.add_argument(
@@ -51,12 +54,11 @@ class Writing:
         args = options.described(given, self.target, dialect)
         if every:
             _refuse_stages(given, output, dialect)
-            path = output or naming.default_path(args, self.target, dialect)
-            return _of_every_stage(args, path, form, force=force)
+            return _of_every_stage(args, output, form, force=force)
         made = simai(args, dialect=dialect, force=force) if self.target == "simai" else None
         workload = generate(args, dialect=dialect, force=force) if made is None else None
         options.note_idle(given, args, dialect, self.target)
-        path = naming.default_path(args, self.target, dialect) if output is None else output
+        path = _place(args, output, self.target, dialect)
         size = _save(workload, path, form) if workload is not None else made.save(path) if made is not None else 0
         rows = len(workload if made is None else made)  # type: ignore[arg-type]
         return Summary(
@@ -76,8 +78,16 @@ def _refuse_stages(given: dict[str, Any], output: Path | None, dialect: str) -> 
     mistakes.check()
 
 
-def _of_every_stage(args: WorkloadArgs, path: Path, form: str | None, *, force: bool) -> Summary:
+def _place(args: WorkloadArgs, output: Path | None, kind: str, dialect: str) -> Path:
+    """Where to write a checked job: to a usual name, also in a folder that was given, or to the path that was given."""
+    usual = naming.default_path(args, kind, dialect)
+    return usual if output is None else target(output, usual.name)
+
+
+def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, *, force: bool) -> Summary:
     """Write the workload of each stage beside the others."""
+    check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", force=force)
+    path = _place(args, output, "csv", dialects.DEFAULT_DIALECT)
     lines, files = list[str](), list[JsonValue]()
     for stage in range(args.pipeline_model_parallel):
         workload = generate(replace(args, pp_rank=stage), force=force)

@@ -6,6 +6,7 @@ difference from the real framework's behaviour is named and described in its `de
 
 import argparse
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from workloads.dialects.base import Deviation, Dialect
@@ -16,24 +17,12 @@ DEFAULT_DIALECT: Final = "framework"
 """What generate, simai and suite follow unless they are told otherwise."""
 
 
-def _aicb() -> Dialect:
-    from workloads.dialects.aicb import AicbDialect
-
-    return AicbDialect()
-
-
-def _framework() -> Dialect:
-    from workloads.dialects.framework import FrameworkDialect
-
-    return FrameworkDialect()
-
-
-_MAKERS = {"aicb": _aicb, "framework": _framework}
+_CLASSES = {"aicb": "AicbDialect", "framework": "FrameworkDialect"}
 
 
 def names() -> list[str]:
     """The dialects that exist."""
-    return list(_MAKERS)
+    return list(_CLASSES)
 
 
 def get(name: str) -> Dialect:
@@ -42,9 +31,10 @@ def get(name: str) -> Dialect:
     Raises:
         ParameterError: no such dialect; the message lists those that exist.
     """
-    if name not in _MAKERS:
-        raise ParameterError([f"there is no dialect {name!r}; there is {', '.join(_MAKERS)}"])
-    return _MAKERS[name]()
+    if name not in _CLASSES:
+        raise ParameterError([f"there is no dialect {name!r}; there is {', '.join(_CLASSES)}"])
+    made: Dialect = getattr(import_module(f"{__name__}.{name}"), _CLASSES[name])()
+    return made
 
 
 def named_in(words: Sequence[str]) -> str:
@@ -52,7 +42,7 @@ def named_in(words: Sequence[str]) -> str:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--dialect", nargs="?", default=DEFAULT_DIALECT)
     known, _ = parser.parse_known_args(list(words))
-    return known.dialect if known.dialect in _MAKERS else DEFAULT_DIALECT
+    return known.dialect if known.dialect in _CLASSES else DEFAULT_DIALECT
 
 
 __all__ = ["DEFAULT_DIALECT", "Deviation", "Dialect", "RuleViolation", "get", "named_in", "names"]

@@ -8,13 +8,16 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from typing import TextIO
 
 from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
 from workloads.formats import fullcsv
-from workloads.formats.simai import begins_simai
+from workloads.formats.simai_text import begins_simai
+from workloads.job import rules
 from workloads.job.errors import WorkloadFileError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
@@ -83,20 +86,14 @@ def load(path: Path, stage: int | None = None) -> tuple[Block[LogItem], Workload
     Raises:
         WorkloadFileError: the file is no workload of this form, or has no such section.
     """
-    try:
-        count = sections(path)
-        if stage is not None and not 0 <= stage < count:
-            raise WorkloadFileError(path, None, f"has {count} pipeline stages, from 0 on; {stage} is none of them")
-        if stage is None and count > 1:
-            said = f"{path} has a section for each of {count} pipeline stages: this is the first"
-            warnings.warn(InputNote(said), stacklevel=2)
-        with path.open(encoding="utf-8") as lines:
-            rows = _read_rows(path, _section(enumerate(lines, start=1), stage or 0))
-        return rows, _read_args(path)
-    except OSError as error:
-        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
-    except UnicodeDecodeError:
-        raise WorkloadFileError(path, None, "is not a text file") from None
+    count = sections(path)
+    if stage is not None and not 0 <= stage < count:
+        raise WorkloadFileError(path, None, f"has {count} pipeline stages, from 0 on; {stage} is none of them")
+    if stage is None and count > 1:
+        said = f"{path} has a section for each of {count} pipeline stages: this is the first"
+        warnings.warn(InputNote(said), stacklevel=2)
+    with _opened(path) as lines:
+        return _read_rows(path, _section(enumerate(lines, start=1), stage or 0)), _read_args(path)
 
 
 def sections(path: Path) -> int:
@@ -105,12 +102,22 @@ def sections(path: Path) -> int:
     Raises:
         WorkloadFileError: the file cannot be read.
     """
+    with _opened(path) as lines:
+        if not RANKS_LINE.match(next(lines, "")):
+            return 1
+        return 1 + sum(line.startswith("[") and RANKS_LINE.match(line) is not None for line in lines)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    """The file's lines, without the mark with which some editors begin a file.
+
+    Raises:
+        WorkloadFileError: it, or what is read in the block, cannot be read or is no text.
+    """
     try:
-        with path.open(encoding="utf-8") as lines:
-            begins = RANKS_LINE.match(next(lines, "")) is not None
-            if not begins:
-                return 1
-            return 1 + sum(line.startswith("[") and RANKS_LINE.match(line) is not None for line in lines)
+        with path.open(encoding="utf-8-sig") as lines:
+            yield lines
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
     except UnicodeDecodeError:
@@ -198,6 +205,9 @@ def _read_args(path: Path) -> WorkloadArgs | None:
         record = json.loads(record_path.read_text(encoding="utf-8"))
         args = WorkloadArgs.from_dict(record["args"])
         size = record["workload_bytes"]
+        broken = [problem.text for problem in rules.check(args) if not problem.forceable]
+        if broken:
+            raise ValueError("; ".join(broken))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WorkloadFileError(record_path, None, f"is no record of a workload's parameters: {error}") from None
     if size != path.stat().st_size:

@@ -48,6 +48,18 @@ def lines(rows: Block[LogItem]) -> Iterator[str]:
     yield from _lines(rows, "", "")
 
 
+def check(rows: Block[LogItem]) -> None:
+    """Check that a file of rows, which came from elsewhere, would be read back as they are.
+
+    Raises:
+        ValueError: a row has no place in a CSV, or a value that no reader takes.
+    """
+    for item in rows.tally_kinds():
+        line = f"{item.to_csv()},{_more_text(item)}"
+        if _parse(line) != item:
+            raise ValueError(f"a row would be read as another one: {line[:200]!r}")
+
+
 def _lines(block: Block[LogItem], opens: str, closes: str) -> Iterator[str]:
     if not len(block):
         return

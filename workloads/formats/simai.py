@@ -15,13 +15,16 @@ from pathlib import Path
 from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
 from workloads.formats.simai_text import (  # fmt: skip
+    BEGINNING,
     FIELDS,
     FIRST_ROW_LINE,
+    IDLE,
     MICRO,
     NEWER_KEYS,
-    NONE,
     POLICY,
     TP_KEY,
+    Phase,
+    begins_simai,
     header_numbers,
     parse_header,
     row_cells,
@@ -36,27 +39,18 @@ INFERENCE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """One third of a row: compute time in ns, collective (with its group suffix) and bytes."""
-
-    compute: int = 1
-    comm: str = NONE
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class WorkItem:
     """One row: forward, input gradient and weight gradient; process_time is read by SimAI and not used."""
 
     name: str
-    forward: Phase = Phase()
-    input_gradient: Phase = Phase()
-    weight_gradient: Phase = Phase()
+    forward: Phase = IDLE
+    input_gradient: Phase = IDLE
+    weight_gradient: Phase = IDLE
     process_time: int = 100
 
     def to_text(self) -> str:
         phases = (self.forward, self.input_gradient, self.weight_gradient)
-        cells = [str(cell) for phase in phases for cell in (phase.compute, phase.comm, phase.size)]
+        cells = [str(cell) for phase in phases for cell in phase]
         return "\t".join([self.name, "-1", *cells, str(self.process_time)])
 
     @classmethod
@@ -72,8 +66,7 @@ class WorkItem:
         cells = row_cells(rest)
         if not name.decode().isprintable():
             raise ValueError(f"name is {name.decode()[:80]!r}, not printable text")
-        forward, input_gradient, weight_gradient = (Phase(*phase) for phase in cells[:3])
-        return cls(name.decode(), forward, input_gradient, weight_gradient, cells.process_ns)
+        return cls(name.decode(), *cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +122,9 @@ def is_simai(path: Path) -> bool:
     """
     try:
         with path.open("rb") as file:
-            return begins_simai(file.read(len(POLICY) + 1).decode("ascii", errors="replace"))
+            return begins_simai(file.read(BEGINNING).decode("ascii", errors="replace"))
     except OSError as error:
         raise WorkloadFileError(path, None, error.strerror or str(error)) from None
-
-
-def begins_simai(line: str) -> bool:
-    """Whether a line begins as the first of a SimAI text does."""
-    return line.split(maxsplit=1)[:1] in ([POLICY], [MICRO])
 
 
 class SimaiWorkload:
@@ -189,8 +177,9 @@ class SimaiWorkload:
             header = None if first.strip() == MICRO else SimaiHeader.from_text(first)
         except ValueError as error:
             hint = "; it is a CSV, which Workload.load reads" if first.startswith("comm_type,") else ""
-            line, _, problem = str(error).split("\n")[0].removeprefix("line ").partition(": ")
-            raise WorkloadFileError(path, int(line), f"{problem}{hint}") from None
+            first, *others = (f"{path}, {each}{hint}" for each in str(error).split("\n"))
+            line, _, problem = first.removeprefix(f"{path}, line ").partition(": ")
+            raise WorkloadFileError(path, int(line), "\n".join([problem, *others])) from None
         if said.old:
             old = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
             warnings.warn(InputNote(f"{path}: {old}"), stacklevel=2)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from workloads.formats.simai import Phase, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import NONE
+from workloads.formats.simai import SimaiWorkload, WorkItem
+from workloads.formats.simai_text import NONE, Phase
 from workloads.formats.workload import Workload
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 

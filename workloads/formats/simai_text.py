@@ -37,6 +37,7 @@ _WHOLE, _DECIMAL = re.compile(r"[0-9]{1,18}"), re.compile(r"[0-9]{1,18}(\.[0-9]{
 _KNOWN = frozenset(
     {name + suffix for name in COLLECTIVES for suffix in ("", *(f"_{each}" for each in SUFFIXES))} | {*NOTHING}
 )
+BEGINNING = 256  # bytes in which a file says what it is
 _PLAIN = bytes(range(32, 127)) + b"\t\r\n"
 
 
@@ -76,13 +77,29 @@ class Row(NamedTuple):
     weight_gradient: LayerPhase
 
 
-class RowCells(NamedTuple):
-    """A row as it is written: (compute time in ns, collective with its suffix, bytes) of each phase; the last cell."""
+class Phase(NamedTuple):
+    """A phase as it is written: compute time in ns, collective with its suffix, bytes."""
 
-    forward: tuple[int, str, int]
-    input_gradient: tuple[int, str, int]
-    weight_gradient: tuple[int, str, int]
+    compute: int = 1
+    comm: str = NONE
+    size: int = 0
+
+
+IDLE = Phase()
+
+
+class RowCells(NamedTuple):
+    """A row as it is written, without the layer's name; process_ns is read by SimAI and not used."""
+
+    forward: Phase
+    input_gradient: Phase
+    weight_gradient: Phase
     process_ns: int
+
+
+def begins_simai(text: str) -> bool:
+    """Whether a text begins as a SimAI text does."""
+    return text.split(maxsplit=1)[:1] in ([POLICY], [MICRO])
 
 
 def parse_header(first: str, second: str, *, lenient: bool = False) -> WorkloadHeader:
@@ -137,8 +154,9 @@ def header_numbers(line: str, *, lenient: bool = False) -> dict[str, int | float
 def _out_of_range(numbers: dict[str, int | float]) -> list[str]:
     wrong = {key: numbers[key] for key in (TP_KEY, *NEWER_KEYS) if key in numbers and not 0 < numbers[key] < SIZE_LIMIT}
     problems = [f"{key} is {number:.6g}, allowed is 1 to 2^31 - 1" for key, number in wrong.items()]
-    if not 0 <= numbers.get("pp_comm", 0) < SIZE_LIMIT:
-        problems.append(f"pp_comm is {numbers['pp_comm']}, allowed is 0 to {SIZE_LIMIT - 1} bytes")
+    for key, unit in (("pp_comm", " bytes"), ("all_gpus", "")):
+        if not 0 <= numbers.get(key, 0) < SIZE_LIMIT:
+            problems.append(f"{key} is {numbers[key]}, allowed is 0 to {SIZE_LIMIT - 1}{unit}")
     return problems
 
 
@@ -209,7 +227,7 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
     cells = rest.decode("ascii", "replace").split()
     if len(cells) != FIELDS - 1:
         raise ValueError(f"{len(cells) + 1} fields where {FIELDS} are expected")
-    phases: list[tuple[int, str, int]] = []
+    phases: list[Phase] = []
     for at, name in zip(_PHASE_AT, PHASES, strict=True):
         compute = _count(cells[at - 1], f"the {name} compute time in ns", lenient)
         size = _count(cells[at + 1], f"the bytes of the {name} phase", lenient)
@@ -217,7 +235,7 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
         if not lenient and collective not in _KNOWN:
             allowed = f"{', '.join(COLLECTIVES)} with or without _{', _'.join(SUFFIXES)}"
             raise ValueError(f"{collective[:80]!r} is none of {allowed}, or {NONE}")
-        phases.append((compute, collective, size))
+        phases.append(Phase(compute, collective, size))
     process_ns = 0 if lenient and not _DECIMAL.fullmatch(cells[-1]) else _count(cells[-1], "process time", lenient)
     forward, input_gradient, weight_gradient = phases
     return RowCells(forward, input_gradient, weight_gradient, process_ns)

@@ -1,6 +1,7 @@
 """Reads and writes the file of a job (YAML or JSON): its parameters by name, and makes pydantic fields of them."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -71,7 +72,9 @@ def text_of(args: WorkloadArgs, *, as_json: bool) -> str:
     said = {"frame": args.frame, "world_size": args.world_size, **said}
     if as_json:
         return json.dumps(said, indent=2) + "\n"
-    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in said.items())
+    # JSON's escapes of what is beyond 16 bits are no YAML; Unicode's line ends, which YAML folds, are not printable.
+    plain = {name: json.dumps(value, ensure_ascii=not str(value).isprintable()) for name, value in said.items()}
+    return "".join(f"{name}: {value}\n" for name, value in plain.items())
 
 
 _SPELLINGS = {alias.removeprefix("--"): name for name, each in MEANINGS.items() for alias in each.aliases}
@@ -109,8 +112,7 @@ def _check(path: Path, values: Mapping[str, object], mistakes: MistakeList) -> N
 
 def _parsed_json(path: Path, text: str) -> object:
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        keys = [key for key, _ in pairs]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
+        twice = next((key for key, count in Counter(key for key, _ in pairs).items() if count > 1), None)
         if twice is not None:
             raise input_problem(str(path), twice, "is there more than once")
         return dict(pairs)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import lcm
 
 from workloads.rows.ops import CommGroup, LogItem
-from workloads.rows.ranks import Ranks
+from workloads.rows.ranks import MOST_RANKS, Ranks
 from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 STEPS = {"send_next": 1, "send_prev": -1, "recv_next": 1, "recv_prev": -1}
@@ -21,7 +21,7 @@ class RankGroups:
     """The parallel sizes of a job; `groups` lists the ranks of each group.
 
     Raises:
-        ValueError: world_size is not tp * dp * pp, or ep does not divide dp.
+        ValueError: world_size is not tp * dp * pp or more than MOST_RANKS, or ep does not divide dp.
     """
 
     world_size: int
@@ -34,6 +34,8 @@ class RankGroups:
             raise ValueError(f"world_size {self.world_size} is not a multiple of tp {self.tp} * pp {self.pp}")
         if self.dp % self.ep:
             raise ValueError(f"ep {self.ep} does not divide the data-parallel size {self.dp}")
+        if self.world_size > MOST_RANKS:
+            raise ValueError(f"{self.world_size} ranks are more than {MOST_RANKS}")
 
     @property
     def dp(self) -> int:
@@ -96,6 +98,8 @@ def located(item: LogItem, groups: RankGroups, rank: int) -> LogItem:
         ValueError: nothing says them, or the row's size of the group is another one.
     """
     ranks = item.ranks if item.ranks is not None else _stated_group(item, groups, rank)
+    if item.peer is not None and item.comm_type in ROOTED and item.peer not in ranks:
+        raise ValueError(f"its root, rank {item.peer}, is none of its group {ranks}")
     if item.peer is not None or item.comm_type not in POINT_TO_POINT | ROOTED:
         return replace(item, ranks=ranks)
     listed = tuple(ranks)

@@ -305,11 +305,15 @@ class WorkloadArgs:
         """The inverse of `to_dict`.
 
         Raises:
-            ValueError: a name is unknown.
+            ValueError: a name is unknown, or a value of another kind.
         """
         unknown = sorted(set(values) - {each.name for each in fields(cls)})
         if unknown:
             raise ValueError(f"unknown parameters: {', '.join(unknown)}")
+        kinds = {name: int | float if KINDS[name] is float else KINDS[name] for name in values}
+        wrong = [f"{name} is {value!r:.80}" for name, value in values.items() if not isinstance(value, kinds[name])]
+        if wrong:
+            raise ValueError(f"values of another kind: {', '.join(wrong)}")
         return cls(**values)
 
 
@@ -319,14 +323,12 @@ KINDS: dict[str, Any] = {each.name: each.type for each in fields(WorkloadArgs)}
 """The type of each parameter."""
 DEEPSPEED_DEFAULTS = {"contiguous_gradients": True, "prefetch_bucket_size": 50_000_000}
 """DeepSpeed's own (0.19.8) where AICB has others."""
-FRAMEWORK_ONLY = frozenset({
-    "phase", "virtual_pipeline",
-    "num_layers_first_stage", "num_layers_last_stage", "num_query_groups", "position_embedding",
-    "normalization", "qk_layernorm", "untie_embeddings", "activation_recompute", "overlap_param_gather", "overlap_p2p",
-    "grad_reduce_in_fp32", "bucket_size", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
-    "moe_shared_expert_size", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
-    "routing", "multi_latent_attention", "reshard_after_forward", "fsdp_units", "clip_grad",
-    "replicate", "overlap_comm", "max_reuse_distance", "sub_group_size", "cp_comm_type",
-    "hidden_dropout", "sliding_window", "full_attention_every", "fp8_recipe",
-})  # fmt: skip
+
+
+def of_section(section: str) -> frozenset[str]:
+    """The parameters that are about one of SECTIONS."""
+    return frozenset(name for name, meaning in MEANINGS.items() if meaning.section == section)
+
+
+FRAMEWORK_ONLY = of_section(FRAMEWORKS) | {"phase"}
 """Parameters that AICB does not have."""

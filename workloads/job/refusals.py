@@ -1,7 +1,6 @@
 """Says why what a GPU alone can show is refused: the same words wherever a workload is traced or stated by rules."""
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from workloads.job.parameters import ALL_TO_ALL, TORCHTITAN, TRAINING, WorkloadArgs
 from workloads.job.rules import divisor_near, multiple_near
@@ -15,23 +14,12 @@ DEEPEP = "deepep"
 """Megatron-core's flex dispatcher, which rules alone state."""
 
 
-class Sized(Protocol):
-    """A description with the parameters of MOST."""
-
-    @property
-    def num_layers(self) -> int: ...
-
-    @property
-    def num_experts(self) -> int: ...
-
-
-def too_many(job: Sized) -> list[str]:
+def too_many(args: WorkloadArgs) -> list[str]:
     """The refusals of numbers above MOST."""
-    numbers = {"num_layers": job.num_layers, "num_experts": job.num_experts}
     return [
-        f"{name} is {number}; it is at most {MOST[name]}, nearest: {MOST[name]}"
-        for name, number in numbers.items()
-        if number > MOST[name]
+        f"{name} is {getattr(args, name)}; it is at most {most}, nearest: {most}"
+        for name, most in MOST.items()
+        if getattr(args, name) > most
     ]
 
 
@@ -63,29 +51,7 @@ def dispatcher(name: str) -> str:
     return f"moe_token_dispatcher is {name!r}; allowed: {', '.join(DISPATCHERS)}{why}"
 
 
-class SplitDecoder(Protocol):
-    """The parameters that decide whether torchtitan's plan splits the decoder of FSDP2."""
-
-    @property
-    def tensor_model_parallel_size(self) -> int: ...
-
-    @property
-    def fsdp_units(self) -> str: ...
-
-    @property
-    def num_query_groups(self) -> int | None: ...
-
-    @property
-    def seq_length(self) -> int: ...
-
-    @property
-    def ffn_size(self) -> int: ...
-
-    @property
-    def vocab_size(self) -> int: ...
-
-
-def split_by_torchtitan(job: SplitDecoder, heads: int) -> Iterator[str]:
+def split_by_torchtitan(job: WorkloadArgs, heads: int) -> Iterator[str]:
     """Sizes that torchtitan's plan cannot split over tensor-parallel ranks."""
     tp = job.tensor_model_parallel_size
     if job.fsdp_units != TORCHTITAN:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from math import prod
 
 from workloads.job.parameters import FRAMES, WORKLOAD_PHASES, ZERO_STAGES, WorkloadArgs
+from workloads.rows.ranks import MOST_RANKS
 
 POSITIVE = ("world_size", "tensor_model_parallel_size", "pipeline_model_parallel", "expert_model_parallel_size",
             "context_parallel_size")  # fmt: skip
@@ -17,6 +18,8 @@ DEEPSEEK_SIZES = ("n_dense_layers", "n_shared_expert", "q_lora_rank", "kv_lora_r
 
 MOST_ROWS = 2**50
 """Of layers, iterations or sizes in all: each has fewer than 2**13 rows, and rows are counted in 63 bits."""
+FARTHEST = 1_000_000
+"""How far a divisor is looked for: of a large prime, a step for each number below it would take days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,10 @@ def blocked(args: WorkloadArgs) -> bool:
 
 
 def divisor_near(number: int, wanted: int) -> str:
-    """The divisors of `number` nearest to `wanted`, as text."""
-    below = next((value for value in range(min(wanted, number), 0, -1) if number % value == 0), 1)
-    above = next((value for value in range(max(wanted, 1), number) if number % value == 0), number)
+    """The divisors of `number` nearest to `wanted`, as text; 1 and the number where none is within FARTHEST."""
+    low, high = min(wanted, number), max(wanted, 1)
+    below = next((value for value in range(low, max(0, low - FARTHEST), -1) if number % value == 0), 1)
+    above = next((value for value in range(high, min(number, high + FARTHEST)) if number % value == 0), number)
     return str(below) if below == above else f"{below} or {above}"
 
 
@@ -89,6 +93,10 @@ def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
                 yield RuleViolation(
                     f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=False
                 )
+    if args.world_size > MOST_RANKS:
+        yield RuleViolation(
+            f"world_size is {args.world_size}; it must be at most {MOST_RANKS}, nearest: {MOST_RANKS}", forceable=False
+        )
 
 
 def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
@@ -102,10 +110,12 @@ def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
             f"= {' * '.join(map(str, sizes))} = {prod(sizes)}; nearest: {multiple_near(world, prod(sizes))}",
             forceable=False,
         )
-    batches = max(1, args.num_microbatches) if args.data_parallel_size else 1
-    layers = args.iter_num if args.frame == "collective_test" else args.num_layers * batches
+    if args.frame == "collective_test":
+        layers, counted = args.iter_num, "iter_num"
+    else:
+        batches = max(1, args.num_microbatches) if args.data_parallel_size else 1
+        layers, counted = args.num_layers * batches, "num_layers * micro-batches of a rank"
     if args.epoch_num * layers > MOST_ROWS:
-        counted = "iter_num" if args.frame == "collective_test" else "num_layers * micro-batches of a rank"
         yield RuleViolation(
             f"epoch_num {args.epoch_num} * {counted} {layers} are more than a workload holds, {MOST_ROWS}; "
             f"nearest epoch_num: {max(1, MOST_ROWS // max(1, layers))}",

@@ -8,6 +8,8 @@ from workloads.rows.ops import CommGroup
 Mode: TypeAlias = Literal["each", "stream", "replay"]
 MODES: Final[tuple[Mode, ...]] = ("each", "stream", "replay")
 MOST_RANKS = 1 << 20
+MOST_RECORDS = 1 << 24
+"""Records of one file, and rows of its workload or of a log; more is a mistake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,11 @@ from common.whole_files import write_whole
 from workloads.formats import fullcsv
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
-from workloads.oplog.facts import LogFacts
+from workloads.oplog.facts import MOST_RECORDS, LogFacts
 from workloads.rows.ops import LogItem
 
 Numbers: TypeAlias = NDArray[np.int64]
 FORMAT = "clusterdyno-oplog-1"
-MOST_RECORDS = 1 << 24
-"""Records of one file, and rows of its workload; more is a mistake."""
 MOST_TEXT = 256 << 20
 """Bytes of the workload's text in one file."""
 MOST_FACTS = 16 << 20

@@ -9,6 +9,7 @@ from common.whole_files import write_whole
 from workloads.formats import csvfile
 from workloads.job.errors import WorkloadFileError
 from workloads.oplog import measured
+from workloads.oplog.facts import MOST_RECORDS
 from workloads.rows.ops import HEADER, CommType, LogItem
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Log:
 
             return cls.of_ops(read(path), units)
         rows, _ = csvfile.load(path)
+        if len(rows) > MOST_RECORDS:
+            raise WorkloadFileError(path, None, f"has {len(rows)} rows; allowed in a log: {MOST_RECORDS}")
         log = cls.of_rows(rows)
         if any(row.elapsed_time is None for row in log.comm_logs):
             raise WorkloadFileError(path, None, "has rows without _elapsed_time: a workload, and no log of one")

@@ -21,7 +21,7 @@ program waited for the operation; for `record` it is done_ns - issue_ns. Only fi
 that was late with an operation may say before it, by `log.queued(ns)`, how much of that it waited for a CPU.
 
 The workload is stored in the file, in its second form (repetitions once), so that a log explains itself; its sha256 is
-`workload_digest(workload)`. `read(path)` gives one rank's `OpLog`, `read_folder(folder)` those of all ranks.
+`workload_digest(workload)` of `file`, whose `read` gives one rank's `OpLog`, `read_folder` those of all ranks.
 """
 
 from array import array
@@ -30,33 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from workloads.formats.workload import Workload
-from workloads.oplog.facts import MODES, LogFacts, Mode
-from workloads.oplog.file import (
-    COLUMNS,
-    MOST_RECORDS,
-    LogFileError,
-    OpLog,
-    file_name,
-    problems,
-    read,
-    read_folder,
-    workload_digest,
-    write,
-)
-
-__all__ = [
-    "MODES",
-    "LogFacts",
-    "LogFileError",
-    "Mode",
-    "OpLog",
-    "OpRecorder",
-    "file_name",
-    "read",
-    "read_folder",
-    "workload_digest",
-]
-
+from workloads.oplog.facts import MOST_RECORDS, LogFacts
+from workloads.oplog.file import COLUMNS, OpLog, problems, write
 
 WAITED = -1
 """The exposed time of an operation that the program waited for from its issue to its completion, while recording."""

@@ -1,16 +1,17 @@
-"""Converts a traced call into a row, and a row of a real framework into AICB's columns."""
+"""Converts a call into a row, and a row of a real framework into AICB's columns."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import count, groupby
 from operator import attrgetter
+from typing import Any
 
 from common.garbage import without_collection
 from workloads.rows.blocks import Block
 from workloads.rows.folding import fold
 from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, NEVER, CommGroup, CommType, LogItem, kernel_row
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import TracedOp
+from workloads.rows.traced_op import Call, TracedOp
 
 AICB_TYPE = {CommType.all_to_all_single: CommType.all_to_all}
 AICB_GROUP = {
@@ -25,30 +26,21 @@ AICB_GROUP = {
 _GROUP = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 
 
-def item_of(op: TracedOp) -> LogItem:
-    """The row of a traced call; its place in the workload says when it is issued."""
-    overlap = op.overlap
-    if op.kernel:
-        return kernel_row(
-            op.kernel, op.bytes, op.phase, dtype=op.dtype, module=op.module or None, micro_batch=op.micro_batch,
-            phase=op.phase,
-        )  # fmt: skip
+def item_of(call: Call) -> LogItem:
+    """The row of a call, whose place in the workload says when it is issued. AICB's columns have its type, group,
+    bytes and phase.
+    """
+    more: dict[str, Any] = {
+        "dtype": call.dtype, "module": call.module or None, "micro_batch": call.micro_batch, "phase": call.phase
+    }  # fmt: skip
+    if call.kernel:
+        return kernel_row(call.kernel, call.bytes, call.phase, **more)
+    if isinstance(call, TracedOp):
+        more["overlap"] = NEVER if call.overlap is None else call.overlap
     return LogItem(
-        op.comm_type,
-        _GROUP[op.group],
-        op.ranks.count,
-        op.bytes,
-        op.phase,
-        dtype=op.dtype,
-        ranks=op.ranks,
-        in_splits=op.in_splits,
-        out_splits=op.out_splits,
-        peer=op.peer,
-        module=op.module or None,
-        micro_batch=op.micro_batch,
-        phase=op.phase,
-        overlap=NEVER if overlap is None else overlap,
-    )
+        call.comm_type, _GROUP[call.group], len(call.ranks), call.bytes, call.phase, ranks=call.ranks,
+        in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer, **more,
+    )  # fmt: skip
 
 
 @without_collection()

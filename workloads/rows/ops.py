@@ -80,6 +80,7 @@ MOST_BYTES = 1 << 62
 MOST_TIME = 1e12
 """Largest time of a row (ms in a log, ns in a workload), and largest bandwidth; more is a mistake."""
 _WHOLE = re.compile(r"[0-9]{1,18}")
+_OPERANDS = re.compile(r"\(\(([0-9]{1,15}(?: [0-9]{1,15}){0,7})\) \(([0-9]{1,15}(?: [0-9]{1,15}){0,7})\)\)")
 NEVER = -1
 """`LogItem.overlap` of a call that nothing waits for."""
 
@@ -161,14 +162,16 @@ class LogItem:
         cells = line.split(",")
         if len(cells) != len(COLUMNS):
             raise ValueError(f"{len(cells)} columns where {len(COLUMNS)} are expected")
-        comm_type = _member(CommType, cells[0], "comm_type")
+        comm_type, size = _member(CommType, cells[0], "comm_type"), _size(cells[3])
         if comm_type is None:
             raise ValueError("comm_type is None, but each row needs a type")
+        if isinstance(size, tuple) and comm_type is not CommType.computation:
+            raise ValueError(f"msg_size is {cells[3][:80]!r}, but only a computation has operands")
         return cls(
             comm_type=comm_type,
             comm_group=_member(CommGroup, cells[1], "comm_group"),
             comm_group_size=_integer(cells[2], "comm_group_size", 1),
-            msg_size=_size(cells[3]),
+            msg_size=size,
             stage=printable(cells[4], "stage"),
             dst=_integer(cells[5], "dst", 0),
             src=_integer(cells[6], "src", 0),
@@ -247,13 +250,11 @@ def _size(text: str) -> int | float | GemmShape:
         if size is None:
             raise ValueError("msg_size is None, but each row needs a size")
         return size
-    try:
-        first, second = text.removeprefix("((").removesuffix("))").split(") (")
-        return tuple(map(int, first.split())), tuple(map(int, second.split()))
-    except ValueError:
-        raise ValueError(
-            f"msg_size is {text[:80]!r}, not two operand shapes like ((2048 1 4096) (4096 6144))"
-        ) from None
+    found = _OPERANDS.fullmatch(text)
+    if found is None:
+        raise ValueError(f"msg_size is {text[:80]!r}, not two operand shapes like ((2048 1 4096) (4096 6144))")
+    first, second = (tuple(map(int, shape.split())) for shape in found.groups())
+    return first, second
 
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "gemm", "gemm_dgrad", "gemm_wgrad"
@@ -262,7 +263,7 @@ _PRODUCT = re.compile(r"(gemm(?:_dgrad|_wgrad)?) m=([0-9]{1,15}) k=([0-9]{1,15})
 _KERNEL = re.compile(r"([a-z_]+)((?: [a-z]+=[0-9]{1,15})+?)(?: flops=[0-9]+)?(?: bytes=[0-9]+)?")
 
 
-_FLOPS = re.compile(r" flops=([0-9]+)")
+_FLOPS = re.compile(r" flops=([0-9]{1,30})(?![0-9])")
 
 
 class Kernel(NamedTuple):

@@ -78,6 +78,9 @@ class Ranks:
         return range(self.start, self.start + self.stride * self.count, self.stride)
 
 
+SHARE = re.compile(r"[0-9]{1,18}")
+
+
 def splits_text(splits: tuple[int, ...]) -> str:
     """Shares joined by +, equal neighbours as share*times: 4096*3+0+128."""
     runs = [(share, len(list(run))) for share, run in groupby(splits)]
@@ -93,7 +96,7 @@ def parse_splits(text: str) -> tuple[int, ...]:
     splits: list[int] = []
     for run in text.split("+"):
         share, star, times = run.partition("*")
-        if not share.isdecimal() or (star and not times.isdecimal()):
+        if not SHARE.fullmatch(share) or (star and not SHARE.fullmatch(times)):
             raise ValueError(f"splits are {text[:80]!r}, not shares like 4096*3+0+128")
         count = int(times) if star else 1
         if len(splits) + count > MOST_RANKS:

@@ -1,4 +1,4 @@
-"""Defines one communication call: `TracedOp` as a framework made it, `Call` as a rule states it, at no point in time.
+"""Defines one communication call: `Call` as a rule states it, at no point in time, `TracedOp` as a framework made it.
 
 What the tracer records, the dialect `framework` predicts, and the second form of the workload CSV stores. Two op
 sequences are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase. Without positions a repeated
@@ -23,81 +23,6 @@ ROOTED = frozenset({CommType.broadcast, CommType.reduce, CommType.gather, CommTy
 """Collectives with a root, whose rank is the `peer`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedOp:
-    """One call of a collective or of a send or receive on one rank.
-
-    comm_type: the member that bears the name of the call (all_gather_into_tensor, reduce_scatter_tensor,
-    all_to_all_single ...).
-    group: one of `GROUPS`; of a send or receive the group that holds both ranks, never the world by accident.
-    ranks: the ranks of that group.
-    dtype: of the elements, torch's name without the prefix: bfloat16, float32, int64, uint8.
-    bytes: ONE definition for files, traces and rules. all_gather and reduce_scatter (every spelling): the full tensor,
-    that is count times what a rank holds. all_reduce, reduce, broadcast: the buffer. all_to_all (every spelling),
-    isend, irecv: what this rank sends (an irecv: what it receives), its own share of an all_to_all included. gather,
-    scatter: the full tensor at the root. barrier: 0.
-    in_splits, out_splits: of an all_to_all the bytes that go to, and come from, each rank, in the order of `ranks`;
-    their sums are the sent and the received bytes. None where both are equal shares of `bytes`.
-    peer: global rank of the other end of a send or receive, of the root of broadcast, reduce, gather and scatter.
-    kernel: of a computation its operator, the axes of its shape, FLOPs and bytes that it reads and writes, such as
-    `gemm m=8 k=4 n=2 flops=128 bytes=112`; its group is "", its ranks are NOBODY.
-    module: dotted path of the module that calls, "" outside of modules; a layer's number stands behind `layers`, and is
-    the number in the whole model (decoder.layers.17.mlp).
-    micro_batch: number in the iteration from 0, None outside of forward and backward.
-    phase: one of `PHASES`.
-    issue: position of the call among the recorded ops of this rank, from 0, through all iterations.
-    wait: number of ops issued when the call was complete for the program: issue + 1 for a blocking call, later for
-    an asynchronous one (`overlap` is their distance), None if nothing ever waits for it.
-    """
-
-    comm_type: CommType
-    group: str
-    ranks: Ranks
-    dtype: str
-    bytes: int
-    phase: str
-    issue: int
-    wait: int | None
-    in_splits: tuple[int, ...] | None = None
-    out_splits: tuple[int, ...] | None = None
-    peer: int | None = None
-    module: str = ""
-    micro_batch: int | None = None
-    kernel: str = ""
-
-    @property
-    def overlap(self) -> int | None:
-        """Number of other ops issued between issue and wait: 0 for a blocking call, None if nothing waits."""
-        return None if self.wait is None else self.wait - self.issue - 1
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """The values that have to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits,
-        peer.
-        """
-        return _identity(self)
-
-    def problems(self) -> list[str]:
-        """Breaches of the definitions above, in words; empty for a valid op."""
-        found = []
-        if self.group not in GROUPS and self.comm_type is not CommType.computation:
-            found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
-        if self.phase not in PHASES:
-            found.append(f"phase is {self.phase!r}, not one of {', '.join(PHASES)}")
-        if self.bytes < 0:
-            found.append(f"bytes are {self.bytes}, less than 0")
-        if self.wait is not None and self.wait <= self.issue:
-            found.append(f"wait is {self.wait}, not after issue {self.issue}")
-        for name, splits in (("in_splits", self.in_splits), ("out_splits", self.out_splits)):
-            if splits is not None and len(splits) != len(self.ranks):
-                found.append(f"{name} has {len(splits)} entries for {len(self.ranks)} ranks")
-        if self.in_splits is not None and sum(self.in_splits) != self.bytes:
-            found.append(f"in_splits add up to {sum(self.in_splits)} bytes, not {self.bytes}")
-        if (self.peer is not None) != (self.comm_type in POINT_TO_POINT | ROOTED):
-            found.append(f"peer is {self.peer} in {self.comm_type.name}")
-        return found
-
-
 NOBODY = Ranks(0, 1, 1)
 """The ranks of a computation, which nobody else takes part in."""
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = "bfloat16", "float16", "float32", "float64"
@@ -108,7 +33,27 @@ SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UIN
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call; the fields mean what they mean in `TracedOp`."""
+    """One call of a collective or of a send or receive on one rank, or a computation between two.
+
+    comm_type: the member that bears the name of the call (all_gather_into_tensor, reduce_scatter_tensor,
+    all_to_all_single ...).
+    group: one of `GROUPS`; of a send or receive the group that holds both ranks, never the world by accident.
+    ranks: the ranks of that group.
+    dtype: of the elements, torch's name without the prefix: bfloat16, float32, int64, uint8.
+    bytes: ONE definition for files, traces and rules. all_gather and reduce_scatter (every spelling): the full tensor,
+    that is count times what a rank holds. all_reduce, reduce, broadcast: the buffer. all_to_all (every spelling),
+    isend, irecv: what this rank sends (an irecv: what it receives), its own share of an all_to_all included. gather,
+    scatter: the full tensor at the root. barrier: 0.
+    phase: one of `PHASES`.
+    module: dotted path of the module that calls, "" outside of modules; a layer's number stands behind `layers`, and is
+    the number in the whole model (decoder.layers.17.mlp).
+    in_splits, out_splits: of an all_to_all the bytes that go to, and come from, each rank, in the order of `ranks`;
+    their sums are the sent and the received bytes. None where both are equal shares of `bytes`.
+    peer: global rank of the other end of a send or receive, of the root of broadcast, reduce, gather and scatter.
+    micro_batch: number in the iteration from 0, None outside of forward and backward.
+    kernel: of a computation its operator, the axes of its shape, FLOPs and bytes that it reads and writes, such as
+    `gemm m=8 k=4 n=2 flops=128 bytes=112`; its group is "", its ranks are NOBODY.
+    """
 
     comm_type: CommType
     group: str
@@ -132,12 +77,50 @@ class Call:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The values of `TracedOp.identity`, to compare the two."""
-        return _identity(self)
+        """The values that have to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits,
+        peer.
+        """
+        return (
+            self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer, self.kernel
+        )  # fmt: skip
 
 
-def _identity(op: TracedOp | Call) -> tuple[object, ...]:
-    return op.comm_type, op.ranks, op.dtype, op.bytes, op.in_splits, op.out_splits, op.peer, op.kernel
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedOp(Call):
+    """A call as a framework made it.
+
+    issue: position of the call among the recorded ops of this rank, from 0, through all iterations.
+    wait: number of ops issued when the call was complete for the program: issue + 1 for a blocking call, later for
+    an asynchronous one (`overlap` is their distance), None if nothing ever waits for it.
+    """
+
+    issue: int
+    wait: int | None
+
+    @property
+    def overlap(self) -> int | None:
+        """Number of other ops issued between issue and wait: 0 for a blocking call, None if nothing waits."""
+        return None if self.wait is None else self.wait - self.issue - 1
+
+    def problems(self) -> list[str]:
+        """Breaches of the definitions above, in words; empty for a valid op."""
+        found = []
+        if self.group not in GROUPS and self.comm_type is not CommType.computation:
+            found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
+        if self.phase not in PHASES:
+            found.append(f"phase is {self.phase!r}, not one of {', '.join(PHASES)}")
+        if self.bytes < 0:
+            found.append(f"bytes are {self.bytes}, less than 0")
+        if self.wait is not None and self.wait <= self.issue:
+            found.append(f"wait is {self.wait}, not after issue {self.issue}")
+        for name, splits in (("in_splits", self.in_splits), ("out_splits", self.out_splits)):
+            if splits is not None and len(splits) != len(self.ranks):
+                found.append(f"{name} has {len(splits)} entries for {len(self.ranks)} ranks")
+        if self.in_splits is not None and sum(self.in_splits) != self.bytes:
+            found.append(f"in_splits add up to {sum(self.in_splits)} bytes, not {self.bytes}")
+        if (self.peer is not None) != (self.comm_type in POINT_TO_POINT | ROOTED):
+            found.append(f"peer is {self.peer} in {self.comm_type.name}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from functools import partial
 from importlib import metadata
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from workloads.rows.conversion import rows_of
 from workloads.trace import checks
 from workloads.trace.deep import deep_traces, depths, is_whole
 from workloads.trace.depth import depth_of
-from workloads.trace.job import NAMES, OWN, TraceJob
+from workloads.trace.job import NAMES, TraceJob
 from workloads.trace.record import Trace, load
 
 KNOWN = {
@@ -39,19 +40,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
 IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
 """Parameters that other fields of a job say."""
-OWN_HELP = {
-    "iterations": "how many are recorded (default: 1; DeepSpeed: 3)",
-    "own_groups": "make the process groups of this rank alone; the trace is the same",
-}
 LOST = {
     "epoch_num": "a trace says --iterations",
     "pp_rank": "a trace says --pp_stage",
 }
 PR_SET_PDEATHSIG = 1
-KINDS: dict[type, Callable[[str], object]] = {
-    bool: options.truth, int: options.whole, type(None): options.whole, float: float
-}  # fmt: skip
-"""How the text of a job's parameter is read, by the type of its default."""
 NO_PLACE = "a trace has no such parameter; leave it out"
 
 
@@ -135,16 +128,14 @@ def add_arguments(parser: VerbParser) -> None:
         "--layers_traced", type=depths, metavar="A,B", default=argparse.SUPPRESS,
         help="trace A and B layers a stage (or virtual stage), infer the job's and prove it with B + 1 layers",
     )  # fmt: skip
-    known = {action.dest for action in parser._actions}
-    for field in fields(TraceJob):
-        if field.name not in OWN or field.name in known or field.name == "rank":
-            continue
-        kind: Callable[[str], object] = KINDS.get(type(field.default), str)
-        extra: dict[str, Any] = {"nargs": "?", "const": True} if kind is options.truth else {}
-        own.add_argument(
-            f"--{field.name}", type=kind, default=argparse.SUPPRESS, help=OWN_HELP[field.name], **extra,
-            metavar="BOOL" if kind is options.truth else "N",
-        )  # fmt: skip
+    own.add_argument(
+        "--iterations", type=options.whole, metavar="N", default=argparse.SUPPRESS,
+        help="how many are recorded (default: 1; DeepSpeed: 3)",
+    )  # fmt: skip
+    own.add_argument(
+        "--own_groups", type=options.truth, metavar="BOOL", nargs="?", const=True, default=argparse.SUPPRESS,
+        help="make the process groups of this rank alone; the trace is the same",
+    )  # fmt: skip
 
 
 def _stages(given: dict[str, Any]) -> Callable[[TraceJob], Iterable[int | None]]:
@@ -219,11 +210,7 @@ def _micro_batches(given: dict[str, Any], args: WorkloadArgs) -> int:
 
 def ends(trace: Trace) -> list[int]:
     """Numbers of operations before the end of the set-up and of each iteration."""
-    found, total = [], 0
-    for ops in trace.iterations:
-        total += len(ops)
-        found.append(total)
-    return found
+    return list(accumulate(map(len, trace.iterations)))
 
 
 def missing_or_unknown(job: TraceJob) -> str | None:

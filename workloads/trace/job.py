@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from workloads.job.parameters import DECODE, KINDS, WorkloadArgs
+from workloads.job.parameters import DECODE, WorkloadArgs
 
 UNTRACED = frozenset({
     "gpu_type", "model_name", "pp_rank", "global_batch", "epoch_num", "enable_visual",
@@ -87,6 +87,4 @@ class TraceJob(WorkloadArgs):
 
 
 _DEFAULTS = TraceJob()
-OWN = tuple(each.name for each in fields(TraceJob) if each.name not in KINDS)
-"""What a trace has and a workload has not."""
 NAMES = frozenset(each.name for each in fields(TraceJob)) - UNTRACED

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,34 +12,14 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workloads.compute.operators import stated
+from workloads.rows.ops import CommType
+from workloads.rows.traced_op import NOBODY, TracedOp
 from workloads.trace.kernels import KernelReader
 
 FUNCTIONAL = "_c10d_functional"
 NAMESPACES = ("c10d", FUNCTIONAL)
 RECEIVED = ("output", "outputs", "output_tensor", "output_tensors")
 """Arguments of c10d's operators that they write and do not read."""
-
-
-@dataclass(slots=True)
-class RecordedOp:
-    """One call as seen: `kind` is the operator's name, `group` torch's name of the process group.
-
-    All else is as in `TracedOp`.
-    """
-
-    kind: str
-    group: str
-    dtype: str
-    bytes: int
-    issue: int
-    in_splits: tuple[int, ...] | None = None
-    out_splits: tuple[int, ...] | None = None
-    peer: int | None = None
-    module: str = ""
-    micro_batch: int | None = None
-    phase: str = "init"
-    wait: int | None = None
-    kernel: str = ""
 
 
 def size_of(tensor: torch.Tensor) -> int:
@@ -57,7 +37,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.iterations: list[list[RecordedOp]] = [[]]
+        self.iterations: list[list[TracedOp]] = [[]]
         self.phase = "init"
         self.micro_batch: int | None = None
         self.modules: list[str] = []
@@ -68,7 +48,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         self._issued = 0
         self._updating: tuple[str, str] | None = None
         self._updated = 0
-        self._works: dict[int, tuple[FakeWork, RecordedOp]] = {}
+        self._works: dict[int, tuple[FakeWork, list[TracedOp], int]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -81,26 +61,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
             return func(*args, **(kwargs or {}))
         names = [argument.name for argument in func._schema.arguments]
         given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        op = self._recorded(func._schema.name.rpartition("::")[2], given)
-        self.iterations[-1].append(op)
+        # DTensor's collectives return a tensor, which is waited for where it is used.
+        blocks = func.namespace == FUNCTIONAL or given.get("async_op", True) is False
+        ops = self.iterations[-1]
+        ops.append(self._recorded(func._schema.name.rpartition("::")[2], given, blocks=blocks))
         if self.zeroes:
             _receive_zeros(given)
         if func.namespace == FUNCTIONAL:
-            # DTensor's collectives return a tensor, which is waited for where it is used.
-            op.wait = op.issue + 1
             return func(*args, **(kwargs or {}))
         work = FakeWork()
-        if given.get("async_op", True) is False:
-            op.wait = op.issue + 1
-        else:
-            self._works[id(work)] = work, op
+        if not blocks:
+            self._works[id(work)] = work, ops, len(ops) - 1
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())
 
     def waited(self, work: FakeWork) -> None:
         """Note that a rank waited for this work; only the first time counts."""
-        _, op = self._works.pop(id(work), (None, None))
-        if op is not None:
-            op.wait = self._issued
+        if found := self._works.pop(id(work), None):
+            _, ops, at = found
+            ops[at] = replace(ops[at], wait=self._issued)
 
     def _compute(self, name: str, args: tuple[Any, ...], into: torch.dtype | None) -> None:
         """Note an operator that is a kernel of the iterations."""
@@ -132,14 +110,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     def _note(self, text: str, size: int, dtype: torch.dtype) -> None:
         self._issued += 1
         self.iterations[-1].append(
-            RecordedOp(
-                kind="computation", group="", dtype=str(dtype).removeprefix("torch."), bytes=size,
-                issue=self._issued - 1, module=self.modules[-1] if self.modules else self.behind,
+            TracedOp(
+                comm_type=CommType.computation, group="", ranks=NOBODY, dtype=str(dtype).removeprefix("torch."),
+                bytes=size, issue=self._issued - 1, module=self.modules[-1] if self.modules else self.behind,
                 micro_batch=self.micro_batch, phase=self.phase, wait=self._issued, kernel=text,
             )
         )  # fmt: skip
 
-    def _recorded(self, name: str, given: dict[str, Any]) -> RecordedOp:
+    def _recorded(self, name: str, given: dict[str, Any], *, blocks: bool) -> TracedOp:
+        """The call; its group has torch's name and nobody's ranks until `groups` names it."""
         self._end_update()
         if "group_name" in given:
             group = _resolve_process_group(given["group_name"])
@@ -152,12 +131,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         peer = details.get("peer")
         ahead = self.directions.pop(id(tensor), None)
         self._issued += 1
-        return RecordedOp(
-            kind=kind,
+        return TracedOp(
+            comm_type=CommType[kind],
             group=group.group_name,
+            ranks=NOBODY,
             dtype=str(tensor.dtype).removeprefix("torch."),
             bytes=size,
             issue=self._issued - 1,
+            wait=self._issued if blocks else None,
             in_splits=details.get("in_splits"),
             out_splits=details.get("out_splits"),
             peer=None if peer is None else dist.get_global_rank(group, peer),

@@ -110,7 +110,7 @@ def traced(job: TraceJob) -> Trace:
     recorder.kernels = KernelReader(job) if job.computation_enable else None
     shims.watch_waits(recorder.waited)
     names: groups.Named = framework(job.frame).trace(job, recorder)
-    iterations = tuple(tuple(groups.named(ops, names)) for ops in recorder.iterations)
+    iterations = tuple(tuple(groups.named(op, names) for op in ops) for ops in recorder.iterations)
     packages = [*PACKAGES[job.frame], *([context_parallel.PACKAGE] if job.context_parallel_size > 1 else [])]
     versions = {package: importlib.metadata.version(package) for package in packages}
     return Trace(job, versions, iterations)

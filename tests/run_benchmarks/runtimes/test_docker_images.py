@@ -34,7 +34,7 @@ def test_the_log_has_each_line_of_a_build_and_a_transfer_s_line_once(caplog: pyt
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ImageSpec:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cpu = vendors.load("cpu")
-    return image_spec(cpu, "pytorch", base_image="base:1", pip_source=None, wheelhouse=None, requirements=())
+    return image_spec(cpu, "pytorch", base_image="base:1")
 
 
 def image(number: int, labels: dict[str, str]) -> ImageIdentity:

@@ -99,11 +99,7 @@ def test_a_wrong_vendor_an_undefined_case_and_a_typo_appear_together(command: st
         (f"{TEST}CASES = ['ONE', 'ONE MORE']\n", CLUSTER, ["test: CASES[1]"]),
         (f"{TEST}CASES = {{'network:pytorch:CPU:1:2': ''}}\n", CLUSTER, ["test: CASES"]),
         # A rule over several keys of the file, and one of them.
-        (
-            f"{TEST}VENDOR = 'x'\nFLAGPERF_LOG_PATH_CONTAINER = '/workspace'\n",
-            CLUSTER,
-            ["test: ", "test: VENDOR"],
-        ),
+        (f"{TEST}VENDOR = 'x'\nFLAGPERF_LOG_PATH_CONTAINER = '/workspace'\n", CLUSTER, ["test: ", "test: VENDOR"]),
     ],
 )
 def test_no_mistake_hides_another(test: str, cluster: str, expected: list[str], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chakra.schema.protobuf import et_def_pb2 as schema
-from google.protobuf.message import Message
+from chakra.src.third_party.utils.protolib import encodeMessage
 
 from tests.simulation.analytical.asking import CLUSTER, ask, row, write
 from workloads.cli import main
@@ -15,22 +15,13 @@ from workloads.library import Block, CommGroup, CommType, LogItem, Workload, Wor
 from workloads.rows.ops import EPOCH_END
 
 GIB = 1 << 30
+EMPTY = b"\0"  # a message of nothing, after its length
 Value = int | str | bool
 
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def delimited(message: Message) -> bytes:
-    """A message after its length as a varint, as Chakra's files have it."""
-    data = bytes(message.SerializeToString())
-    length, head = len(data), bytearray()
-    while length >= 0x80:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*head, length]) + data
 
 
 def node(number: int, kind: str, micros: int = 0, **attributes: Value) -> schema.Node:
@@ -42,8 +33,9 @@ def node(number: int, kind: str, micros: int = 0, **attributes: Value) -> schema
 
 
 def trace(path: Path, *nodes: schema.Node) -> Path:
-    data = b"".join(map(delimited, (schema.GlobalMetadata(version="0.0.4"), *nodes)))
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
+        for message in (schema.GlobalMetadata(version="0.0.4"), *nodes):
+            encodeMessage(file, message)
     return path
 
 
@@ -118,12 +110,12 @@ def test_sends_between_stages_are_the_pipelines_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (delimited(schema.GlobalMetadata()) + b"\x7f\x01", "cut off"),
-        (delimited(schema.GlobalMetadata()) + b"\x03\xff\xff\xff", "message 1"),
+        (EMPTY + b"\x7f\x01", "cut off"),
+        (EMPTY + b"\x03\xff\xff\xff", "message 1"),
         (b"\xff" * 20, "length"),
         (b"\x1f\x8b broken", "cannot be read"),
         (gzip.compress(b"x", mtime=0)[:10] + b"\xff" * 20, "cannot be read"),
-        (delimited(schema.GlobalMetadata()), "no rows"),
+        (EMPTY, "no rows"),
     ],
     ids=["cut off", "message too long", "length too long", "broken header", "broken gzip", "no rows"],
 )
@@ -133,6 +125,23 @@ def test_what_is_no_trace_is_refused(data: bytes, said: str, tmp_path: Path) -> 
     answer = ask("-w", str(path), "-g", "8", *CLUSTER)
     assert answer.code == 2 and said in answer.err and "Traceback" not in answer.err
     assert [file.name for file in tmp_path.iterdir()] == ["t.et"]
+
+
+def test_sizes_beyond_64_bits_and_groups_of_nobody_are_refused(tmp_path: Path) -> None:
+    gather = collective(1, "ALL_GATHER", 1 << 62)
+    nobody = collective(1, "ALL_REDUCE", 8)
+    nobody.attr.extend(
+        node(1, "COMM_COLL_NODE", clusterdyno_type="all_reduce", pg_desc="tp_group", comm_group_size=0).attr
+    )
+    for made, said in ((gather, "the bytes are 36893488147419103232"), (nobody, "the workload's tp is 0")):
+        answer = ask("-w", str(trace(tmp_path / "t.et", made)), "-g", "8", *CLUSTER)
+        assert answer.code == 2 and said in answer.err
+
+
+def test_a_group_of_any_name_is_said_without_what_a_terminal_obeys(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.et", collective(1, "ALL_REDUCE", 8, "\x1b[2J"))
+    answer = ask("-w", str(path), "-g", "8", *CLUSTER, "--json")
+    assert answer.code == 0 and "process groups \\x1b[2J are taken" in answer.err
 
 
 def test_a_group_that_is_none_is_refused(tmp_path: Path) -> None:

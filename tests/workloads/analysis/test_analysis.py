@@ -19,8 +19,9 @@ from workloads.analysis.merged import merge
 from workloads.cli import main
 from workloads.commands.analyze import analysis_of
 from workloads.library import CommGroup, CommType, LogItem, Workload
-from workloads.oplog.file import write
-from workloads.oplog.recorder import LogFacts, OpLog, OpRecorder, file_name
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import OpLog, file_name, write
+from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import EPOCH_END
 
 

@@ -57,15 +57,6 @@ def test_files_of_aicb_load_and_come_back_as_they_were(name: str, tmp_path: Path
     assert (tmp_path / "ours.csv").read_bytes() == recorded
 
 
-def test_shipped_files_with_a_line_of_ranks_load(tmp_path: Path) -> None:
-    path = tmp_path / "shipped.csv"
-    path.write_text(
-        f"[rank0 ~ rank127]\n{HEADER}\nCommType.barrier,CommGroup.all,8,0,init,None,None,,None,None,None,1\n"
-    )
-    workload, _ = Workload.load(path)
-    assert list(workload) == [LogItem(CommType.barrier, CommGroup.all, 8, 0, "init")]
-
-
 def test_log_rows_keep_their_times() -> None:
     line = "CommType.all_reduce,CommGroup.dp_group,4,8,step,None,None,,1.25,0.5,0.75,1"
     item = LogItem.from_csv(line)
@@ -158,13 +149,6 @@ def test_an_interrupted_write_leaves_nothing_and_keeps_the_old_file(tmp_path: Pa
         Workload(Trap([LogItem(CommType.barrier)]), ARGS).save(path)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["workload.csv"]
-
-
-def test_a_link_is_written_through_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "link.csv").symlink_to(tmp_path / "target.csv")
-    generate(ARGS).save(tmp_path / "link.csv")
-    assert (tmp_path / "link.csv").is_symlink()
-    assert (tmp_path / "target.csv").read_text().startswith(HEADER)
 
 
 def test_simai_text_loads_as_it_was_written(tmp_path: Path) -> None:

@@ -95,21 +95,12 @@ def _run(command: str, arguments: str, output: Path, *more: str) -> int:
     return main([command, "--dialect", "aicb", *arguments.split(), "--output", str(output), *more])
 
 
-@pytest.mark.parametrize(("arguments", "complaints"), FORCEABLE)
+def _of_both(csv: list[tuple[str, list[str]]], simai: list[tuple[str, list[str]]]) -> list[tuple[str, str, list[str]]]:
+    return [("generate", *case) for case in csv] + [("simai", *case) for case in simai]
+
+
+@pytest.mark.parametrize(("command", "arguments", "complaints"), _of_both(FORCEABLE, SIMAI_FORCEABLE))
 def test_silent_errors_of_aicb_need_force(
-    arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _refused_until_forced("generate", arguments, complaints, tmp_path, capsys)
-
-
-@pytest.mark.parametrize(("arguments", "complaints"), SIMAI_FORCEABLE)
-def test_silent_errors_of_aicbs_simai_text_need_force(
-    arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _refused_until_forced("simai", arguments, complaints, tmp_path, capsys)
-
-
-def _refused_until_forced(
     command: str, arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "workload"
@@ -122,21 +113,8 @@ def _refused_until_forced(
     assert output.stat().st_size > 0
 
 
-@pytest.mark.parametrize(("arguments", "complaints"), REFUSED)
+@pytest.mark.parametrize(("command", "arguments", "complaints"), _of_both(REFUSED, SIMAI_REFUSED))
 def test_what_aicb_cannot_do_is_refused_even_with_force(
-    arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _refused("generate", arguments, complaints, tmp_path, capsys)
-
-
-@pytest.mark.parametrize(("arguments", "complaints"), SIMAI_REFUSED)
-def test_what_aicbs_simai_text_cannot_do_is_refused_even_with_force(
-    arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _refused("simai", arguments, complaints, tmp_path, capsys)
-
-
-def _refused(
     command: str, arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for force in ([], ["--force"]):
@@ -163,6 +141,7 @@ def test_nearest_values() -> None:
     assert divisor_near(12, 5) == "4 or 6"
     assert divisor_near(12, 99) == "12"
     assert divisor_near(12, 4) == "4"
+    assert divisor_near(10**12 + 39, 5) == "1 or 1000000000039", "a prime takes no days"
     assert multiple_near(10, 4) == "8 or 12"
     assert multiple_near(-3, 4) == "4"
 

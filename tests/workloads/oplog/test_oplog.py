@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from workloads.library import CommGroup, CommType, LogItem, Workload
-from workloads.oplog.recorder import LogFacts, LogFileError, OpRecorder, file_name, read, read_folder, workload_digest
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import LogFileError, file_name, read, read_folder, workload_digest
+from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import EPOCH_END
 
 WORKLOAD = Workload(

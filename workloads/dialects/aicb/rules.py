@@ -10,7 +10,7 @@ from workloads.compute import aiob
 from workloads.dialects.aicb import simai_inference, sizes
 from workloads.job import rules
 from workloads.job.errors import CompFileError
-from workloads.job.parameters import FRAMEWORK_ONLY, TRAINING, WorkloadArgs
+from workloads.job.parameters import COLLECTIVE, DEEPSPEED, FRAMEWORK_ONLY, TRAINING, WorkloadArgs, of_section
 from workloads.job.rules import RuleViolation
 
 SIXTEEN_BIT = ("bfloat16", "float16")
@@ -21,10 +21,7 @@ NO_ROW = ("computation", "epoch_end")
 _NEVER = FRAMEWORK_ONLY | {"gpu_type", "max_position_embeddings", "use_flash_attn", "gated_linear_unit",
           "bias_gelu_fusion", "openai_gelu", "onnx_safe", "squared_relu", "activation_func", "enable_visual",
           "moe_grouped_gemm"}  # fmt: skip
-_COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
-_ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
-         "param_persistence_threshold", "model_persistence_threshold", "max_live_parameters",
-         "prefetch_bucket_size"}  # fmt: skip
+_COLLECTIVE, _ZERO = of_section(COLLECTIVE), of_section(DEEPSPEED)
 _DEEPSEEK = {"n_dense_layers", "n_shared_expert", "qk_rope_dim", "qk_nope_dim", "q_lora_rank", "kv_lora_rank",
              "v_head_dim"}  # fmt: skip
 _EXPERTS = {"num_experts", "moe_router_topk", "expert_model_parallel_size"}

@@ -8,8 +8,8 @@ tokens in decode, too.
 from collections.abc import Iterator
 
 from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
-from workloads.formats.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import NONE
+from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.formats.simai_text import NONE, Phase
 from workloads.job.parameters import DECODE, ELEMENT_BYTES, WorkloadArgs
 from workloads.job.rules import RuleViolation
 from workloads.rows.blocks import Block

@@ -12,12 +12,11 @@ from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
 from workloads.dialects.aicb.transformer import DeepSeekMoE, TransformerModel
 from workloads.dialects.layers import Experts
 from workloads.dialects.model import MockedModel, Stack
-from workloads.formats.simai import Phase, SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import NONE
+from workloads.formats.simai import SimaiHeader, SimaiWorkload, WorkItem
+from workloads.formats.simai_text import IDLE, NONE, Phase
 from workloads.job.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
 from workloads.rows.blocks import Block
 
-IDLE = Phase()
 MOE = "mlp_moelayer"
 BLOCKS = ("embedding_layer", "attention_layer", "mlp_layer")
 

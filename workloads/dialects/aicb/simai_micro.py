@@ -1,7 +1,8 @@
 """AICB's micro tests as SimAI text: one collective per row, sizes doubling."""
 
 from workloads.dialects.aicb.collective import sweep
-from workloads.formats.simai import Phase, SimaiWorkload, WorkItem
+from workloads.formats.simai import SimaiWorkload, WorkItem
+from workloads.formats.simai_text import Phase
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 

@@ -11,7 +11,8 @@ from workloads.dialects.aicb.llama import DeepspeedForCausalLM
 from workloads.dialects.aicb.zero import GemmRows, Zero12Trainer, is_matrix
 from workloads.dialects.aicb.zero3 import Zero3Trainer
 from workloads.dialects.model import MockedParam
-from workloads.formats.simai import Phase, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.formats.simai import SimaiHeader, SimaiWorkload, WorkItem
+from workloads.formats.simai_text import Phase
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import CommType, LogItem
 

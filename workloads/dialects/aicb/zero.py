@@ -161,7 +161,7 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
 
     def step(self, state: BucketState) -> Step[BucketState]:
         filled = sum(self.numels[index] for index in state)
-        return Block([*self.flush(state, filled, "step"), self.overflow(), *self.gather()]), ()
+        return Block([*self.flush(state, filled, "step"), self.overflow(), self.gather()]), ()
 
     def flush(self, bucket: "list[int] | BucketState", filled: int, phase: str) -> list[LogItem]:
         """The bucket's gradients: one all-reduce, or one reduce per owner and range if ZeRO-2 keeps them contiguous."""
@@ -196,11 +196,12 @@ class Zero12Trainer(ZeroTrainer[BucketState]):
             shares.append([*parts, (owner, begin, end)])
         return shares
 
-    def gather(self) -> list[LogItem]:
+    def gather(self) -> Block[LogItem]:
         """The updated parameters in shards of about allgather_bucket_size, each padded to a multiple of dp."""
         shards = max(self.total // self.args.allgather_bucket_size, 1)
         shard = self.total // shards
-        sizes = [shard] * (shards - 1) + [self.total - shard * (shards - 1)]
-        stage = "step.all_gather_dp_groups"
-        padded = [ELEMENT_BYTES * (-(-size // self.dp) * self.dp) for size in sizes]
-        return [self.dp_op(CommType.all_gather, size, stage) for size in padded]
+        each, last = (
+            self.dp_op(CommType.all_gather, ELEMENT_BYTES * -(-size // self.dp) * self.dp, "step.all_gather_dp_groups")
+            for size in (shard, self.total - shard * (shards - 1))
+        )
+        return Block([Block([each], shards - 1), last])

@@ -88,8 +88,8 @@ class Fsdp2Rank:
 
     def _iteration(self) -> Block[Call]:
         count = self.args.num_microbatches
-        plain = Block[Call]([*self._forward(0), *self._backward(0, last=False)], count - 1, (0, 1))
-        last = [*self._forward(count - 1), *self._backward(count - 1, last=True)]
+        plain = Block[Call]([*self._forward(0), *self._backward(0, last=False)], max(0, count - 1), (0, 1))
+        last = [*self._forward(count - 1), *self._backward(count - 1, last=True)] if count else []
         return Block([plain, *last, *self._step()])
 
     def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool, part: DecoderPart | None = None) -> Unit:

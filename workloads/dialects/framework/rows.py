@@ -7,11 +7,9 @@ from workloads.dialects.framework.zero import Zero12Rank
 from workloads.dialects.framework.zero3 import Zero3Rank
 from workloads.job.parameters import TRAINING, ZERO_STAGES, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.conversion import folded
-from workloads.rows.ops import EPOCH_END, CommGroup, LogItem, kernel_row
+from workloads.rows.conversion import folded, item_of
+from workloads.rows.ops import EPOCH_END, LogItem
 from workloads.rows.traced_op import Call
-
-GROUPS = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 
 
 def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:
@@ -36,18 +34,4 @@ def rank_of(args: WorkloadArgs, rank: int) -> MegatronRank | Fsdp2Rank | Zero12R
 
 
 def _epoch(calls: Block[Call]) -> Block[LogItem]:
-    return Block([calls.map(_item), EPOCH_END])
-
-
-def _item(call: Call) -> LogItem:
-    """The row of a call; in AICB's columns stand its type, group, bytes and phase."""
-    if call.kernel:
-        return kernel_row(
-            call.kernel, call.bytes, call.phase, dtype=call.dtype, module=call.module or None,
-            micro_batch=call.micro_batch, phase=call.phase,
-        )  # fmt: skip
-    return LogItem(
-        call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, call.phase, dtype=call.dtype,
-        ranks=call.ranks, in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer,
-        module=call.module or None, micro_batch=call.micro_batch, phase=call.phase,
-    )  # fmt: skip
+    return Block([calls.map(item_of), EPOCH_END])

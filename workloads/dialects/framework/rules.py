@@ -8,7 +8,17 @@ from workloads.dialects.framework.sharding import EFFECTIVE, sharded
 from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
-from workloads.job.parameters import CP_COMM_TYPES, DECODE, FP8_RECIPES, FRAMES, TRAINING, WorkloadArgs
+from workloads.job.parameters import (
+    COLLECTIVE,
+    CP_COMM_TYPES,
+    DECODE,
+    DEEPSPEED,
+    FP8_RECIPES,
+    FRAMES,
+    TRAINING,
+    WorkloadArgs,
+    of_section,
+)  # fmt: skip
 from workloads.job.rules import RuleViolation
 
 CHOICES = {
@@ -19,10 +29,8 @@ CHOICES = {
     "fp8_recipe": FP8_RECIPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
-_COLLECTIVE = {"begin_size", "end_size", "test_comm", "iter_num", "multi_all_reduce_enable"}
-_ZERO = {"stage", "amp_enabled", "reduce_bucket_size", "allgather_bucket_size", "contiguous_gradients",
-         "param_persistence_threshold", "model_persistence_threshold", "max_live_parameters",
-         "prefetch_bucket_size", "overlap_comm", "max_reuse_distance", "sub_group_size"}  # fmt: skip
+_COLLECTIVE = of_section(COLLECTIVE)
+_ZERO = of_section(DEEPSPEED) | {"overlap_comm", "max_reuse_distance", "sub_group_size"}
 _KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
             "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
             "recompute_activations", "n_dense_layers", "n_shared_expert"}  # fmt: skip
@@ -45,7 +53,7 @@ _COMPUTED = {"Megatron": {"hidden_dropout", "sliding_window", "full_attention_ev
 
 def without_effect(args: WorkloadArgs) -> set[str]:
     """Parameters that change no row. Kernels send what the plain ones send; selective recomputation computes alone."""
-    idle = (_COLLECTIVE | _ZERO | _KERNELS).union(*_COMPUTED.values())
+    idle = (_KERNELS | _COLLECTIVE | _ZERO).union(*_COMPUTED.values())
     if not args.computes:
         return _idle(args, idle)
     computed = {"moe_grouped_gemm", "activation_recompute", "seq_length", *_COMPUTED.get(args.frame, ())}
@@ -138,6 +146,13 @@ def _computed(args: WorkloadArgs) -> Iterator[str]:
 
 def _parallel(args: WorkloadArgs) -> Iterator[str]:
     yield from refusals.context_parallelism(args)
+    etp, ep = args.expert_tensor_parallel_size or args.tensor_model_parallel_size, args.expert_model_parallel_size
+    ranks = args.world_size // args.pipeline_model_parallel
+    if ranks % (max(1, etp) * ep):
+        yield (
+            f"the {ranks} ranks of a pipeline stage must be a multiple of expert_tensor_parallel_size * "
+            f"expert_model_parallel_size = {etp} * {ep} = {etp * ep}"
+        )
     if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
     if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):

@@ -9,8 +9,8 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from workloads.dialects.framework.simai_times import EMBEDDING, LOSS, ModuleTimes
-from workloads.formats.simai import Phase, WorkItem
-from workloads.formats.simai_text import NONE
+from workloads.formats.simai import WorkItem
+from workloads.formats.simai_text import NONE, Phase
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import split_module
 from workloads.rows.traced_op import Call, Event, Use

@@ -13,7 +13,8 @@ from workloads.dialects.framework.pipeline import message_size
 from workloads.dialects.framework.rows import rank_of
 from workloads.dialects.framework.simai_rows import STILL, TENSOR, layer_rows, phase, single
 from workloads.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
-from workloads.formats.simai import INFERENCE, Phase, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
+from workloads.formats.simai_text import Phase
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType

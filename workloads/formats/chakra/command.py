@@ -11,7 +11,7 @@ from common.command_line import FunctionVerb, VerbParser
 from common.reading import read_bounded
 from common.summary import Summary
 from common.whole_files import write_whole
-from workloads.formats import csvfile
+from workloads.formats import csvfile, fullcsv
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.schema import load_schema
 from workloads.formats.chakra.writing import Communicators, trace
@@ -69,8 +69,11 @@ def _export(arguments: argparse.Namespace) -> Summary:
     if world < 1 or world % stages:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
-    groups = _groups_of(files, loaded, given["world_size"])
-    owns = [stage * each for stage in range(stages)] if given["world_size"] else _own_ranks(workloads, groups)
+    groups = [_groups(path, *read, stages, given["world_size"]) for path, read in zip(files, loaded, strict=True)]
+    owns = [
+        stage * each if given["world_size"] else _own_rank(workload, stage, groups[stage])
+        for stage, workload in enumerate(workloads)
+    ]
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
     _check(files, workloads, owns, given["world_size"])
@@ -97,20 +100,6 @@ def _write_traces(
         find = partial(located, groups=groups, rank=rank)
         data = b"".join(trace([moved(item, ranks[0], rank) for item in items], rank, names, schema, find))
         write_whole(folder / f"workload.{rank}.et", [data])
-
-
-def _groups_of(
-    files: list[Path], loaded: list[tuple[Workload, WorkloadArgs | None]], world: int | None
-) -> list[RankGroups]:
-    """The groups of each file's job."""
-    return [
-        _groups(path, workload, args, len(files), world) for path, (workload, args) in zip(files, loaded, strict=True)
-    ]
-
-
-def _own_ranks(workloads: list[Workload], groups: list[RankGroups]) -> list[int]:
-    """The rank of each file."""
-    return [_own_rank(workload, stage, groups[stage]) for stage, workload in enumerate(workloads)]
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
@@ -226,6 +215,7 @@ def _import(arguments: argparse.Namespace) -> Summary:
     found = read(path, known, load_schema())
     workload = Workload(fold_items(found.rows))
     try:
+        fullcsv.check(workload.rows)
         size = workload.save(given["output"])
     except ValueError as error:
         raise AicbError(f"{path}: {error}") from None

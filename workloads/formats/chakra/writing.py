@@ -6,6 +6,7 @@ not waited for yet: so calls are issued in program order, and one that overlaps 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
 from math import ceil, prod
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -67,11 +68,11 @@ def _node(number: int, item: LogItem, rank: int, schema: ModuleType) -> "Node":
         values["comm_type"] = schema.CollectiveCommType.Value(COLLECTIVES[item.comm_type])
     if isinstance(item.msg_size, tuple):
         node.inputs.shapes = repr(item.msg_size)
-        values |= zip(("num_ops", "tensor_size"), _work(item.msg_size), strict=True)
+        values |= _counted(*_work(item.msg_size))
     elif not item.is_communication:
         values[SIZE] = item.msg_size
         if item.additional:
-            values |= {"num_ops": flops_of(item), "tensor_size": item.msg_size}
+            values |= _counted(flops_of(item), item.msg_size)
     if item.comm_group is not None:
         values[GROUP] = item.comm_group.name
     if item.ranks is not None:
@@ -82,6 +83,12 @@ def _node(number: int, item: LogItem, rank: int, schema: ModuleType) -> "Node":
     if item.comm_type is CommType.computation and item.elapsed_time is not None:
         node.duration_micros = round(item.elapsed_time / 1000)
     return node
+
+
+def _counted(operations: int, size: int | float) -> dict[str, object]:
+    """The work of a computation; a number beyond 63 bits, which no attribute holds, is left out."""
+    work = {"num_ops": operations, "tensor_size": size}
+    return {name: number for name, number in work.items() if number < 1 << 63}
 
 
 def _places(item: LogItem, rank: int, names: Communicators) -> dict[str, object]:
@@ -121,9 +128,8 @@ def _work(shapes: GemmShape) -> tuple[int, int]:
 
 def _delimited(message: "Message") -> bytes:
     """A message after its length as a varint."""
-    data = bytes(message.SerializeToString())
-    length, head = len(data), bytearray()
-    while length >= 0x80:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*head, length]) + data
+    from google.protobuf.proto import serialize_length_prefixed
+
+    buffer = BytesIO()
+    serialize_length_prefixed(message, buffer)
+    return buffer.getvalue()

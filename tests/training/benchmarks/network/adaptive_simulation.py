@@ -41,17 +41,7 @@ from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
 REPEATS, ITERATIONS = 3, 20
 COUNTS = (8, 16, 64, 256, 512, 1024)
-COLUMNS = (
-    "network",
-    "hosts",
-    "fault",
-    "bad",
-    "runs",
-    "named, %",
-    "false alarm, % of runs",
-    "rounds, median",
-    "most",
-)
+COLUMNS = ("network", "hosts", "fault", "bad", "runs", "named, %", "false alarm, % of runs", "rounds, median", "most")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from training.benchmarks.network.pytorch.choices import (
 )
 from training.benchmarks.network.pytorch.measuring.lineup import team_of
 from training.benchmarks.network.pytorch.measuring.timing import measure
+from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.point_to_point import Barrier
@@ -156,7 +157,7 @@ def _problems(team: Team, receipts: Receipts) -> list[str]:
     for name, in_place, dtype in NARROW:
         collective = collectives.create(name, team, getattr(torch, dtype), 42, in_place=in_place)
         collective.prepare(4096)
-        found = measure(collective, team, warmup=0, iterations=5, check=True)
+        found = measure(collective, team, MessageConfig(warmup_iterations=0, iterations=5))
         if found.verdict != "pass":
             problems.append(f"{name} {dtype} ranks={team.ranks}: wrong after sums that left the range")
     return problems + _unseen(mistakes, team)

@@ -53,12 +53,7 @@ class Noise:
 
 QUIET = Noise(20, 40, iteration=0.02, measurement=0.01, drift=0.01, spikes=0.02, bursts=0.002, hiccups=0.0)
 BUSY = Noise(300, 0.3, iteration=0.3, measurement=0.05, drift=0.1, spikes=0.08, bursts=0.02, hiccups=0.002)
-NETWORKS = {
-    "quiet": QUIET,
-    "drifting": replace(QUIET, drift=0.1),
-    "bursts": replace(QUIET, bursts=0.05),
-    "busy": BUSY,
-}
+NETWORKS = {"quiet": QUIET, "drifting": replace(QUIET, drift=0.1), "bursts": replace(QUIET, bursts=0.05), "busy": BUSY}
 
 
 @dataclass(frozen=True)

@@ -85,11 +85,7 @@ def test_all_ranks_need_no_group_of_their_own(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_over_gloo_a_rank_opens_its_own_group_alone(tmp_path: Path) -> None:
-    code, output = run(
-        tmp_path,
-        plain_processes(4),
-        ["tests.training.benchmarks.network.teams_workload"],
-    )
+    code, output = run(tmp_path, plain_processes(4), ["tests.training.benchmarks.network.teams_workload"])
     for rank in range(4):
         log = (tmp_path / f"rank{rank}.out.log").read_text()
         assert code == 0, output + log

@@ -129,7 +129,7 @@ class Tool:
 TOOLS = [
     Tool("all_gather_object_vs_all_reduce", {}, "object_over_tensor", ["all_gather", "all_reduce"]),
     Tool("all_gather_object_vs_all_gather", {}, "object_over_tensor", ["all_gather", "all_gather"]),
-    Tool("all_reduce_latency_comp", {"sizes": 400_000}, "many_over_one", ["all_reduce"] * 2),
+    Tool("all_reduce_latency_comp", {"sizes": 400_000, "dtype": "uint32"}, "many_over_one", ["all_reduce"] * 2),
     Tool("all_reduce_bench", {"sizes": "64K,1M", "expected_link": 100.0}, "measured_over_expected", ["all_reduce"] * 2),
 ]
 
@@ -191,6 +191,7 @@ def test_ours_stands_beside_nccl_tests(answered: Path) -> None:
         ({"cuda_graph": "true"}, "cuda_graph = True needs a device with graphs, this run has cpu"),
         ({"sizes": "1048576G"}, r"1048576G does not fit: .* lower the end of sizes"),
         ({"dtype": "float8_e5m2"}, "gloo cannot add 8-bit floating point"),
+        ({"tool": "all_reduce_latency_comp", "dtype": "float8_e5m2", "sizes": "4K"}, "gloo cannot add 8-bit floating"),
         ({"dtype": "int8", "op": "avg"}, "gloo takes no mean of integers"),
         ({"tool": "nccl_tests", "nccl_tests": "/nowhere"}, "all_reduce_perf is not in /nowhere"),
     ],

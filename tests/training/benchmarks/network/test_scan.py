@@ -32,12 +32,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     chosen = settings(
         pattern="adaptive", topology=table, sizes="8,256K,1048576G", iterations=11, warmup_iterations=3, **bounds
     )
-    code, output = run(
-        folder,
-        plain_processes(HOSTS),
-        [WORKLOAD, str(SLOW), "0.04", "0.005", *chosen],
-        deadline_s=240,
-    )
+    code, output = run(folder, plain_processes(HOSTS), [WORKLOAD, str(SLOW), "0.04", "0.005", *chosen], deadline_s=240)
     return Finished(code, output, folder)
 
 

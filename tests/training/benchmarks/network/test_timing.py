@@ -14,6 +14,7 @@ from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
 from training.benchmarks.network.pytorch.measuring.rotation import MOST_COPIES, back_to_back, copies_of
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, measure
+from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.reporting import table
 
@@ -67,7 +68,7 @@ def test_nothing_comes_between_timed_iterations_nor_straight_before_them(
 ) -> None:
     collective = Recorded(alone)
     collective.prepare(64)
-    found = measure(collective, alone, warmup=warmup, iterations=3, check=check)
+    found = measure(collective, alone, MessageConfig(warmup_iterations=warmup, iterations=3, check=check))
     assert collective.done == expected.split()
     assert found.checked_iterations == expected.count("compare")
     assert found.verdict == ("pass" if check else "not_checked")
@@ -80,7 +81,7 @@ def test_data_that_goes_wrong_before_or_while_it_is_timed_is_seen_afterwards(
     collective = Recorded(alone)
     collective.wrong_from = wrong_from
     collective.prepare(64)
-    found = measure(collective, alone, warmup=3, iterations=2, check=True)
+    found = measure(collective, alone, MessageConfig(warmup_iterations=3, iterations=2))
     assert (found.wrong_elements, found.verdict) == ([wrong], "fail" if wrong else "pass")
 
 
@@ -242,15 +243,8 @@ def test_operations_are_timed_together_and_after_compute(alone: Team) -> None:
     collective = Recorded(alone)
     collective.prepare(64)
     computed: list[int] = []
-    found = measure(
-        collective,
-        alone,
-        warmup=0,
-        iterations=3,
-        check=True,
-        aggregate=4,
-        compute=lambda: computed.append(collective.done.count("run")),
-    )
+    config = MessageConfig(warmup_iterations=0, iterations=3, aggregate=4)
+    found = measure(collective, alone, config, lambda: computed.append(collective.done.count("run")))
     assert computed == [0, 4, 8] and collective.done.count("run") == 13, "one more is checked"
     assert found.verdict == "pass" and 0 < found.last_rank_us <= found.time_us.max
 

@@ -242,6 +242,31 @@ def test_a_node_of_any_name_is_a_row(tmp_path: Path) -> None:
     assert list(Workload.load(tmp_path / "w.csv")[0])[1].stage == "conv 1  X; [31m"
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"stage": "a,b"}, "stage 'a,b' has no place in a CSV"),
+        ({"stage": "\x1b[2J"}, "stage is '\\x1b[2J', not printable text"),
+        ({"comm_group_size": 0}, "comm_group_size is '0', not a whole number of 1 or more"),
+        ({"elapsed_time": 1 << 60}, "_elapsed_time is '1152921504606846976', not a number"),
+        ({"micro_batch": -5}, "micro_batch is '-5', not a whole number from 0 on"),
+    ],
+)
+def test_a_row_that_no_csv_has_is_refused_before_it_is_written(
+    more: dict[str, int | str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.et"
+    with path.open("wb") as file:
+        encodeMessage(file, schema.GlobalMetadata(version="0.0.4"))
+        made = schema.Node(id=1, name="x", type=schema.COMM_COLL_NODE)
+        for name, value in ({"clusterdyno_type": "all_reduce", "comm_size": 8} | more).items():
+            kind = "string_val" if isinstance(value, str) else "int64_val"
+            made.attr.append(schema.AttributeProto(name=name, **{kind: value}))
+        encodeMessage(file, made)
+    assert main(["import", str(path), "--output", str(tmp_path / "w.csv")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "w.csv").exists()
+
+
 AICB = Path(__file__).resolve().parents[3] / "data" / "aicb"
 LAYOUT = json.loads((AICB / "unit" / "rank_groups_tp-cp-ep-dp-pp.json").read_text())
 

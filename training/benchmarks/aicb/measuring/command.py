@@ -79,9 +79,7 @@ def add_arguments(parser: VerbParser) -> None:
     )
     own.add_argument("--database", type=Path, metavar="FILE", help="add the times to this database (see compute)")
     own.add_argument(
-        "--device",
-        default="auto",
-        help="auto, cpu, or torch's name of an accelerator (default: %(default)s)",
+        "--device", default="auto", help="auto, cpu, or torch's name of an accelerator (default: %(default)s)"
     )
     own.add_argument("--precision", choices=PRECISIONS, help="type of the operands (default: that of --dtype)")
     own.add_argument(

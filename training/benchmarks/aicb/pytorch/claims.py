@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from protocol.claims import (
-    CLOCK_SECONDS,
-    CLOCK_TOLERANCE,
-    ROUNDING,
-    LoggedRun,
-    departures,
-    outside,
-    process_seconds,
-)
+from protocol.claims import CLOCK_SECONDS, CLOCK_TOLERANCE, ROUNDING, LoggedRun, departures, outside, process_seconds
 from protocol.perflog import Event
 from workloads.oplog.measured import FEW_BYTES, bandwidths_of
 from workloads.rows.ops import CommType

@@ -50,6 +50,12 @@ class Config(GeneratorSettings):
     print_ops: bool = Field(False, description="print a line for each operation of rank 0, as AICB does")
     units: Literal["GB", "GiB"] = Field("GB", description="unit of printed bandwidth: GB is 1e9 bytes, GiB is AICB's")
 
+    @field_validator("scale", mode="before")
+    @classmethod
+    def _number_is_text(cls, value: Any) -> Any:
+        """Read a number as if it were written in a string: `--set scale=0.5` arrives here as one."""
+        return str(value) if type(value) in (int, float) else value
+
     @field_validator("scale")
     @classmethod
     def _scale_shrinks(cls, value: str) -> str:

@@ -16,11 +16,7 @@ from workloads.rows.ops import LogItem
 from workloads.rows.traced_op import POINT_TO_POINT
 
 _STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
-_SIZES = {
-    "tensor_model_parallel_size": "tp",
-    "pipeline_model_parallel": "pp",
-    "expert_model_parallel_size": "ep",
-}
+_SIZES = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel": "pp", "expert_model_parallel_size": "ep"}
 
 
 def stage_workload(config: Config, rank: int, world_size: int, folder: Path | None) -> StageWorkload:

@@ -28,8 +28,9 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext, ope
 from workloads.analysis import aicb_output as output
 from workloads.job.errors import AicbError
 from workloads.oplog import file as oplog_file
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import OpLog
 from workloads.oplog.log import Log
-from workloads.oplog.recorder import LogFacts, OpLog
 
 LOG_CSV = "workload_log.csv"
 

@@ -205,10 +205,7 @@ def _detection(launch: Launch) -> Iterator[None]:
 def _run_ranks(launch: Launch) -> None:
     agent = _agent(launch.launcher)
     launch.torch = agent.TORCH_VERSION
-    with (
-        scratch_folder() as scratch,
-        RankWatch(scratch, launch.log_dir) as watch,
-    ):
+    with scratch_folder() as scratch, RankWatch(scratch, launch.log_dir) as watch:
         launch.scratch = scratch
         command = ["--log_dir", str(launch.log_dir), "--", *launch.command]
         try:

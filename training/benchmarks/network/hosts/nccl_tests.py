@@ -93,34 +93,34 @@ def find(collective: str, folder: str | None) -> Path:
     return Path(found)
 
 
-def run(
-    program: Path,
-    sizes: Sequence[int],
+def options_of(
     *,
-    gpus: int,
     dtype: str,
     warmup: int,
     iterations: int,
-    timeout_s: float,
     op: str = "sum",
     root: int | str = 0,
     aggregate: int = 1,
     waits: bool = True,
-) -> list[Theirs]:
-    """Measure `sizes`, in bytes, with one call per range, all within `timeout_s`.
+) -> list[str]:
+    """nccl-tests' options for our settings; `waits`: every iteration is waited for (-z 1), as ours are; else they run
+    back to back.
+    """
+    common = ["-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1", "-z", "1" if waits else "0"]
+    return [*common, "-m", str(aggregate), "-o", op, "-r", "-1" if root == "all" else str(root)]
 
-    `waits`: every iteration is waited for (-z 1), as ours are; else they run back to back.
+
+def run(program: Path, sizes: Sequence[int], *, gpus: int, chosen: Sequence[str], timeout_s: float) -> list[Theirs]:
+    """Measure `sizes`, in bytes, with the options `chosen`, one call per range, all within `timeout_s`.
 
     Raises:
         NcclTestsError: a call fails, takes too long or prints no results.
     """
     writes_json = "-J" in _call([str(program), "--help"], _HELP_SECONDS, check=False)
-    common = ["-g", str(gpus), "-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1"]
-    common += ["-z", "1" if waits else "0", "-m", str(aggregate), "-o", op, "-r", "-1" if root == "all" else str(root)]
     found: list[Theirs] = []
     options = ranges(sizes)
     for option in options:
-        argv = [str(program), *option, *common]
+        argv = [str(program), *option, "-g", str(gpus), *chosen]
         if not writes_json:
             found += parse_table(_call(argv, timeout_s / len(options)))
             continue

@@ -79,12 +79,15 @@ def rails_of(path: Path) -> dict[int, str]:
     nets = [(net.get("name", ""), places(net)) for net in root.iter("net") if net.get("name")]
     found: dict[int, str] = {}
     used: dict[str, int] = {}
-    for gpu in sorted(root.iter("gpu"), key=lambda each: int(each.get("dev", "0"))):
+    numbers = {gpu: gpu.get("dev", "0") for gpu in root.iter("gpu")}
+    if not all(number.isdecimal() for number in numbers.values()):
+        return {}
+    for gpu, number in sorted(numbers.items(), key=lambda each: int(each[1])):
         own = places(gpu)
         depths = {name: _shared(own, place) for name, place in nets}
         nearest = [name for name, depth in depths.items() if depth == max(depths.values())]
         if nearest:
             chosen = min(nearest, key=lambda name: used.get(name, 0))
             used[chosen] = used.get(chosen, 0) + 1
-            found[int(gpu.get("dev", "0"))] = chosen
+            found[int(number)] = chosen
     return found

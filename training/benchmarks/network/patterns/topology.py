@@ -98,7 +98,7 @@ def read_topology(path: Path, hosts: Sequence[HostWidth]) -> Topology:
         TopologyError: the file cannot be read, has none of the forms, or lacks a host.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # a spreadsheet marks its CSV
     except (OSError, UnicodeDecodeError) as error:
         raise TopologyError(f"topology {path}: cannot be read: {error}") from error
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]

@@ -38,8 +38,7 @@ class Config(MessageConfig):
         LATE_PERCENT, gt=0, description="how much longer than its peers' a host's or pair's small messages must take"
     )
     topology: str | None = Field(
-        None,
-        description="file on the first host with the racks of all hosts, for pairs and adaptive; None: learnt",
+        None, description="file on the first host with the racks of all hosts, for pairs and adaptive; None: learnt"
     )
     nccl_tests: str | None = Field(
         None, description="folder on the hosts with nccl-tests' programs, for tool nccl_tests; None: those on PATH"

@@ -67,11 +67,7 @@ class MessageConfig(CaseConfig):
         0, ge=0, description="after how many timed iterations one more is made and compared; 0: only after the last"
     )
     cuda_graph: bool = Field(False, description="whether the operation is replayed from a device's graph")
-    aggregate: int = Field(
-        1,
-        ge=1,
-        description="operations in a row that are timed as one, as nccl-tests' -m",
-    )
+    aggregate: int = Field(1, ge=1, description="operations in a row that are timed as one, as nccl-tests' -m")
     duration: str = Field("10m", description="how long the tool soak measures: 30s, 10m, 6h")
     timing: Literal["each", "nccl-tests"] = Field(
         "each", description="nccl-tests: also its time, the mean of operations back to back, over all ranks"

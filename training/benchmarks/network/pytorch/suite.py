@@ -17,8 +17,8 @@ from training.benchmarks.driver.workload.run_context import WorkloadContext, ope
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts import nccl_tests
 from training.benchmarks.network.hosts.links import advertised_gbps
-from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
-from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
+from training.benchmarks.network.patterns.topology import Topology
+from training.benchmarks.network.pytorch.choices import SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.congestion import Congestion
 from training.benchmarks.network.pytorch.measuring.output import Output
@@ -29,10 +29,9 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.soak import LongRun
 from training.benchmarks.network.pytorch.measuring.sweep import Sweep
 from training.benchmarks.network.pytorch.measuring.tools import ToolComparison
-from training.benchmarks.network.pytorch.operations.variants import unsupported
-from training.benchmarks.network.pytorch.summing import compared, rates, summary
+from training.benchmarks.network.pytorch.operations.variants import refuse_unsupported
+from training.benchmarks.network.pytorch.summing import answered, compared, summary
 from training.benchmarks.network.pytorch.surroundings import surroundings
-from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.readings import scan_of
@@ -78,7 +77,7 @@ def _broken_off(output: Output, steps: list[dict[str, Any]], sentence: str) -> d
 
 
 Work = Sweep | AdaptiveScan | ToolComparison | Overlap | Congestion | LongRun
-_LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | LongRun]] = {
+_LOADED: dict[str, Callable[[WorkloadContext[Config]], Work]] = {
     "overlap": Overlap,
     "congestion": Congestion,
     "soak": LongRun,
@@ -86,13 +85,11 @@ _LOADED: dict[str, Callable[[WorkloadContext[Config]], Overlap | Congestion | Lo
 
 
 def _work(run: WorkloadContext[Config], around: Topology) -> Work:
-    if run.config.tool in _LOADED:
-        if refusal := unsupported(run.config, run.group.backend):
-            raise UnusableSettingsError(refusal)
-        return _LOADED[run.config.tool](run)
-    if run.config.tool not in SWEEPS:
-        return ToolComparison(run)
-    return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
+    if run.config.tool in SWEEPS:
+        return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
+    world = run.group.placement.world_size
+    refuse_unsupported(run.config, run.group.backend, [world // 2 if run.config.tool == "congestion" else world])
+    return _LOADED.get(run.config.tool, ToolComparison)(run)
 
 
 def _concluded(
@@ -107,7 +104,13 @@ def _concluded(
     value.
     """
     config = run.config
-    figures, sentences = _loaded(work, steps) or _answers(run, steps, around)
+    changes = work.changes() if isinstance(work, LongRun) else {}
+    figures, sentences = answered(config, run.group.placement.nnodes, steps, run.group.backend, changes)
+    slow, late = config.slow_percent, config.late_percent
+    analysis = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    if analysis is not None:
+        figures |= compared(analysis)
+        sentences += analysis.sentences
     if isinstance(work, ToolComparison) and work.original is not None:
         figures["object_over_tensor_original"] = work.original
         sentences.append(f"without barrier and reading, as the original times it: {work.original:.1f}x")
@@ -126,15 +129,6 @@ def _concluded(
     output.finish(steps, sentences, plot=config.tool == "all_reduce_bench", advertised=advertised)
     found = {**found, **figures} | ({"answer": "; ".join(sentences)} if sentences else {})
     return {"correct": str(found["correct"]), "problem": problem}, found
-
-
-def _loaded(work: Work, steps: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[str]] | None:
-    """Figures and sentences of the tools that measure under load or for long; None for the others."""
-    if isinstance(work, Overlap):
-        return answers.overlaps(steps)
-    if isinstance(work, Congestion):
-        return answers.congestion(steps)
-    return work.conclusion() if isinstance(work, LongRun) else None
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
@@ -179,37 +173,17 @@ def _beside_nccl_tests(
             program,
             [int(step["size_bytes"]) for step in steps],
             gpus=run.group.placement.local_world_size,
-            dtype=config.dtype,
-            warmup=config.warmup_iterations,
-            iterations=config.iterations,
-            op=config.op,
-            root=config.root,
-            aggregate=config.aggregate,
-            waits=config.timing == "each",
+            chosen=nccl_tests.options_of(
+                dtype=config.dtype,
+                warmup=config.warmup_iterations,
+                iterations=config.iterations,
+                op=config.op,
+                root=config.root,
+                aggregate=config.aggregate,
+                waits=config.timing == "each",
+            ),
             timeout_s=_NCCL_TESTS_SHARE * config.timeout_s,
         )
     except nccl_tests.NcclTestsError as error:
         return {}, [f"nccl-tests was not measured: {error}"], str(error)
     return *nccl_tests.beside(steps, theirs), ""
-
-
-def _answers(
-    run: WorkloadContext[Config],
-    steps: Sequence[dict[str, Any]],
-    around: Topology = UNKNOWN,
-) -> tuple[dict[str, Any], list[str]]:
-    """Figures and sentences that answer the case's questions, from rank 0's steps."""
-    config = run.config
-    if config.tool == "all_reduce_latency_comp":
-        ratio, sentence = answers.one_against_many(steps, PARTS)
-        return {"many_over_one": ratio}, [sentence]
-    if config.tool not in SWEEPS:
-        ratio, sentence = answers.object_against_tensor(steps, run.group.backend)
-        return {"object_over_tensor": ratio}, [sentence]
-    figures, sentences = rates(config, run.group.placement.nnodes, steps)
-    slow, late = config.slow_percent, config.late_percent
-    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
-    if found is not None:
-        figures |= compared(found)
-        sentences += found.sentences
-    return figures, sentences

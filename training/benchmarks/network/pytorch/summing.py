@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protocol.bandwidth import host_gbps
@@ -119,19 +120,33 @@ def derived(
     Raises:
         ValueError, KeyError: the rows are none that this case makes.
     """
-    found, _ = summary(steps)
-    if config.tool == "all_reduce_latency_comp":
-        return found | {"many_over_one": answers.one_against_many(steps, PARTS)[0]}
+    return summary(steps)[0] | answered(config, nnodes, steps)[0] | _compared(config, steps, started)
+
+
+def answered(
+    config: Config,
+    nnodes: int,
+    steps: Sequence[Mapping[str, Any]],
+    backend: str = "",
+    changes: Mapping[str, Sequence[Sequence[float]]] = MappingProxyType({}),
+) -> tuple[dict[str, Any], list[str]]:
+    """Figures of FINISHED that answer the question of the case's tool, and sentences, from rank 0's steps.
+
+    `changes`: those of a soak's levels, see `answers.soak`.
+    """
     if config.tool in SWEEPS:
-        return found | rates(config, nnodes, steps)[0] | _compared(config, steps, started)
+        return rates(config, nnodes, steps)
     if config.tool == "overlap":
-        return found | answers.overlaps(steps)[0]
+        return answers.overlaps(steps)
     if config.tool == "congestion":
-        return found | answers.congestion(steps)[0]
+        return answers.congestion(steps)
     if config.tool == "soak":
-        soak = answers.soaked(steps)
-        return found | {"soak": soak, "jitter": answers.jitter(soak)}
-    return found | {"object_over_tensor": answers.object_against_tensor(steps, "")[0]}
+        return answers.soak(steps, changes)
+    if config.tool == "all_reduce_latency_comp":
+        ratio, sentence = answers.one_against_many(steps, PARTS)
+        return {"many_over_one": ratio}, [sentence]
+    ratio, sentence = answers.object_against_tensor(steps, backend)
+    return {"object_over_tensor": ratio}, [sentence]
 
 
 def compared(analysis: Analysis) -> dict[str, Any]:

@@ -10,13 +10,7 @@ from training.benchmarks.driver.workload.accelerator import accelerators, device
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.hosts.nics import nic_of
-from training.benchmarks.network.patterns.topology import (
-    UNKNOWN,
-    HostWidth,
-    Topology,
-    TopologyError,
-    read_topology,
-)
+from training.benchmarks.network.patterns.topology import UNKNOWN, HostWidth, Topology, TopologyError, read_topology
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.lineup import line_up
 

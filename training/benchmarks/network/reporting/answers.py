@@ -130,6 +130,25 @@ def soaked(steps: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {name: _summed(own, longest[name]) for name, own in counts.items()}
 
 
+def soak(
+    steps: Sequence[Mapping[str, Any]], changes: Mapping[str, Sequence[Sequence[float]]]
+) -> tuple[dict[str, Any], list[str]]:
+    """(figures for FINISHED, sentences) from the steps of rank 0; `changes` of the level by size, as far as they are
+    known: seconds since the start, microseconds before and after.
+    """
+    found = soaked(steps)
+    sentences = []
+    for name, own in found.items():
+        own |= {"changes": changes[name]} if name in changes else {}
+        told = (f"at {at_s:.0f} s from {us:.4g} to {after_us:.4g} us" for at_s, us, after_us in changes.get(name, ()))
+        sentences.append(
+            f"{name}: {own['iterations']} iterations, p50 {own['p50_us']:.4g} us, p99 {own['p99_us']:.4g} us,"
+            f" p99.9 {own['p999_us']:.4g} us, longest {own['max_us']:.4g} us;"
+            f" {'; '.join(told) or 'its level did not change'}"
+        )
+    return {"soak": found, "jitter": jitter(found)}, sentences
+
+
 def _summed(counts: Counter[float], longest_us: float) -> dict[str, Any]:
     bins = sorted(counts.items())
     quantiles = {

@@ -3,14 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# nccl-tests' names of element types.
-_TYPES = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "half",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
+from training.benchmarks.network.hosts.nccl_tests import TYPES
+
 _SUMS = ("all_reduce", "reduce", "reduce_scatter")
 # Collectives of chunks: nccl-tests' count is of one rank's chunk, its size of all chunks.
 _CHUNKED = ("all_gather", "reduce_scatter", "all_to_all", "all_to_all_v", "hypercube", "gather", "scatter")
@@ -56,7 +50,7 @@ def row(result: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> st
             "#" if "after_compute_ms" in result else "",
             str(result["size_bytes"]),
             str(count),
-            _TYPES.get(dtype, dtype),
+            TYPES.get(dtype, dtype),
             str(result.get("op", "sum")) if name in _SUMS else "none",
             str(result.get("root", 0)) if name in _ROOTED else "-1",
             *forms.get(False, not_run),

@@ -143,7 +143,8 @@ class AdaptiveSearch:
             raise ValueError(f"{self._count} hosts of which too few are alike: a search compares hosts of one kind")
         undecided: list[Members] = []
         rounds = screening(self._layout)
-        bad = yield from self._search("batches", rounds, undecided, unmatched(self._layout, rounds))
+        suspicious = yield from self._screened("batches", rounds, unmatched(self._layout, rounds))
+        bad = yield from self._search(suspicious, undecided)
         if self._find == "links":
             good = [tuple(host for host in cell if host not in self._bad) for cell in self._layout.cells()]
             of_cells = [
@@ -151,25 +152,28 @@ class AdaptiveSearch:
                 for cell in good
             ]
             together = [[*chain(*each)] for each in zip_longest(*of_cells, fillvalue=())]
-            bad += yield from self._search("every two hosts once", together, undecided)
+            suspicious = yield from self._screened("every two hosts once", together)
+            bad += yield from self._search(suspicious, undecided)
         return ScanResult(bad=tuple(bad), rounds=self._rounds, undecided=tuple(undecided))
 
-    def _search(
-        self,
-        purpose: str,
-        rounds: Sequence[Sequence[Members]],
-        undecided: list[Members],
-        unlike: Sequence[Members] = (),
-    ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
-        """Measure rounds, and search in what is suspicious until nothing new is found; `unlike`: those of the groups
-        that are like no other, and so are measured once more beside others of their sort.
+    def _screened(
+        self, purpose: str, rounds: Sequence[Sequence[Members]], unlike: Sequence[Members] = ()
+    ) -> Generator[ScanRound, Sequence[Times], list[Members]]:
+        """Measure rounds; returns the suspicious groups. `unlike`: those of the groups that are like no other, and so
+        are measured once more beside others of their sort.
         """
         suspicious: list[Members] = []
         for number, groups in enumerate(rounds, start=1):
             found = yield from self._measured(f"{purpose} {number} of {len(rounds)}", groups, groups)
             suspicious += found
-        self._doubtful = {host for group in suspicious for host in group}
+        self._doubtful = {*chain(*suspicious)}
         suspicious += yield from self._tested(f"{purpose} beside others of their sort", unlike)
+        return suspicious
+
+    def _search(
+        self, suspicious: Sequence[Members], undecided: list[Members]
+    ) -> Generator[ScanRound, Sequence[Times], list[BadMembers]]:
+        """Search in suspicious groups until nothing new is found."""
         bad: list[BadMembers] = []
         for _ in range(PASSES):
             pairs = yield from self._narrowed(suspicious)
@@ -181,7 +185,7 @@ class AdaptiveSearch:
             if not suspicious:
                 break
             rest = [tuple(host for host in group if host not in self._bad) for group in suspicious]
-            self._doubtful = {host for group in rest for host in group}
+            self._doubtful = {*chain(*rest)}
             suspicious = list((yield from self._tested("batches without their bad hosts", rest)))
         self._doubtful = set()
         return bad

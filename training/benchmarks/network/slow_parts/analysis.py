@@ -21,13 +21,12 @@ from training.benchmarks.network.slow_parts.blame import blamed, doubtful_hosts,
 from training.benchmarks.network.slow_parts.figures import (
     LATE_PERCENT,
     LATENCY_BYTES,
-    Figure,
-    Symptom,
+    Bounds,
     alike,
     figure,
     without_common,
 )
-from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
 from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
@@ -35,7 +34,7 @@ from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
 from training.benchmarks.network.slow_parts.racks import LEAST_BLOCK_HOSTS, LEAST_BLOCKS
 from training.benchmarks.network.slow_parts.readings import Readings, Scan, scan_of
 from training.benchmarks.network.slow_parts.stalls import STALL_US
-from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
+from training.benchmarks.network.slow_parts.symptoms import symptoms_of
 
 MIN_REPEATS = 3
 # Stalled operations, in percent, above which a network is called lossy although there is no outlier.
@@ -92,11 +91,7 @@ def analyse(
 
 
 def analyse_scan(
-    scan: Scan,
-    *,
-    slow_percent: float,
-    late_percent: float = LATE_PERCENT,
-    around: Topology = UNKNOWN,
+    scan: Scan, *, slow_percent: float, late_percent: float = LATE_PERCENT, around: Topology = UNKNOWN
 ) -> Analysis | None:
     """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
     has compared them (pattern adaptive).
@@ -108,7 +103,7 @@ def analyse_scan(
         return None
     (pattern,) = scan.patterns
     with without_collection():
-        search = _Search(scan, pattern, slow_percent, late_percent, around)
+        search = _Search(scan, pattern, Bounds(slow_percent=slow_percent, late_percent=late_percent), around)
         enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
         return shown_with(scan, search.findings() if enough else [], search.remarks)
 
@@ -160,12 +155,12 @@ def _places_to_show(readings: Readings) -> Sequence[int]:
 class _Search:
     """The search for findings in a scan; `remarks` collects how groups were compared."""
 
-    def __init__(self, scan: Scan, pattern: str, slow_percent: float, late_percent: float, around: Topology) -> None:
-        self._scan, self._pattern, self._around = scan, pattern, around
+    def __init__(self, scan: Scan, pattern: str, bounds: Bounds, around: Topology) -> None:
+        self._scan, self._pattern, self._bounds, self._around = scan, pattern, bounds, around
         self._names = scan.names
         kinds = {rank: around.kinds.get(rank, "") for rank in self._names}
         self._kinds = kinds if len(set(kinds.values())) > 1 else {}
-        self._slow_percent, self._late_percent = slow_percent, late_percent
+        self._hides_racks = around.tiers is None and bool(self._kinds)
         self.remarks: list[str] = []
 
     def findings(self) -> list[NetworkFinding]:
@@ -177,8 +172,7 @@ class _Search:
             self.remarks.append(f"hosts are compared with hosts of their kind: {told}{single * (1 in counts.values())}")
         if self._pattern == PEERS:
             sizes = [self._scan.of_size(size) for size in sorted(self._scan.sizes)]
-            slow, late = self._slow_percent, self._late_percent
-            return peer_findings(sizes, self._names, self._kinds, slow_percent=slow, late_percent=late)
+            return peer_findings(sizes, self._names, self._kinds, self._bounds)
         if self._pattern != "halves":
             found = self._of_part(self._pattern, "")
         else:
@@ -193,20 +187,17 @@ class _Search:
         tiers = self._tiers_of(part, same)
         # The groups of all sizes are the same, and so are the ends of pairs.
         pairs = same[-1].ends() if part in PAIR_PATTERNS else None
-        figures = [self._figure(each, pairs, tiers) for each in same]
+        figures = [figure(each, pairs, tiers, self._bounds) for each in same]
         names = self._names
-        subjects = blamed(part, _symptoms(figures), figures[-1], names, tiers)
+        subjects = blamed(part, symptoms_of(figures), figures[-1], names, tiers)
         links, remark = told_links(subjects, same[-1], names)
         self.remarks += [remark] if remark else []
         kept = {subject: own for subject, own in subjects.items() if subject.part != "link" or subject in links}
-        if remark and not links and self._has_unknown_racks_of_kinds():
+        if remark and not links and self._hides_racks:
             doubtful, why = doubtful_hosts(kept, names)
             self.remarks += [why] if why else []
             kept = {subject: own for subject, own in kept.items() if subject not in doubtful}
         return [finding_of(part, subject, own, names, self._around.devices) for subject, own in kept.items()]
-
-    def _has_unknown_racks_of_kinds(self) -> bool:
-        return self._around.tiers is None and len(set(self._kinds.values())) > 1
 
     def _comparable(self, part: str, begin: str) -> list[Readings]:
         """The readings of the groups of a part, by size: of those sizes that have the largest one's groups."""
@@ -240,12 +231,6 @@ class _Search:
             self.remarks.append(_unseen(tiers, has_kinds=bool(self._kinds)))
         return replace(tiers, kinds=self._kinds)
 
-    def _figure(self, readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers) -> Figure:
-        is_latency = readings.size_bytes <= LATENCY_BYTES
-        percent = self._late_percent if is_latency else self._slow_percent
-        name: SymptomName = "latency" if is_latency else "bandwidth"
-        return figure(name, readings, pairs, tiers, percent)
-
 
 def _unseen(tiers: Tiers, *, has_kinds: bool) -> str:
     """The faults that an analysis does not see where no topology tells the racks, in words."""
@@ -254,16 +239,6 @@ def _unseen(tiers: Tiers, *, has_kinds: bool) -> str:
     if has_kinds:
         return f"{_NO_TOPOLOGY}: racks are learnt for each kind of host by itself, bad uplinks of a mixed rack in parts"
     return f"{_NO_TOPOLOGY}: bad uplinks of a rack that does not show in these times are not seen"
-
-
-def _symptoms(figures: Sequence[Figure]) -> list[Symptom]:
-    """Stalls at every size, latency at the smallest and bandwidth at the largest size, as far as they show these."""
-    symptoms = stalling_ones(figures)
-    if figures[0].readings.size_bytes <= LATENCY_BYTES:
-        symptoms += slow_ones(figures[0], symptoms)
-    if figures[-1].readings.size_bytes > LATENCY_BYTES:
-        symptoms += slow_ones(figures[-1], [each for each in symptoms if each.name == "stalls"])
-    return symptoms
 
 
 def _note(pattern: str, scan: Scan, groups: int, noise: float) -> str:

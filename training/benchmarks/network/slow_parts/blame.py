@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom
-from training.benchmarks.network.slow_parts.findings import BadPart, NetworkFinding
+from training.benchmarks.network.slow_parts.findings import BadPart, FaultKind, NetworkFinding
 from training.benchmarks.network.slow_parts.readings import Readings, end_of
 
 KINDS: dict[str, BadPart] = {
@@ -332,23 +332,38 @@ def finding_of(
     if subject.part == "device":
         known = devices.get((subject.ranks[0], int(subject.device.removeprefix(RAIL))), "")
         subject = subject._replace(device=known or subject.device)
-    # Lost packets make some operations slow and others stall: that they stall says more.
-    order = ("constant", "stalls", "intermittent")
-    kind = min((each.kind for each in symptoms), key=order.index)
-    shares = [each.share for each in symptoms if each.share is not None]
+    cause = _cause(part, subject, _kind(symptoms), symptoms[0].name)
+    return finding(subject.part, subject.ranks, subject.label, symptoms, names, (cause, _ACTIONS[subject.part]))
+
+
+def finding(
+    part: BadPart,
+    ranks: tuple[int, ...],
+    device: str,
+    symptoms: Sequence[Symptom],
+    names: Mapping[int, str],
+    because: tuple[str, str],
+) -> NetworkFinding:
+    """One finding for all symptoms of a bad part; `because`: its cause and what to do."""
     return NetworkFinding(
-        part=subject.part,
-        hosts=tuple(names[rank] for rank in subject.ranks),
-        node_ranks=subject.ranks,
-        device=subject.label,
-        kind=kind,
+        part=part,
+        hosts=tuple(names[rank] for rank in ranks),
+        node_ranks=ranks,
+        device=device,
+        kind=_kind(symptoms),
         symptoms=tuple(each.name for each in symptoms),
-        share_of_expected=min(shares, default=None),
+        share_of_expected=min((each.share for each in symptoms if each.share is not None), default=None),
         p_value=min(each.p_value for each in symptoms),
         evidence="; ".join(each.text for each in symptoms),
-        cause=_cause(part, subject, kind, symptoms[0].name),
-        suggested_action=_ACTIONS[subject.part],
+        cause=because[0],
+        suggested_action=because[1],
     )
+
+
+def _kind(symptoms: Sequence[Symptom]) -> FaultKind:
+    """Lost packets make some operations slow and others stall: that they stall says more."""
+    order = ("constant", "stalls", "intermittent")
+    return min((each.kind for each in symptoms), key=order.index)
 
 
 def _cause(part: str, subject: Subject, kind: str, name: str) -> str:

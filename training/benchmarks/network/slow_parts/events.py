@@ -120,7 +120,7 @@ def culprit_pairs(
         gone.add(host)
         _remove(host, hosts, pairs, total, repeats)
     left = {place: own for place, own in bad.items() if not gone.intersection(pairs[place])}
-    return found + _culprits(left, pairs, hosts, total, repeats, alpha, 2 * len(pairs), rare)
+    return found + _culprits(left, pairs, hosts, total, alpha, 2 * len(pairs), rare)
 
 
 def culprit_groups(
@@ -129,7 +129,7 @@ def culprit_groups(
     """Groups with too many bad measurements, in a pattern of similar groups; see culprit_pairs (`alpha`: 0 to 1)."""
     bad = _by_place(events, distinct or len(events))
     total = Tally(measured=groups * len(events), bad=sum(each.bad for each in bad.values()))
-    return _culprits(bad, None, {}, total, len(events), alpha, max(1, groups), rare)
+    return _culprits(bad, None, {}, total, alpha, max(1, groups), rare)
 
 
 def _by_place(events: Sequence[Iterable[int]], distinct: int) -> dict[int, Tally]:
@@ -212,7 +212,6 @@ def _culprits(
     pairs: Sequence[tuple[int, ...]] | None,
     hosts: dict[int, _Host],
     total: Tally,
-    repeats: int,
     alpha: float,
     comparisons: int,
     rare: bool,
@@ -226,14 +225,14 @@ def _culprits(
         p_value = _p_value(own, total, rare)
         if p_value >= alpha / comparisons or not (rare or _is_frequent(own, total)):
             continue
-        if pairs is not None and not _is_alone(own, pairs[place], hosts, repeats):
+        if pairs is not None and not _is_alone(own, pairs[place], hosts):
             continue
         p_value = min(1.0, p_value * comparisons)
         found.append(Culprit(host=-1, places=(place,), tally=own, others=others, p_value=p_value))
     return found
 
 
-def _is_alone(own: Tally, pair: tuple[int, ...], hosts: dict[int, _Host], repeats: int) -> bool:
+def _is_alone(own: Tally, pair: tuple[int, ...], hosts: dict[int, _Host]) -> bool:
     """Whether a pair's hosts have hardly a bad measurement with others."""
     elsewhere = [hosts[host].tally for host in pair]
-    return all(each.bad - own.bad <= _ELSEWHERE_SHARE * (each.measured - repeats) for each in elsewhere)
+    return all(each.bad - own.bad <= _ELSEWHERE_SHARE * (each.measured - own.measured) for each in elsewhere)

@@ -57,11 +57,19 @@ class Figure:
         return " on all its pairs" if self.pairs is not None else ""
 
 
-def figure(
-    name: SymptomName, readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers, percent: float
-) -> Figure:
-    """The figure at the readings' size; `percent` is the smallest increase of time, or loss of bandwidth, to report."""
-    bound = math.log1p(percent / 100) if name == "latency" else -math.log1p(-percent / 100)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """The smallest loss of bandwidth of large messages, and increase of the time of small ones, to report: percent."""
+
+    slow_percent: float
+    late_percent: float = LATE_PERCENT
+
+
+def figure(readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers, bounds: Bounds) -> Figure:
+    """The figure that the readings' size shows: latency or bandwidth."""
+    name: SymptomName = "latency" if readings.size_bytes <= LATENCY_BYTES else "bandwidth"
+    late, slow = math.log1p(bounds.late_percent / 100), -math.log1p(-bounds.slow_percent / 100)
+    bound = late if name == "latency" else slow
     classes = Classes(of_pairs=[0] * len(readings), tiers=[0])
     if pairs is not None:
         classes = classes_of(readings.members, readings.rounds, tiers, with_load=name == "bandwidth")

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from statistics import NormalDist, median
 from typing import TypeVar
 
-# Scales a median absolute deviation to the standard deviation of a normal distribution.
-_MAD_SCALE = 1.4826
+from common.statistics import MAD
+
 # A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
 _WILD = 5.0
 _Value = TypeVar("_Value")
@@ -100,7 +100,7 @@ def spread(left: Sequence[float]) -> float:
     if not chosen:
         return 0.0
     middle = median(chosen)
-    return _MAD_SCALE * median([abs(value - middle) for value in chosen])
+    return MAD * median([abs(value - middle) for value in chosen])
 
 
 def repeat_noise(scatter: Sequence[Sequence[float]]) -> float:
@@ -180,7 +180,7 @@ def tame_noise(scatter: Sequence[Sequence[float]], chance: float) -> float:
 def _without_extremes(scatter: Sequence[Sequence[float]]) -> tuple[float, float]:
     """`repeat_noise` without the extreme repeats, and the share of these (0 to 1) by Laplace's rule of succession."""
     distances = [abs(value) for each in scatter for value in each if value]
-    usual = _MAD_SCALE * median(distances) if distances else 0.0
+    usual = MAD * median(distances) if distances else 0.0
     wild = sum(value > _WILD * usual for value in distances)
     calm = repeat_noise([[value for value in each if abs(value) <= _WILD * usual] or [0.0] for each in scatter])
     return calm, (wild + 1) / (sum(map(len, scatter)) + 2)

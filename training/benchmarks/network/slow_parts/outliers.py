@@ -133,12 +133,7 @@ class _Paths:
     """
 
     def __init__(
-        self,
-        pairs: Sequence[tuple[int, ...]],
-        classes: Classes,
-        model: PairModel,
-        judge: "_Judge",
-        suspects: set[int],
+        self, pairs: Sequence[tuple[int, ...]], classes: Classes, model: PairModel, judge: "_Judge", suspects: set[int]
     ) -> None:
         self._classes, self._model, self._judge = classes, model, judge
         self._own: dict[int, list[int]] = {host: [] for host in suspects}

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from training.benchmarks.network.patterns.learning import learn
 from training.benchmarks.network.patterns.tiers import Tiers, classes_of
-from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES, Figure, Symptom, alike, without_common
-from training.benchmarks.network.slow_parts.figures import figure as figure_of
-from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.blame import finding
+from training.benchmarks.network.slow_parts.figures import Bounds, Figure, Symptom, alike, figure, without_common
+from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.slow_parts.noise import settle
 from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, Readings
-from training.benchmarks.network.slow_parts.symptoms import slow_ones, stalling_ones
+from training.benchmarks.network.slow_parts.symptoms import symptoms_of
 
 _LABEL = re.compile(r".* (\d{1,3})-(\d{1,3})", re.DOTALL)
 # From so many hosts on the median over them is a reference that one bad host does not move.
@@ -44,14 +44,9 @@ class _Pair(NamedTuple):
 
 
 def peer_findings(
-    sizes: Sequence[Readings],
-    names: Mapping[int, str],
-    kinds: Mapping[int, str],
-    *,
-    slow_percent: float,
-    late_percent: float,
+    sizes: Sequence[Readings], names: Mapping[int, str], kinds: Mapping[int, str], bounds: Bounds
 ) -> list[NetworkFinding]:
-    """The findings of the pattern peers; `sizes` are the readings of each size, the bounds in percent of a time.
+    """The findings of the pattern peers; `sizes` are the readings of each size.
 
     `kinds` tells the kinds of hosts by node rank, if they differ: hosts of a kind are compared.
     """
@@ -60,14 +55,11 @@ def peer_findings(
     if not found:
         return []
     pairs = found[-1][1]
-    figures = [_figure(readings, pairs, kinds, slow_percent, late_percent) for readings, _ in found]
-    symptoms = stalling_ones(figures)
-    stalling = list(symptoms)
-    if found[0][0].size_bytes <= LATENCY_BYTES:
-        symptoms += slow_ones(figures[0], stalling)
-    if found[-1][0].size_bytes > LATENCY_BYTES:
-        symptoms += slow_ones(figures[-1], stalling)
-    return [_finding(node, device, own, names) for (node, device), own in _subjects(symptoms, pairs).items()]
+    symptoms = symptoms_of([_figure(readings, pairs, kinds, bounds) for readings, _ in found])
+    return [
+        finding("device" if device else "host", (node,), device, own, names, (_CAUSE, _ACTION))
+        for (node, device), own in _subjects(symptoms, pairs).items()
+    ]
 
 
 def _of_pairs(readings: Readings) -> tuple[Readings, list[_Pair]] | None:
@@ -83,13 +75,9 @@ def _of_pairs(readings: Readings) -> tuple[Readings, list[_Pair]] | None:
     return readings.choose([place for place, _ in told]), pairs
 
 
-def _figure(
-    readings: Readings, pairs: Sequence[_Pair], kinds: Mapping[int, str], slow_percent: float, late_percent: float
-) -> Figure:
+def _figure(readings: Readings, pairs: Sequence[_Pair], kinds: Mapping[int, str], bounds: Bounds) -> Figure:
     """The figure of a size: pairs in one class, without what every host's same pair has in common; else by tiers."""
-    is_latency = readings.size_bytes <= LATENCY_BYTES
-    name: SymptomName = "latency" if is_latency else "bandwidth"
-    plain = figure_of(name, readings, None, Tiers(), late_percent if is_latency else slow_percent)
+    plain = figure(readings, None, Tiers(), bounds)
     # With two ranks a host neither can be told from their link.
     devices = [pair.devices for pair in pairs] if max(pair.other for pair in pairs) > 1 else None
     if len({pair.node for pair in pairs}) >= _LEAST_HOSTS:
@@ -122,20 +110,3 @@ def _subjects(symptoms: Sequence[Symptom], pairs: Sequence[_Pair]) -> dict[tuple
         own = found.setdefault((node, "" if node in whole else part), [])
         own += [each] * (each.name not in {known.name for known in own})
     return found
-
-
-def _finding(node: int, device: str, symptoms: Sequence[Symptom], names: Mapping[int, str]) -> NetworkFinding:
-    order = ("constant", "stalls", "intermittent")
-    return NetworkFinding(
-        part="device" if device else "host",
-        hosts=(names[node],),
-        node_ranks=(node,),
-        device=device,
-        kind=min((each.kind for each in symptoms), key=order.index),
-        symptoms=tuple(each.name for each in symptoms),
-        share_of_expected=min((each.share for each in symptoms if each.share is not None), default=None),
-        p_value=min(each.p_value for each in symptoms),
-        evidence="; ".join(each.text for each in symptoms),
-        cause=_CAUSE,
-        suggested_action=_ACTION,
-    )

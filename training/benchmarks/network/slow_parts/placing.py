@@ -14,6 +14,7 @@ import math
 from collections.abc import Generator, Sequence
 from statistics import median
 
+from common.statistics import scatter
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.slow_parts.comparison import ScanRound, Times
 from training.benchmarks.network.slow_parts.findings import SymptomName
@@ -30,7 +31,6 @@ _LEAST_PAIRS, _LEAST_GAP, _NOISES = 3, 0.14, 6.0
 # No rack holds more than half of the hosts: in a list by racks, or in no order, half of these pairs or more cross
 # racks. A smaller share than this is slow because of bad hosts.
 _LEAST_ACROSS = 1 / 4
-_MAD_SCALE = 1.4826
 # Where between the two a pair's time is still that of a rack: uplinks that happen to be idle make others fast, too, and
 # a host that is placed wrongly does more harm than one that is not placed. So often two clusters must be fast.
 _NEARER, _VOTES = 0.33, 3
@@ -73,7 +73,7 @@ def _measured(purpose: str, pairs: Sequence[Members]) -> Generator[ScanRound, Se
         own = found.setdefault(pair, {})
         for symptom in times[0].get(pair, {}):
             logs = [math.log(repeat[pair][symptom]) for repeat in times]
-            own[symptom] = median(logs), _MAD_SCALE * median(abs(each - median(logs)) for each in logs)
+            own[symptom] = median(logs), scatter(logs)
     return found
 
 

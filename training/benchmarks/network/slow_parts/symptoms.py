@@ -24,6 +24,20 @@ from training.benchmarks.network.slow_parts.readings import Readings, end_of
 from training.benchmarks.network.slow_parts.stalls import STALL_US
 
 
+def symptoms_of(figures: Sequence[Figure]) -> list[Symptom]:
+    """Stalls at every size, latency at the smallest and bandwidth at the largest size, as far as they show these.
+
+    `figures` are those of every size in ascending order, of the same groups.
+    """
+    stalling = stalling_ones(figures)
+    found = list(stalling)
+    if figures[0].name == "latency":
+        found += slow_ones(figures[0], stalling)
+    if figures[-1].name == "bandwidth":
+        found += slow_ones(figures[-1], stalling)
+    return found
+
+
 def slow_ones(found: Figure, stalling: Sequence[Symptom] = ()) -> list[Symptom]:
     """The blocks, hosts and groups that are slow in this figure.
 

@@ -25,7 +25,7 @@ from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from workloads.formats.workload import Workload
 from workloads.job.groups import RankGroups
-from workloads.oplog import recorder as oplog
+from workloads.oplog import file as oplog
 from workloads.oplog.recorder import OpRecorder
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 from workloads.rows.ranks import Ranks

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from common.charts.chart import Bars, Curves, Spans
-from protocol.case_config import load_case_config
+from common.errors import InputProblems
+from protocol.case_config import load_case_config, parse_override
 from protocol.outcome import MeasuredCase, MeasuredRound, Picture, Table
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.outcome import OUTCOME
@@ -177,6 +178,13 @@ def test_the_controller_knows_the_least_memory_of_a_rank(name: str) -> None:
 def test_the_controller_knows_no_memory_of_files_on_the_hosts() -> None:
     assert Config.model_validate({"workload": "far.csv"}).memory_need(nnodes=1, nproc=4) is None
     assert Config.model_validate({"tensor_model_parallel_size": 3}).memory_need(nnodes=1, nproc=4) is None
+
+
+@pytest.mark.parametrize(("text", "factor"), [("1", "1"), ("0.25", "1/4"), ("1/64", "1/64")])
+def test_a_scale_is_given_as_a_number_or_a_fraction(text: str, factor: str) -> None:
+    assert load_case_config(Config, None, dict([parse_override(f"scale={text}")])).factor == Fraction(factor)
+    with pytest.raises(InputProblems, match="scale = True: expected text"):
+        load_case_config(Config, None, {"scale": True})
 
 
 def test_the_largest_scale_that_fits_is_named() -> None:

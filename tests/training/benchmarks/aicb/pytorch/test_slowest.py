@@ -12,7 +12,8 @@ import pytest
 from training.benchmarks.aicb.pytorch.reporting.slowest import gathered_slowest
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from workloads.formats.workload import Workload
-from workloads.oplog.recorder import LogFacts, OpLog
+from workloads.oplog.facts import LogFacts
+from workloads.oplog.file import OpLog
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 MS = 1_000_000

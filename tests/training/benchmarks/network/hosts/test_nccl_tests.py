@@ -101,7 +101,8 @@ def program(folder: Path, *, results: object, code: int = 0, knows_json: bool = 
 
 
 def measured(file: Path, sizes: list[int]) -> list[Theirs]:
-    return nccl_tests.run(file, sizes, gpus=2, dtype="float32", warmup=1, iterations=2, timeout_s=20.0)
+    chosen = nccl_tests.options_of(dtype="float32", warmup=1, iterations=2)
+    return nccl_tests.run(file, sizes, gpus=2, chosen=chosen, timeout_s=20.0)
 
 
 def test_a_program_is_found_run_and_read(tmp_path: Path) -> None:

@@ -67,5 +67,6 @@ def test_nccls_topology_file_decides(sys: Path, tmp_path: Path) -> None:
     path.write_text(text)
     assert rails_of(path) == {0: "mlx5_3", 1: "mlx5_1"}
     assert nic_of(1, GPUS, {"NCCL_TOPO_FILE": str(path)}, sys) == "mlx5_1"
-    path.write_text("<system>")
-    assert rails_of(path) == {} and nic_of(1, GPUS, {"NCCL_TOPO_FILE": str(path)}, sys) == "mlx5_0"
+    for other in ("<system>", text.replace('dev="1" sm', 'dev="all" sm')):
+        path.write_text(other)
+        assert rails_of(path) == {} and nic_of(1, GPUS, {"NCCL_TOPO_FILE": str(path)}, sys) == "mlx5_0"

@@ -101,6 +101,7 @@ def tiers_of(path: Path, hosts: list[HostWidth]) -> Tiers:
     ("text", "names"),
     [
         (TABLE, ("rack a", "rack b")),
+        ("\ufeff" + RAILS, ("rack a0, rack a1", "rack b0")),  # as a spreadsheet saves it
         (RAILS, ("rack a0, rack a1", "rack b0")),
         (DISCOVERED, ("switch MF0;leaf1:MQM8700/U1", "switch MF0;leaf2:MQM8700/U1")),
         (simulated(), ("switch 12", "switch 13")),
@@ -108,7 +109,7 @@ def tiers_of(path: Path, hosts: list[HostWidth]) -> Tiers:
         (SLURM_SHOWN, ("switch s0", "switch s1")),
         (SLURM_BLOCKS, ("switch b1", "switch b2")),
     ],
-    ids=["table", "rails", "ib", "simulation", "topology.conf", "scontrol", "blocks"],
+    ids=["table", "spreadsheet", "rails", "ib", "simulation", "topology.conf", "scontrol", "blocks"],
 )
 def test_two_racks_of_two_hosts(tmp_path: Path, text: str, names: tuple[str, str]) -> None:
     tiers = tiers_of(written(tmp_path, text), HOSTS)

@@ -2,18 +2,16 @@
 
 import json
 import re
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from common.charts.sweep import sweep
 from tests.training.benchmarks.network.synthetic import steps
-from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.network.hosts import links
-from training.benchmarks.network.pytorch import suite
 from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.summing import answered
 from training.benchmarks.network.reporting import answers
+from training.benchmarks.network.slow_parts.analysis import analyse
 
 
 @pytest.mark.parametrize(
@@ -40,8 +38,7 @@ def test_one_host_says_nothing_of_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "name"),
-    [(1.2, "above"), (1.0, "fine"), (0.8, "fine"), (0.6, "below"), (0.4, "duplex"), (0.2, "below")],
+    ("share", "name"), [(1.2, "above"), (1.0, "fine"), (0.8, "fine"), (0.6, "below"), (0.4, "duplex"), (0.2, "below")]
 )
 def test_shares_of_the_advertised_speed(share: float, name: str) -> None:
     assert links.judge_share(share)[0] == name
@@ -60,11 +57,10 @@ def test_halves_are_held_against_a_link_between_hosts_by_the_cut() -> None:
     measured = steps("halves", 2, lambda group: 300.0 if len(group.hosts) == 1 else 10.0, noise=0, seed=1)
     measured = [{**step, "collective": "send_recv_two_way"} for step in measured]
     config = Config(pattern="halves", collective="send_recv_two_way", repeats=3, expected_link=25.0)
-    group = SimpleNamespace(placement=SimpleNamespace(nnodes=2))
-    run = cast(WorkloadContext[Config], SimpleNamespace(config=config, group=group))
-    figures, (sentence, _) = suite._answers(run, measured)
+    figures, (sentence,) = answered(config, 2, measured)
     assert figures["measured_over_expected"] == pytest.approx(0.8) and "80 %: fine" in sentence
-    assert figures["bisection_GBps"] == pytest.approx(20.0)
+    found = analyse(measured, slow_percent=15)
+    assert found is not None and found.bisection_gbps == pytest.approx(20.0)
 
 
 def test_every_link_has_a_speed_and_a_source() -> None:

@@ -9,7 +9,7 @@ from training.benchmarks.aicb.pytorch.reporting.critical_path import PathCall, R
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.driver.workload.process_group import ProcessGroup
-from workloads.oplog.recorder import OpLog
+from workloads.oplog.file import OpLog
 from workloads.rows.ops import CommType
 from workloads.rows.traced_op import POINT_TO_POINT
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from workloads.analysis import binned, timeline
-from workloads.oplog.recorder import OpLog
+from workloads.oplog.file import OpLog
 
 MOST_RANKS, MOST_SPANS = 64, 3000
 

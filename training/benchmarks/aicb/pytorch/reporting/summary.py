@@ -6,8 +6,8 @@ import numpy as np
 
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.work.classes import OpClasses
+from workloads.oplog.file import OpLog
 from workloads.oplog.measured import FEW_BYTES, bandwidths_of
-from workloads.oplog.recorder import OpLog
 from workloads.rows.ops import CommType
 
 MOST_CLASSES = 64

@@ -29,12 +29,7 @@ class DeviceTimeline:
     a stream that both shared would delay these.
     """
 
-    def __init__(
-        self,
-        pool: EventPool,
-        beside: Beside,
-        synchronize: Callable[[], None],
-    ) -> None:
+    def __init__(self, pool: EventPool, beside: Beside, synchronize: Callable[[], None]) -> None:
         """beside: makes the stream of a key current; synchronize: waits until all streams have done what was queued."""
         self._pool = pool
         self._beside = beside

@@ -25,8 +25,7 @@ from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_o
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
-from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
-from training.benchmarks.network.pytorch.measuring.timing import measure
+from training.benchmarks.network.pytorch.measuring.stepping import group_place, measured_once
 from training.benchmarks.network.pytorch.operations.exchanges import AllToAll
 from training.benchmarks.network.pytorch.operations.variants import created
 
@@ -115,14 +114,10 @@ class Congestion:
         config, store = self._run.config, _store()
         if loaded is not None:
             store.get(f"{self._key}/{loaded}/began")
-        collective = created(config, team)
-        exact = collective.prepare(size)
-        measured = measure(
-            collective, team, warmup=config.warmup_iterations, iterations=config.iterations, check=config.check
-        )
+        found = measured_once(config, team, created(config, team), size)
         if loaded is not None and team.rank == 0:
             store.set(f"{self._key}/{loaded}/enough", b"1")
-        return result(config, team, exact, measured)
+        return found
 
     def _aggressor(self, team: Team, step: int) -> None:
         """Send until the victims have enough."""

@@ -28,6 +28,8 @@ class Forecast:
 
 def rehearse(this_round: ConcurrentGroups, group: ProcessGroup, config: Config, sizes: Sequence[int]) -> Forecast:
     """Measure every size, in bytes, of a round with few iterations; all ranks call this, each gets its own forecast."""
+    plain = {"cuda_graph": False, "aggregate": 1, "check_interval": 0}
+    few = config.model_copy(update={"warmup_iterations": 1, "iterations": _REHEARSED, **plain})
     begin = time.perf_counter()
     opened = measured = 0.0
     full = config.warmup_iterations + config.iterations + config.check
@@ -42,7 +44,7 @@ def rehearse(this_round: ConcurrentGroups, group: ProcessGroup, config: Config, 
             for is_second in (False, True):
                 begin = time.perf_counter()
                 collective.prepare(size)
-                measure(collective, mine[1], warmup=1, iterations=_REHEARSED, check=config.check)
+                measure(collective, mine[1], few)
                 seconds = time.perf_counter() - begin
                 if is_second:
                     measured += seconds * full / (1 + _REHEARSED + config.check)

@@ -7,8 +7,9 @@ the other, below 0 if they hinder each other.
 Source: the question is that of SuperBench's computation-communication-overlap, which shows the time b.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,15 @@ import torch
 import torch.distributed as dist
 
 from protocol.bandwidth import CONVENTION
-from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
 from training.benchmarks.driver.workload.team import Team, slowest_rank
-from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
-from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
-from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
-from training.benchmarks.network.pytorch.measuring.timing import measure, timer_of
+from training.benchmarks.network.pytorch.measuring.stepping import StepsOfAll, measured_once
+from training.benchmarks.network.pytorch.measuring.timing import timer_of
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 from training.benchmarks.network.pytorch.operations.variants import created
 
@@ -55,7 +53,6 @@ class Overlap:
     def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run = run
         self._team = Team.world(run.group)
-        self._place = group_place(rounds("all", line_up(run.group))[0].groups[0])
         self._sizes, self.skipped = fitting_sizes(run, created(run.config, self._team))
         self._compute = MatrixProducts(run.group.device)
         self.total_steps = 2 * len(self._sizes)
@@ -69,36 +66,20 @@ class Overlap:
         output.header("all_reduce", CONVENTION)
         config, team = self._run.config, self._team
         collective = AllReduceBesideProducts(team, getattr(torch, config.dtype), config.seed, self._compute)
-        for number, size in enumerate(self._sizes):
-            alone = self._step(output, 2 * number + 1, size, collective, ALONE, {})
+        steps, numbers = StepsOfAll(self._run, output), count(1)
+
+        def step(size: int, variant: str, more: dict[str, float]) -> dict[str, Any]:
+            place: dict[str, Any] = {"step": next(numbers), "total_steps": self.total_steps}
+            place |= {"collective": "all_reduce", "variant": variant}
+            return steps.step(place, lambda: measured_once(config, team, collective, size, "all_reduce") | more)
+
+        for size in self._sizes:
+            alone = step(size, ALONE, {})
             yield alone
             collective.products = max(1, round(alone["time_us"]["p50"] / MICROSECONDS / self._compute.product_s))
             collective.products = self._of_first(collective.products)
-            compute_us = self._compute_us(collective.products)
-            yield self._step(output, 2 * number + 2, size, collective, BESIDE, {"compute_us": compute_us})
+            yield step(size, BESIDE, {"compute_us": self._compute_us(collective.products)})
             collective.products = 0
-
-    def _step(
-        self,
-        output: Output,
-        step: int,
-        size: int,
-        collective: AllReduceBesideProducts,
-        variant: str,
-        more: Mapping[str, float],
-    ) -> dict[str, Any]:
-        config, team, logger = self._run.config, self._team, self._run.logger
-        place = {"step": step, "total_steps": self.total_steps, "collective": "all_reduce", "variant": variant}
-        logger.log(Event.STEP_BEGIN, place)
-        exact = collective.prepare(size)
-        measured = measure(
-            collective, team, warmup=config.warmup_iterations, iterations=config.iterations, check=config.check
-        )
-        value = {**place, **result(config, team, exact, measured, "all_reduce"), **self._place, **more}
-        value |= {"pattern": "all", "repeat": 1, "round": "all"}
-        output.step(value)
-        logger.log(Event.STEP_END, value if team.rank == 0 else place | {"correct": value["correct"]})
-        return value
 
     def _of_first(self, number: int) -> int:
         """Rank 0's number, on every rank: the products are the same everywhere."""

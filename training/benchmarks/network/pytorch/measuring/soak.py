@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from itertools import count
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,23 +11,19 @@ from numpy.typing import NDArray
 
 from common.units import format_size
 from protocol.bandwidth import CONVENTION
-from protocol.perflog import Event
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS, statistics
 from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
-from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.soaking import IterationFile, Soak
-from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
+from training.benchmarks.network.pytorch.measuring.stepping import StepsOfAll, result
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, timer_of
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.variants import created
-from training.benchmarks.network.reporting.answers import jitter
 
 FOLDER = "iterations"
 # A step is reported so often, and so many times at most.
@@ -40,7 +36,6 @@ class LongRun:
     def __init__(self, run: WorkloadContext[Config]) -> None:
         self._run = run
         self._team = Team.world(run.group)
-        self._place = group_place(rounds("all", line_up(run.group))[0].groups[0])
         collective = created(run.config, self._team)
         self._sizes, self.skipped = fitting_sizes(run, collective)
         need, free = sum(map(collective.memory_bytes, self._sizes)), smallest_available_bytes(run.group)
@@ -55,6 +50,7 @@ class LongRun:
         self.soaks = {size: Soak() for size in self._sizes}
         self._wrong = {size: torch.zeros(1, dtype=torch.int64, device=run.group.device) for size in self._sizes}
         self._checked = dict.fromkeys(self._sizes, 0)
+        self._reported = 0
 
     def forecast(self, output: Output) -> dict[str, Any]:
         """The duration that was asked for."""
@@ -65,7 +61,7 @@ class LongRun:
         output.header(self._run.config.collective, CONVENTION)
         is_first = self._team.rank == 0
         file = IterationFile(output.folder / FOLDER) if is_first and output.folder is not None else None
-        numbers, begin = count(1), time.perf_counter()
+        steps, begin = StepsOfAll(self._run, output), time.perf_counter()
         reported = 0.0
         is_over = is_due = False
         collectives = {size: created(self._run.config, self._team) for size in self._sizes}
@@ -81,7 +77,7 @@ class LongRun:
                 if file is not None:
                     file.append(at_s, size, times_us)
                 if is_due or is_over:
-                    yield self._report(next(numbers), size, exact[size], times_us, output)
+                    yield self._report(steps, size, exact[size], times_us)
             if is_due:
                 reported += self._period_s
         if file is not None:
@@ -108,13 +104,14 @@ class LongRun:
         together = slowest_rank(np.array([*times_s, *flags]), team)
         return together[:-2] * MICROSECONDS, bool(together[-2]), bool(together[-1])
 
-    def _report(
-        self, step: int, size: int, exact: int, times_us: NDArray[np.float64], output: Output
-    ) -> dict[str, Any]:
+    def _report(self, steps: StepsOfAll, size: int, exact: int, times_us: NDArray[np.float64]) -> dict[str, Any]:
         """A step: the times of the last batch, and the wrong elements since the last report."""
-        config, logger = self._run.config, self._run.logger
-        place = {"step": step, "total_steps": max(step, self.total_steps), "collective": config.collective}
-        logger.log(Event.STEP_BEGIN, place)
+        self._reported += 1
+        total, collective = max(self._reported, self.total_steps), self._run.config.collective
+        place = {"step": self._reported, "total_steps": total, "collective": collective}
+        return steps.step(place, partial(self._since_the_last, size, exact, times_us))
+
+    def _since_the_last(self, size: int, exact: int, times_us: NDArray[np.float64]) -> dict[str, Any]:
         measured = Measurement(
             time_us=statistics(times_us),
             stalled_iterations=count_stalls(times_us),
@@ -123,43 +120,16 @@ class LongRun:
         )
         self._wrong[size].zero_()
         self._checked[size] = 0
-        value = {**place, **result(config, self._team, exact, measured), **self._place}
-        value |= {"pattern": "all", "repeat": 1, "round": "all"}
-        if self._team.rank == 0:
-            soak = self.soaks[size]
-            value["soak"] = {"size": _name(size), "histogram": soak.news(), "max_us": soak.longest_us}
-            output.step(value)
-        logger.log(Event.STEP_END, value if self._team.rank == 0 else place | {"correct": value["correct"]})
-        return value
+        soak = self.soaks[size]
+        own = {"size": _name(size), "histogram": soak.news(), "max_us": soak.longest_us}
+        return {**result(self._run.config, self._team, exact, measured), "soak": own}
 
-    def conclusion(self) -> tuple[dict[str, Any], list[str]]:
-        """(figures for FINISHED, sentences) of rank 0: per size its iterations, quantiles, histogram and changes."""
-        found: dict[str, Any] = {}
-        sentences = []
-        for size, soak in self.soaks.items():
-            name = _name(size)
-            p50, p99, p999 = (soak.quantile(share) for share in (0.5, 0.99, 0.999))
-            changes = soak.changes()
-            found[name] = {
-                "iterations": int(soak.counts.sum()),
-                "p50_us": p50,
-                "p99_us": p99,
-                "p999_us": p999,
-                "max_us": soak.longest_us,
-                "histogram": soak.histogram(),
-                "changes": [[each.at_s, each.before_us, each.after_us] for each in changes],
-            }
-            sentences.append(
-                f"{name}: {found[name]['iterations']} iterations, p50 {p50:.4g} us, p99 {p99:.4g} us,"
-                f" p99.9 {p999:.4g} us, longest {soak.longest_us:.4g} us; "
-                + (
-                    "; ".join(
-                        f"at {each.at_s:.0f} s from {each.before_us:.4g} to {each.after_us:.4g} us" for each in changes
-                    )
-                    or "its level did not change"
-                )
-            )
-        return {"soak": found, "jitter": jitter(found)}, sentences
+    def changes(self) -> dict[str, list[list[float]]]:
+        """On rank 0 the changes of each size's level: seconds since the start, microseconds before and after."""
+        return {
+            _name(size): [[each.at_s, each.before_us, each.after_us] for each in soak.changes()]
+            for size, soak in self.soaks.items()
+        }
 
 
 def _name(size: int) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from common.statistics import MAD
 from training.benchmarks.network.reporting.answers import PER_OCTAVE
 
 # Bins of a histogram: 8 per power of two, from 1 us to 2**31 us; what is shorter or longer is in the first and last.
@@ -123,34 +124,16 @@ class Soak:
         self._windows.append(_Window(at_s, level))
         if len(self._windows) > MOST_WINDOWS:
             self._width *= 2
-            self._windows = [_joined(pair) for pair in _in_pairs(self._windows)]
-
-    def quantile(self, share: float) -> float:
-        """The time in microseconds below which `share` (0 to 1) of the iterations are, rounded up to its bin (9 %)."""
-        rank = math.ceil(share * int(self.counts.sum()))
-        place = int(np.searchsorted(np.cumsum(self.counts), max(1, rank)))
-        return float(min(2.0 ** ((place + 1) / PER_OCTAVE), self.longest_us))
-
-    def histogram(self) -> list[list[float]]:
-        """[lower end in microseconds, iterations] of each bin that has any."""
-        return _bins(self.counts)
+            self._windows = [_joined(self._windows[begin : begin + 2]) for begin in range(0, len(self._windows), 2)]
 
     def news(self) -> list[list[float]]:
         """The histogram of the iterations since the last call: [lower end in microseconds, iterations] of each bin."""
         new, self._told = self.counts - self._told, self.counts.copy()
-        return _bins(new)
+        return [[round(2.0 ** (k / PER_OCTAVE), 3), int(count)] for k, count in enumerate(new) if count]
 
     def changes(self) -> list[LevelChange]:
         """The steps of the level, in order of time."""
         return change_points([each.at_s for each in self._windows], [each.level_us for each in self._windows])
-
-
-def _bins(counts: NDArray[np.int64]) -> list[list[float]]:
-    return [[round(2.0 ** (k / PER_OCTAVE), 3), int(count)] for k, count in enumerate(counts) if count]
-
-
-def _in_pairs(windows: Sequence[_Window]) -> list[list[_Window]]:
-    return [list(windows[begin : begin + 2]) for begin in range(0, len(windows), 2)]
 
 
 def _joined(windows: Sequence[_Window]) -> _Window:
@@ -169,7 +152,7 @@ def change_points(at_s: Sequence[float], levels_us: Sequence[float]) -> list[Lev
     logs = np.log(np.maximum(np.asarray(levels_us, dtype=np.float64), 1e-9))
     if len(logs) < 2 * _SHORTEST:
         return []
-    noise = 1.4826 * median(np.abs(np.diff(logs)).tolist()) / math.sqrt(2)
+    noise = MAD * median(np.abs(np.diff(logs)).tolist()) / math.sqrt(2)
     # A running median of five takes single spikes out and leaves steps where they are.
     calm = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(logs, 2, mode="edge"), 5), axis=1)
     edges = sorted(_splits(calm, 0, len(logs), max(noise, 1e-6)))

@@ -9,10 +9,11 @@ from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group
+from training.benchmarks.network.patterns.schedule import ConcurrentGroups, Group, rounds
 from training.benchmarks.network.pytorch.choices import ELEMENT_BYTES, REDUCING, ROOTED
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
+from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.rotation import back_to_back, trials
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
@@ -53,17 +54,7 @@ class Stepper:
             size = collective.prepare(int(place["size_bytes"]))
             chosen = variant or variants(config, team.size)[0]
             compute = self._compute(chosen)
-            measured = measure(
-                collective,
-                team,
-                warmup=config.warmup_iterations,
-                iterations=config.iterations,
-                check=config.check,
-                cuda_graph=config.cuda_graph,
-                aggregate=config.aggregate,
-                compute=compute,
-                check_interval=config.check_interval,
-            )
+            measured = measure(collective, team, config, compute)
             group = this_round.groups[index]
             own = result(config, team, size, measured, variant=chosen)
             own |= group_place(group.backwards() if chosen.is_backwards else group)
@@ -116,6 +107,29 @@ class Stepper:
                 "busbw_GBps": busbw_gbps(config.collective, size, seconds, team.size),
             }
         }
+
+
+class StepsOfAll:
+    """Makes steps of all ranks together, of one size each; all ranks call it."""
+
+    def __init__(self, run: WorkloadContext[Config], output: Output) -> None:
+        self._run, self._output = run, output
+        self._group = group_place(rounds("all", line_up(run.group))[0].groups[0])
+
+    def step(self, place: Mapping[str, Any], measured: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """The value of STEP_END at this place; ranks other than 0 log its verdict alone."""
+        logger, is_first = self._run.logger, self._run.group.placement.rank == 0
+        logger.log(Event.STEP_BEGIN, place)
+        value = {**place, **measured(), **self._group, "pattern": "all", "repeat": 1, "round": "all"}
+        self._output.step(value)
+        logger.log(Event.STEP_END, value if is_first else {**place, "correct": value["correct"]})
+        return value
+
+
+def measured_once(config: Config, team: Team, collective: Collective, size: int, name: str = "") -> dict[str, Any]:
+    """The result of one team for `size` bytes, not after compute."""
+    exact = collective.prepare(size)
+    return result(config, team, exact, measure(collective, team, config), name)
 
 
 def result(

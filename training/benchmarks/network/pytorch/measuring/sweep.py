@@ -4,23 +4,19 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-import torch
-
 from protocol.bandwidth import CONVENTION
-from training.benchmarks.driver.workload import operands
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.patterns.schedule import ConcurrentGroups, HostRanks
-from training.benchmarks.network.pytorch.choices import REDUCING
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.forecast import in_words, rehearse
 from training.benchmarks.network.pytorch.measuring.lineup import line_up, team_of
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
-from training.benchmarks.network.pytorch.operations.variants import created, unsupported, variants
+from training.benchmarks.network.pytorch.operations.variants import created, refuse_unsupported, variants
 
 # What the name of a round ends with in which the second hosts of the pairs send to the first ones.
 BACKWARDS = ", back"
@@ -91,10 +87,8 @@ def refuse_unusable(run: WorkloadContext[Config], hosts: Sequence[HostRanks]) ->
         raise UnusableSettingsError(str(error)) from error
     refusal = run.config.refusal_of(found, len(hosts))
     if refusal is None:
-        refusal = unsupported(run.config, run.group.backend)
-    for each in {len(group.ranks) for this_round in found for group in this_round.groups}:
-        if refusal is None and run.config.collective in REDUCING:
-            refusal = operands.refusal(run.config.op, getattr(torch, run.config.dtype), each)
+        sizes = {len(group.ranks) for this_round in found for group in this_round.groups}
+        refuse_unsupported(run.config, run.group.backend, sizes)
     device = run.group.device
     if refusal is None and run.config.cuda_graph and not (is_accelerator(device) and accelerators(device).has_graphs):
         refusal = f"cuda_graph = True needs a device with graphs, this run has {device}; leave it out"

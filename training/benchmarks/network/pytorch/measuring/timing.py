@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
-from training.benchmarks.driver.workload.statistics import (
-    MICROSECONDS,
-    TimeStatistics,
-    statistics,
-)
+from training.benchmarks.driver.workload.statistics import MICROSECONDS, TimeStatistics, statistics
 from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
+from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.slow_parts.stalls import STALL_FACTOR, STALL_US
 
@@ -48,18 +45,9 @@ class Measurement:
 
 
 def measure(
-    collective: Collective,
-    team: Team,
-    *,
-    warmup: int,
-    iterations: int,
-    check: bool,
-    cuda_graph: bool = False,
-    aggregate: int = 1,
-    compute: Callable[[], None] | None = None,
-    check_interval: int = 0,
+    collective: Collective, team: Team, config: MessageConfig, compute: Callable[[], None] | None = None
 ) -> Measurement:
-    """Time the prepared collective: `warmup` untimed iterations, then `iterations` timed ones.
+    """Time the prepared collective as the settings say: `warmup_iterations` untimed ones, then `iterations` timed ones.
 
     Before each iteration the team's ranks meet in a barrier; its time is that of the slowest rank. With `check`, data
     received in every warm-up iteration except the last, and in one more after the timed ones, is compared; with a
@@ -73,9 +61,9 @@ def measure(
     integers wrap, floating point reaches infinity. Adding these takes the same time as any number. NaN cannot occur
     (the contributions to an element of a sum have the same sign, no factor is zero), nor denormals.
     """
-    elapsed_s = timer_of(team)
+    elapsed_s, iterations, aggregate = timer_of(team), config.iterations, config.aggregate
     several = aggregated(collective.run, team, aggregate)
-    operation = accelerators(team.device).captured(several) if cuda_graph else several
+    operation = accelerators(team.device).captured(several) if config.cuda_graph else several
     wrong = torch.zeros(1, dtype=torch.int64, device=team.device)
     checked = 0
 
@@ -88,20 +76,20 @@ def measure(
             wrong.add_(found)
             checked += 1
 
-    checked_warmup = max(0, warmup - 1) if check else 0
+    checked_warmup = max(0, config.warmup_iterations - 1) if config.check else 0
     for _ in range(checked_warmup):
         checked_iteration()
     collective.refill()
-    for _ in range(warmup - checked_warmup):
+    for _ in range(config.warmup_iterations - checked_warmup):
         elapsed_s(operation, team)
     times_s = np.empty(iterations)
     for iteration in range(iterations):
-        if check and check_interval and iteration and iteration % check_interval == 0:
+        if config.check and config.check_interval and iteration and iteration % config.check_interval == 0:
             checked_iteration()
             for _ in range(SETTLING):
                 elapsed_s(operation, team)
         times_s[iteration] = elapsed_s(operation, team, compute) / aggregate
-    if check:
+    if config.check:
         checked_iteration()
     times_us = slowest_rank(times_s, team) * MICROSECONDS
     last_us = -slowest_rank(-times_s, team) * MICROSECONDS if compute else times_us

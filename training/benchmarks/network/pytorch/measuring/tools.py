@@ -2,24 +2,21 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from protocol.bandwidth import CONVENTION
-from protocol.perflog import Event
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, ELEMENT_BYTES, PARTS
 from training.benchmarks.network.pytorch.config import Config
-from training.benchmarks.network.pytorch.measuring.lineup import line_up
 from training.benchmarks.network.pytorch.measuring.memory import refuse_too_large
 from training.benchmarks.network.pytorch.measuring.output import Output
-from training.benchmarks.network.pytorch.measuring.stepping import group_place, result
-from training.benchmarks.network.pytorch.measuring.timing import measure
+from training.benchmarks.network.pytorch.measuring.stepping import StepsOfAll, measured_once
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.reductions import AllReduce
 
@@ -140,17 +137,10 @@ class SummedFlags(ObjectFlags):
 class AllReduceInParts(AllReduce):
     """all_reduce of the same data in PARTS messages, one after the other."""
 
-    _parts: tuple[torch.Tensor, ...] = ()
-
     def allocate(self) -> None:
         """See Buffered; the parts share the buffer."""
         super().allocate()
-        self._parts = torch.tensor_split(self.buffer, PARTS)
-
-    def release(self) -> None:
-        """See Buffered."""
-        super().release()
-        self._parts = ()
+        self._parts = torch.tensor_split(self.wired, PARTS)
 
     def run(self) -> None:
         """See Collective."""
@@ -167,7 +157,6 @@ class ToolComparison:
         self._run = run
         self._team = Team.world(run.group)
         self.original: float | None = None
-        self._host_group = rounds("all", line_up(run.group))[0].groups[0]
         config = run.config
         if config.tool == "all_reduce_latency_comp":
             dtype = getattr(torch, config.dtype)
@@ -218,19 +207,11 @@ class ToolComparison:
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure both ways; yields the value of each STEP_END."""
-        config, logger, team = self._config, self._run.logger, self._team
-        output.header(config.tool, CONVENTION)
+        output.header(self._config.tool, CONVENTION)
+        steps = StepsOfAll(self._run, output)
         for step, (name, variant, way) in enumerate(self._ways, start=1):
             place = {"step": step, "total_steps": self.total_steps, "collective": name, "variant": variant}
-            logger.log(Event.STEP_BEGIN, place)
-            size = way.prepare(self._size)
-            measured = measure(
-                way, team, warmup=config.warmup_iterations, iterations=config.iterations, check=config.check
-            )
-            value = place | result(config, team, size, measured, name) | group_place(self._host_group)
-            value |= {"pattern": "all", "repeat": 1, "round": "all"}
-            output.step(value)
-            logger.log(Event.STEP_END, value if team.rank == 0 else place | {"correct": value["correct"]})
+            value = steps.step(place, partial(measured_once, self._config, self._team, way, self._size, name))
             # The buffers of both ways might not fit together.
             if isinstance(way, AllReduce):
                 way.release()

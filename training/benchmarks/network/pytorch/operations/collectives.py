@@ -5,10 +5,12 @@ from importlib import import_module
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 
 from protocol.reductions import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.network.pytorch.choices import ROOTED
 
 # Chunks are whole multiples of it, so that every rank's begins at such an address.
 LINE_BYTES = 16
@@ -56,13 +58,15 @@ class Buffered:
     `iteration` counts the refills: with the seed and the count it determines the data.
     """
 
-    # Whether S consists of one equal chunk per rank, and the size of one rank's buffers in multiples of S.
+    # Whether S consists of one equal chunk per rank; how many buffers of S a rank has, and whether out of place it has
+    # one of its own chunk, too.
     chunked = False
-    buffers = 1.0
+    buffers = 1
+    has_own_chunk = False
     carriers = UNSIGNED | {torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
-        self.team, self.dtype, self.seed, self.in_place = team, dtype, seed, in_place
+    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False, root: int = 0) -> None:
+        self.team, self.dtype, self.seed, self.in_place, self.root = team, dtype, seed, in_place, root
         self.count = self.iteration = 0
         self._messages: pattern.Messages | None = None
         self._carrier = self.carriers.get(dtype)
@@ -83,7 +87,8 @@ class Buffered:
     def memory_bytes(self, size_bytes: int) -> int:
         """Bytes of the buffers and of the comparison; see Collective."""
         count = self.elements(size_bytes)
-        return int(self.buffers * count * self.dtype.itemsize) + pattern.scratch_bytes(count)
+        buffers = self.buffers + (1 / self.team.size if self.has_own_chunk and not self.in_place else 0)
+        return int(buffers * count * self.dtype.itemsize) + pattern.scratch_bytes(count)
 
     def prepare(self, size_bytes: int) -> int:
         """See Collective."""
@@ -104,11 +109,22 @@ class Buffered:
 
     def release(self) -> None:
         """Drop the buffers, so that the memory is free for those of the next size."""
-        raise NotImplementedError
+        self.count = 0
+        self.allocate()
 
     def allocate(self) -> None:
-        """Make the buffers for `count` elements of S."""
+        """Make the buffers for `count` elements of S, which may be none."""
         raise NotImplementedError
+
+    @property
+    def chunk(self) -> int:
+        """Elements of one rank's chunk of S."""
+        return self.count // self.team.size
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this rank is the root."""
+        return self.team.rank == self.root
 
     def empty(self, count: int) -> torch.Tensor:
         """A flat buffer of `count` elements."""
@@ -127,6 +143,23 @@ class Buffered:
         those of signed ones; and gloo moves no 8-bit floating point. Reducing collectives override `carriers`.
         """
         return tensor if self._carrier is None else tensor.view(self._carrier)
+
+    def exchange(self, sent: torch.Tensor, to: int, received: torch.Tensor, source: int) -> None:
+        """Send to the rank at place `to` and receive from the one at place `source`, at once."""
+        ranks, handle = self.team.ranks, self.team.handle
+        moves = [
+            dist.P2POp(dist.isend, self.wire(sent), ranks[to], handle),
+            dist.P2POp(dist.irecv, self.wire(received), ranks[source], handle),
+        ]
+        for work in dist.batch_isend_irecv(moves):
+            work.wait()
+
+    def wrong_chunks(self, buffer: torch.Tensor) -> torch.Tensor:
+        """Number of elements of the flat `buffer`, 0-d, that differ from the messages of all ranks, one a chunk."""
+        wrong = self.none_wrong()
+        for source, chunk in enumerate(buffer.view(self.team.size, -1)):
+            wrong += pattern.count_wrong(chunk, self.message(source))
+        return wrong
 
     def none_wrong(self) -> torch.Tensor:
         """The count, 0-d, of a rank that receives nothing."""
@@ -154,9 +187,6 @@ WHERE = {
 }
 
 
-_ROOTED = ("reduce", "broadcast", "gather", "scatter")
-
-
 def create(
     name: str, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool, op: Op = "sum", root: int = 0
 ) -> Collective:
@@ -170,4 +200,4 @@ def create(
     module, kind = WHERE[name]
     make: Callable[..., Collective] = getattr(import_module(f"{_PACKAGE}.{module}"), kind)
     choices: dict[str, object] = {"op": op} if module == "reductions" else {}
-    return make(team, dtype, seed, in_place=in_place, **choices, **({"root": root} if name in _ROOTED else {}))
+    return make(team, dtype, seed, in_place=in_place, **choices, **({"root": root} if name in ROOTED else {}))

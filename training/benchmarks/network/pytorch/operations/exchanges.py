@@ -4,30 +4,21 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload import pattern
-from training.benchmarks.driver.workload.team import Team, renamed
+from training.benchmarks.driver.workload.team import renamed
 from training.benchmarks.network.pytorch.operations.collectives import Buffered
 
 
 class AllGather(Buffered):
     """all_gather into one tensor: S is the whole output. In place, the input is this rank's part of the output."""
 
-    chunked = True
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
-        self._all_gather = renamed("all_gather_single", "all_gather_into_tensor")
-        self._input = self._output = self.empty(0)
-        self.buffers = 1.0 if in_place else 1.0 + 1.0 / team.size
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._input = self._output = self.empty(0)
+    chunked = has_own_chunk = True
 
     def allocate(self) -> None:
         """See Buffered."""
+        self._all_gather = renamed("all_gather_single", "all_gather_into_tensor")
         self._output = self.empty(self.count)
-        own = self._output.view(self.team.size, -1)[self.team.rank]
-        self._input = own if self.in_place else self.empty(self.count // self.team.size)
+        own = self._output.view(self.team.size, self.chunk)[self.team.rank]
+        self._input = own if self.in_place else self.empty(self.chunk)
 
     def write(self) -> None:
         """See Buffered."""
@@ -40,31 +31,18 @@ class AllGather(Buffered):
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        wrong = self.none_wrong()
-        for source, chunk in enumerate(self._output.view(self.team.size, -1)):
-            wrong += pattern.count_wrong(chunk, self.message(source))
-        return wrong
+        return self.wrong_chunks(self._output)
 
 
 class AllToAll(Buffered):
     """all_to_all in equal parts: S is one rank's input, all its parts."""
 
     chunked = True
-    buffers = 2.0
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
-        self._input = self._output = self.empty(0)
-        self._input_parts: list[int] = []
-        self._output_parts: list[int] = []
+    buffers = 2
 
     def part(self, source: int, destination: int) -> int:
         """Elements that `source` sends to `destination`."""
-        return self.count // self.team.size
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._input = self._output = self.empty(0)
+        return self.chunk
 
     def allocate(self) -> None:
         """See Buffered."""
@@ -101,10 +79,6 @@ class AllToAllUneven(AllToAll):
 
     chunked = False
 
-    def elements(self, size_bytes: int) -> int:
-        """Number of elements, at least one."""
-        return max(1, size_bytes // self.dtype.itemsize)
-
     def part(self, source: int, destination: int) -> int:
         """See AllToAll."""
         size = self.team.size
@@ -125,6 +99,6 @@ class AllToAllV(AllToAll):
     def part(self, source: int, destination: int) -> int:
         """See AllToAll."""
         size = self.team.size
-        unit = 2 * (self.count // size) // size
+        unit = 2 * self.chunk // size
         own = (source + destination) % size
         return own * unit if own else self.count - unit * size * (size - 1) // 2

@@ -25,17 +25,12 @@ class SendRecv(Buffered):
         other = team.rank + half if self.sends else team.rank - half
         self._peer = team.ranks[other] if self.sends or self.receives else None
         self._other = other
-        self._sent = self._received = self.empty(0)
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._sent = self._received = self.empty(0)
 
     def allocate(self) -> None:
         """See Buffered."""
-        if self._peer is not None:
-            self._sent = self.empty(self.count if self.sends else 0)
-            self._received = self.empty(self.count if self.receives else 0)
+        rests = self._peer is None
+        self._sent = self.empty(self.count if self.sends and not rests else 0)
+        self._received = self.empty(self.count if self.receives and not rests else 0)
 
     def write(self) -> None:
         """See Buffered."""
@@ -59,7 +54,7 @@ class SendRecv(Buffered):
 class SendRecvTwoWay(SendRecv):
     """The two ranks of a pair send to each other at once; S is one message in one of the two directions."""
 
-    buffers = 2.0
+    buffers = 2
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
@@ -67,16 +62,8 @@ class SendRecvTwoWay(SendRecv):
 
     def run(self) -> None:
         """See Collective."""
-        if self._peer is None:
-            return
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, self.wire(self._sent), self._peer, self.team.handle),
-                dist.P2POp(dist.irecv, self.wire(self._received), self._peer, self.team.handle),
-            ]
-        )
-        for work in works:
-            work.wait()
+        if self._peer is not None:
+            self.exchange(self._sent, self._other, self._received, self._other)
 
 
 class Barrier:

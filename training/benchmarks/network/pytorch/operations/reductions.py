@@ -15,8 +15,10 @@ class Reducing(Buffered):
 
     carriers = UNSIGNED
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
+    def __init__(
+        self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum", root: int = 0
+    ) -> None:
+        super().__init__(team, dtype, seed, in_place=in_place, root=root)
         self.op = op
         # For torch.distributed, looked up once: 2 us between clock and operation make 1 MiB over gloo 10 us longer.
         self.reduce_op: dist.ReduceOp.RedOpType = getattr(dist.ReduceOp, "PRODUCT" if op == "prod" else op.upper())
@@ -44,14 +46,6 @@ class Reducing(Buffered):
 class AllReduce(Reducing):
     """all_reduce in place: S is the size of one rank's buffer."""
 
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum") -> None:
-        super().__init__(team, dtype, seed, in_place=in_place, op=op)
-        self.buffer = self.wired = self.empty(0)
-
-    def release(self) -> None:
-        """See Buffered."""
-        self.buffer = self.wired = self.empty(0)
-
     def allocate(self) -> None:
         """See Buffered."""
         self.buffer = self.empty(self.count)
@@ -73,42 +67,26 @@ class AllReduce(Reducing):
 class Reduce(AllReduce):
     """reduce to the rank at place `root`, in place: S is the size of one rank's buffer."""
 
-    def __init__(
-        self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, op: Op = "sum", root: int = 0
-    ) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place, op=op)
-        self._root = root
-
     def run(self) -> None:
         """See Collective."""
-        dist.reduce(self.wired, self.team.ranks[self._root], self.reduce_op, group=self.team.handle)
+        dist.reduce(self.wired, self.team.ranks[self.root], self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """Count of the root, 0-d; the other ranks' buffers are undefined afterwards."""
-        return self.wrong_in(self.buffer) if self.team.rank == self._root else self.none_wrong()
+        return self.wrong_in(self.buffer) if self.is_root else self.none_wrong()
 
 
 class ReduceScatter(Reducing):
     """reduce_scatter: S is the whole input of a rank. In place, the output is this rank's part of the input."""
 
-    chunked = True
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool, op: Op = "sum") -> None:
-        super().__init__(team, dtype, seed, in_place=in_place, op=op)
-        self._reduce_scatter = renamed("reduce_scatter_single", "reduce_scatter_tensor")
-        self._input = self._output = self.empty(0)
-        self.buffers = 1.0 if in_place else 1.0 + 1.0 / team.size
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._input = self._output = self.empty(0)
+    chunked = has_own_chunk = True
 
     def allocate(self) -> None:
         """See Buffered."""
+        self._reduce_scatter = renamed("reduce_scatter_single", "reduce_scatter_tensor")
         self._input = self.empty(self.count)
-        chunk = self.count // self.team.size
-        own = self._input[self.team.rank * chunk : (self.team.rank + 1) * chunk]
-        self._output = own if self.in_place else self.empty(chunk)
+        begin = self.team.rank * self.chunk
+        self._output = self._input[begin : begin + self.chunk] if self.in_place else self.empty(self.chunk)
 
     def write(self) -> None:
         """See Buffered."""
@@ -122,4 +100,4 @@ class ReduceScatter(Reducing):
 
     def wrong_elements(self) -> torch.Tensor | None:
         """Count of this rank's part of the result, 0-d."""
-        return self.wrong_in(self._output, self.team.rank * (self.count // self.team.size))
+        return self.wrong_in(self._output, self.team.rank * self.chunk)

@@ -4,21 +4,11 @@ import torch
 import torch.distributed as dist
 
 from training.benchmarks.driver.workload import pattern
-from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.operations.collectives import Buffered
 
 
 class Broadcast(Buffered):
     """broadcast from the root, in place: S is the size of one rank's buffer."""
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = True, root: int = 0) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
-        self._root = root
-        self._buffer = self.empty(0)
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._buffer = self.empty(0)
 
     def allocate(self) -> None:
         """See Buffered."""
@@ -30,40 +20,26 @@ class Broadcast(Buffered):
 
     def run(self) -> None:
         """See Collective."""
-        dist.broadcast(self.wire(self._buffer), src=self.team.ranks[self._root], group=self.team.handle)
+        dist.broadcast(self.wire(self._buffer), src=self.team.ranks[self.root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return pattern.count_wrong(self._buffer, self.message(self._root))
+        return pattern.count_wrong(self._buffer, self.message(self.root))
 
 
 class _Chunks(Buffered):
     """One chunk a rank and, at the root, all of them."""
 
-    chunked = True
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False, root: int = 0) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
-        self._root = root
-        self._is_root = team.rank == root
-        self._chunk = self.empty(0)
-        self._all: list[torch.Tensor] = []
-        self.buffers = 1.0 + 1.0 / team.size  # of the root
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._chunk, self._all = self.empty(0), []
+    chunked = has_own_chunk = True
 
     def allocate(self) -> None:
         """See Buffered."""
-        chunk = self.count // self.team.size
-        self._chunk = self.empty(chunk)
-        if self._is_root:
-            self._all = list(torch.split(self.empty(self.count), chunk))
+        self._chunk = self.empty(self.chunk)
+        self._all = self.empty(self.count).view(self.team.size, self.chunk) if self.is_root else self.empty(0)
 
     def _wired(self) -> list[torch.Tensor] | None:
         """All chunks as they are sent or received, which the root alone has."""
-        return [*map(self.wire, self._all)] if self._is_root else None
+        return [*map(self.wire, self._all)] if self.is_root else None
 
 
 class Gather(_Chunks):
@@ -77,14 +53,11 @@ class Gather(_Chunks):
 
     def run(self) -> None:
         """See Collective."""
-        dist.gather(self.wire(self._chunk), self._wired(), dst=self.team.ranks[self._root], group=self.team.handle)
+        dist.gather(self.wire(self._chunk), self._wired(), dst=self.team.ranks[self.root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        wrong = self.none_wrong()
-        for source, received in enumerate(self._all):
-            wrong += pattern.count_wrong(received, self.message(source))
-        return wrong
+        return self.wrong_chunks(self._all) if self.is_root else self.none_wrong()
 
 
 class Scatter(_Chunks):
@@ -94,12 +67,12 @@ class Scatter(_Chunks):
         """See Buffered."""
         self._chunk.zero_()
         for destination, sent in enumerate(self._all):
-            pattern.fill(sent, self.message(self._root, destination))
+            pattern.fill(sent, self.message(self.root, destination))
 
     def run(self) -> None:
         """See Collective."""
-        dist.scatter(self.wire(self._chunk), self._wired(), src=self.team.ranks[self._root], group=self.team.handle)
+        dist.scatter(self.wire(self._chunk), self._wired(), src=self.team.ranks[self.root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        return pattern.count_wrong(self._chunk, self.message(self._root, self.team.rank))
+        return pattern.count_wrong(self._chunk, self.message(self.root, self.team.rank))

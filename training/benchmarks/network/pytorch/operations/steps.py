@@ -1,7 +1,6 @@
 """Collectives that nccl-tests composes of messages between ranks: the ring of messages, and the hypercube."""
 
 import torch
-import torch.distributed as dist
 
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.team import Team
@@ -14,16 +13,11 @@ class SendRecvRing(Buffered):
     Source: nccl-tests, src/sendrecv.cu.
     """
 
-    buffers = 2.0
+    buffers = 2
 
     def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
         super().__init__(team, dtype, seed, in_place=in_place)
         self._next, self._before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
-        self._sent = self._received = self.empty(0)
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._sent = self._received = self.empty(0)
 
     def allocate(self) -> None:
         """See Buffered."""
@@ -36,15 +30,7 @@ class SendRecvRing(Buffered):
 
     def run(self) -> None:
         """See Collective."""
-        ranks, handle = self.team.ranks, self.team.handle
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, self.wire(self._sent), ranks[self._next], handle),
-                dist.P2POp(dist.irecv, self.wire(self._received), ranks[self._before], handle),
-            ]
-        )
-        for work in works:
-            work.wait()
+        self.exchange(self._sent, self._next, self._received, self._before)
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
@@ -59,20 +45,11 @@ class Hypercube(Buffered):
     Source: nccl-tests, src/hypercube.cu.
     """
 
-    chunked = True
-
-    def __init__(self, team: Team, dtype: torch.dtype, seed: int, *, in_place: bool = False) -> None:
-        super().__init__(team, dtype, seed, in_place=in_place)
-        self._input = self._output = self.empty(0)
-        self.buffers = 1.0 + 1.0 / team.size
-
-    def release(self) -> None:
-        """See Buffered."""
-        self._input = self._output = self.empty(0)
+    chunked = has_own_chunk = True
 
     def allocate(self) -> None:
         """See Buffered."""
-        self._output, self._input = self.empty(self.count), self.empty(self.count // self.team.size)
+        self._output, self._input = self.empty(self.count), self.empty(self.chunk)
 
     def write(self) -> None:
         """See Buffered."""
@@ -87,22 +64,11 @@ class Hypercube(Buffered):
         while width < size:
             own = place // width * width
             theirs = own ^ width
-            other = self.team.ranks[place ^ width]
             sent = self._output[own * chunk : (own + width) * chunk]
             received = self._output[theirs * chunk : (theirs + width) * chunk]
-            works = dist.batch_isend_irecv(
-                [
-                    dist.P2POp(dist.isend, self.wire(sent), other, self.team.handle),
-                    dist.P2POp(dist.irecv, self.wire(received), other, self.team.handle),
-                ]
-            )
-            for work in works:
-                work.wait()
+            self.exchange(sent, place ^ width, received, place ^ width)
             width *= 2
 
     def wrong_elements(self) -> torch.Tensor | None:
         """See Collective."""
-        wrong = self.none_wrong()
-        for source, chunk in enumerate(self._output.view(self.team.size, -1)):
-            wrong += pattern.count_wrong(chunk, self.message(source))
-        return wrong
+        return self.wrong_chunks(self._output)

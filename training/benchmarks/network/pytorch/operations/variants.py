@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
 import torch
 
+from training.benchmarks.driver.workload import operands
 from training.benchmarks.driver.workload.team import Team
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from training.benchmarks.network.pytorch.choices import REDUCING
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.operations import collectives
 from training.benchmarks.network.pytorch.operations.collectives import Collective
@@ -50,12 +54,19 @@ def created(config: Config, team: Team, variant: Variant | None = None) -> Colle
     )
 
 
-def unsupported(config: Config, backend: str) -> str | None:
-    """The reason why the backend cannot reduce the case's type by its op, in words; None if it can."""
-    if backend != "gloo" or config.collective not in ("all_reduce", "reduce", "reduce_scatter"):
-        return None
-    if config.dtype.startswith("float8"):
-        return f"dtype = {config.dtype!r}: gloo cannot add 8-bit floating point; it can move it, as by all_gather"
-    if config.op == "avg" and not config.dtype.startswith(("float", "bfloat")):
-        return f"op = 'avg': gloo takes no mean of integers, here {config.dtype}"
-    return None
+def refuse_unsupported(config: Config, backend: str, ranks: Iterable[int]) -> None:
+    """Check that the case's type can be reduced by its op over the backend, in groups of so many `ranks`.
+
+    Raises:
+        UnusableSettingsError: it cannot, or no result would be exact.
+    """
+    if config.collective not in REDUCING:
+        return
+    dtype = getattr(torch, config.dtype)
+    found = [reason for each in sorted({*ranks}) if (reason := operands.refusal(config.op, dtype, each))]
+    if backend == "gloo" and config.dtype.startswith("float8"):
+        found = [f"dtype = {config.dtype!r}: gloo cannot add 8-bit floating point; it can move it, as by all_gather"]
+    elif backend == "gloo" and config.op == "avg" and not config.dtype.startswith(("float", "bfloat")):
+        found = [f"op = 'avg': gloo takes no mean of integers, here {config.dtype}"]
+    if found:
+        raise UnusableSettingsError(found[0])

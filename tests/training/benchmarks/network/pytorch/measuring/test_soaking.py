@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from training.benchmarks.network.pytorch.measuring.soaking import MOST_WINDOWS, IterationFile, Soak, change_points
+from training.benchmarks.network.reporting.answers import soaked
 
 
 def test_the_file_can_be_read_while_it_grows(tmp_path: Path) -> None:
@@ -27,10 +28,12 @@ def test_quantiles_are_those_of_all_iterations_within_a_bin() -> None:
     soak = Soak()
     for batch in np.split(times, 100):
         soak.add(0.0, batch)
-    for share in (0.5, 0.99, 0.999):
-        assert soak.quantile(share) == pytest.approx(float(np.quantile(times, share)), rel=0.1)
-    assert soak.quantile(1.0) == soak.longest_us == times.max()
-    assert sum(count for _, count in soak.histogram()) == 100_000
+    reported = {"size": "8", "histogram": soak.news(), "max_us": soak.longest_us}
+    found = soaked([{"soak": reported}])["8"]
+    for name, share in (("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)):
+        assert found[name] == pytest.approx(float(np.quantile(times, share)), rel=0.1)
+    assert found["max_us"] == times.max() and found["iterations"] == 100_000
+    assert soak.news() == []
 
 
 def test_a_change_of_the_level_is_found_and_noise_is_none() -> None:
