@@ -176,9 +176,7 @@ class _Plan:
         }
         lines = [f"{output}: {counts.flows} flows, {counts.byte_count} bytes"]
         if group and self.first:
-            lines[0] += (
-                f"; {group.kind} group of {len(group.members)} ranks on {counted(group.server_count, 'server')}"
-            )
+            lines[0] += f"; {group.kind} group of {len(group.members)} ranks on {counted(group.server_count, 'server')}"
             lines.append(_describe(self.first, group, data))
         else:
             lines[0] += f"; {counted(counts.collectives, 'collective')}"
