@@ -40,6 +40,11 @@ paddle() { # an environment of its own for bert:paddle, about 1 GB
     scripts/install.sh .cache/paddle paddle
 }
 
+cuda() { # an environment with torch's build for CUDA, whose classes are looked at without a driver, 5 GB
+    [ -x .cache/cuda/bin/python ] || scripts/make_venv.sh .cache/cuda || return
+    scripts/install.sh .cache/cuda cuda
+}
+
 frameworks() { # an environment of its own for aicb trace: Megatron-core and DeepSpeed, about 1 GB
     [ -x .cache/trace/bin/python ] || scripts/make_venv.sh .cache/trace || return
     scripts/install.sh .cache/trace trace
@@ -210,6 +215,7 @@ fi
 if [ "$what" = nightly ]; then
     step "paddle" paddle
     step "traced frameworks" frameworks
+    step "torch for CUDA" cuda
     tests "nightly tests" "nightly and not alone" -n 2 --timeout 3600
     tests "nightly, one by one" "nightly and alone" -n 0 --timeout 3600 "${lonely[@]}"
     step "mutants" "$bin/python" -m tests.mutants

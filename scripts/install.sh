@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install.sh VENV run|dev|docs|paddle|trace: installs into a virtual environment what the locks list, checked by hashes.
+# install.sh VENV run|dev|docs|paddle|trace|cuda: installs into a virtual environment what the locks list, checked by hashes.
 # PIP_ARGS goes to pip. TORCH_ARGS installs torch as these arguments of pip say, not locked; all else is locked still.
 # Where no NVIDIA driver runs, torch is PyTorch's CPU build (0.2 GB), else PyPI's with CUDA's libraries (4.8 GB).
 set -euo pipefail
@@ -16,8 +16,9 @@ dev) locks=(-r requirements/dev.lock -r requirements/chakra.lock -r requirements
 docs) locks=(-r requirements/docs.lock) ;;
 paddle) locks=(-r requirements/paddle.lock) ;;
 trace) locks=(-r requirements/trace.lock) ;;
+cuda) locks=(-r requirements/workload.lock -r requirements/torch.lock -r requirements/torch-cuda.lock) ;;
 *)
-    echo "install.sh VENV run|dev|docs|paddle|trace" >&2
+    echo "install.sh VENV run|dev|docs|paddle|trace|cuda" >&2
     exit 2
     ;;
 esac
@@ -36,7 +37,7 @@ compile_all() { # on all cores; packages hold some files for other versions of P
 
 "${locked[@]}" "${locks[@]}"
 case $2 in
-docs | paddle) # which need no torch
+docs | paddle | cuda) # which need no other torch
     compile_all "$1/lib"
     exit 0
     ;;

@@ -15,6 +15,7 @@ from simulation.predict.operations import (
     CP,
     EP,
     FP8,
+    HALF,
     HEAD,
     MEMORY,
     PERMUTATION,
@@ -49,6 +50,11 @@ CUDNN_BACKWARD, WIDE_BACKWARD = 1.2, 1.24
 """How many times longer cuDNN's causal backward pass takes for a FLOP than its forward one, with heads of 128 and with
 queries wider than values: the medians of Llama-3.1's and DeepSeek-V3's heads, 2,048 to 32,768 tokens, on H200 and GB200
 (NVIDIA/cudnn-frontend, benchmark); those that SimuMax measured on B200 are 1.20 and 1.22 (test_kernels_held.py).
+"""
+TILE = 128
+"""Queries that a kernel of attention has at once, and their windows' union (FlashAttention-2, arXiv:2307.08691, section
+3.3): with it windows of 128 and 8,192 tokens take what vLLM's were measured to, within a third
+(test_kernels_held.py).
 """
 STREAMS = 4
 """Products of experts that run beside one another (num_streams of TransformerEngine's multi_streams.h)."""
@@ -116,7 +122,7 @@ class Stopwatch:
             return operation.part, self._product(operation)
         if isinstance(operation, Attention):
             at = operation
-            us = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v) * factors.attention
+            us = self._attention(at) * factors.attention
             is_flash_2 = self.job.fsdp and self.machine.gpu in HOPPER
             if is_flash_2:
                 us *= FLASH_2[at.backward]
@@ -134,6 +140,20 @@ class Stopwatch:
         if operation.group == EP:
             us *= factors.dispatch
         return operation.group, us * (EXPOSED if self.job.overlap else 1.0)
+
+    def _attention(self, at: Attention) -> float:
+        """A forward pass of the mean layer; one with a window takes what tiles of queries take that see it, and moves
+        queries and results.
+        """
+        whole = kernels.attention_us(self.machine.gpu, at.seq, at.heads, at.qk, at.v)
+        seen = at.window + TILE
+        if at.full == 1 or seen >= at.seq:
+            return whole
+        # Blocks of as many queries as they see keys, each as a causal sequence with as many pairs.
+        blocks = at.heads * (at.seq - seen / 2) / seen
+        us = kernels.attention_us(self.machine.gpu, 2**0.5 * seen, blocks, at.qk, at.v)
+        us += self.moved_us(HALF * at.seq * at.heads * (at.qk + at.v))
+        return at.full * whole + (1 - at.full) * min(us, whole)
 
     def _product(self, each: Product) -> float:
         router = each.part == PRODUCTS and each.n == self.job.experts

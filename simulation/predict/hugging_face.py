@@ -17,11 +17,20 @@ _LATENT = {
 _EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts")
 TIED = {
     "llama": False, "mistral": False, "mixtral": False, "qwen2": False, "qwen2_moe": False, "qwen3": False,
-    "qwen3_moe": False, "deepseek_v2": False, "deepseek_v3": False, "gemma": True,
+    "qwen3_moe": False, "deepseek_v2": False, "deepseek_v3": False, "gemma": True, "gemma2": True, "gemma3_text": True,
+    "gpt_oss": False, "granite": False, "olmo2": False, "phi3": False,
 }  # fmt: skip
 """Types of models that are read, decoders whose MLPs have a gate, and whether the head has the word vectors' weights
 where a config leaves that out, as their classes in transformers have it.
 """
+WINDOWS = {"mistral": 4096, "mixtral": None, "phi3": None, "gemma2": 4096, "gemma3_text": 4096, "gpt_oss": 128}
+"""Types whose attention may have a window in every layer, or but every EVERY of them, and the window where a config
+leaves it out.
+"""
+EVERY = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2}
+_QWEN = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
+"""Types whose attention has a window in layers from max_window_layers on, if use_sliding_window says so."""
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
 def is_config(found: Mapping[str, object]) -> bool:
@@ -51,21 +60,64 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         width = found.get("moe_intermediate_size") or found.get("intermediate_size")
         shared = found.get("n_shared_experts")
         row |= {
-            "experts": experts, "topk": found.get("num_experts_per_tok", 0), "moe_ffn": width,
+            "experts": experts, "moe_ffn": width,
+            "topk": found.get("num_experts_per_tok") or found.get("experts_per_token") or 0,
             "shared_ffn": found.get("shared_expert_intermediate_size") or _times(shared, width),
-            "first_dense_layers": found.get("first_k_dense_replace") or 0,
+            "first_dense_layers": _leading(found, where, mistakes),
         }  # fmt: skip
-    _refuse(found, where, mistakes)
+    if window := _window(found, kind, where, mistakes):
+        row |= {"sliding_window": window[0], "full_attention_every": window[1]}
     return row
 
 
-def _refuse(found: Mapping[str, object], where: str, mistakes: MistakeList) -> None:
-    """Tell what of the model is not predicted."""
-    window = found.get("sliding_window")
-    if window and found.get("use_sliding_window", True):
-        mistakes.add(f"{where} sliding_window", window, "attention to all tokens alone is predicted: null says that")
-    if (step := found.get("decoder_sparse_step", 1)) != 1 or found.get("mlp_only_layers"):
-        mistakes.add(f"{where} decoder_sparse_step", step, "dense layers are predicted before those with experts alone")
+def _leading(found: Mapping[str, object], where: str, mistakes: MistakeList) -> object:
+    """The layers before those with experts; dense ones that stand elsewhere are a mistake."""
+    why = "dense layers are predicted before those with experts alone"
+    step, alone, pattern = (found.get(key) for key in ("decoder_sparse_step", "mlp_only_layers", "moe_layer_freq"))
+    if step not in (None, 1):
+        mistakes.add(f"{where} decoder_sparse_step", step, why)
+    if isinstance(pattern, list):
+        dense = pattern.index(1) if 1 in pattern else len(pattern)
+        if pattern != [0] * dense + [1] * (len(pattern) - dense):
+            mistakes.add(f"{where} moe_layer_freq", str(pattern)[:40], why)
+        return dense
+    if pattern not in (None, 1):
+        mistakes.add(f"{where} moe_layer_freq", str(pattern)[:40], why)
+    if alone and alone != [*range(len(alone) if isinstance(alone, list) else 0)]:
+        mistakes.add(f"{where} mlp_only_layers", str(alone)[:40], why)
+    return len(alone) if isinstance(alone, list) and alone else found.get("first_k_dense_replace") or 0
+
+
+def _window(found: Mapping[str, object], kind: str, where: str, mistakes: MistakeList) -> tuple[object, int] | None:
+    """The window, and every how many layers one attends to all tokens (0: none); None: all do."""
+    window = found.get("sliding_window", WINDOWS.get(kind))
+    if not window or (kind not in WINDOWS and kind not in _QWEN):
+        return None
+    if kind in _QWEN and not found.get("use_sliding_window"):
+        return None
+    if (layers := found.get("layer_types")) is not None:
+        every = _period(layers)
+        if every is None:
+            told = "windows are predicted in all layers, or in all but every n-th"
+            mistakes.add(f"{where} layer_types", str(layers)[:40], told)
+        return None if every in (None, 1) else (window, every)
+    if kind in _QWEN:
+        first, layers = found.get("max_window_layers", 28), found.get(MARK)
+        if isinstance(first, int) and isinstance(layers, int) and first >= layers:
+            return None
+        if first != 0:
+            mistakes.add(f"{where} max_window_layers", str(first)[:40], "windows are predicted in all layers: 0")
+    pattern = found.get("sliding_window_pattern") if kind == "gemma3_text" else None
+    return window, pattern if isinstance(pattern, int) else EVERY.get(kind, 0)
+
+
+def _period(layers: object) -> int | None:
+    """Every how many layers one attends to all tokens, 0: none does; None: they have no such period."""
+    if not isinstance(layers, list) or not all(each in (_FULL, _SLIDING) for each in layers):
+        return None
+    every = layers.index(_FULL) + 1 if _FULL in layers else 0
+    expected = [_FULL if every and (at + 1) % every == 0 else _SLIDING for at in range(len(layers))]
+    return every if layers == expected else None
 
 
 def _times(count: object, width: object) -> int:

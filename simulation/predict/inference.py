@@ -137,7 +137,8 @@ def _held(job: TrainingJob, stage: int) -> float:
     of_token = 2 * job.head_dim * max(1, job.kv_heads // job.tp)
     if job.latent is not None:
         of_token = job.latent.kv_lora + job.latent.rope
-    return weights + operations.HALF * job.mbs * job.pp * (job.seq + 1) * sum(layers_of(job, stage)) * of_token
+    tokens = job.full_share * (job.seq + 1) + (1 - job.full_share) * min(job.seq + 1, job.window)
+    return weights + operations.HALF * job.mbs * job.pp * tokens * sum(layers_of(job, stage)) * of_token
 
 
 def text(found: Sequence[Pass]) -> str:

@@ -23,6 +23,8 @@ class TrainingJob:
     it, with gradients that are views of its buckets (gradient_as_bucket_view=True); 0: Megatron-LM.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
     scaling: of FP8, of a tensor ("tensorwise") or of its rows ("rowwise").
+    window: tokens that a token attends to, itself one of them, 0: all before it; full_every: every so many layers one
+    attends to all, 0: none.
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
     lies between products (Megatron-LM's own kernels always do).
     """
@@ -68,6 +70,8 @@ class TrainingJob:
     memory_GBps: int = 0  # noqa: N815 - the unit's own spelling
     compiled: bool = True
     scaling: str = "tensorwise"
+    window: int = 0
+    full_every: int = 0
 
     @property
     def tokens(self) -> int:
@@ -77,6 +81,13 @@ class TrainingJob:
     @property
     def tokens_per_iteration(self) -> int:
         return self.mbs * self.seq * self.micro_batches * self.dp
+
+    @property
+    def full_share(self) -> float:
+        """Of the layers, those that attend to all tokens."""
+        if not 0 < self.window < self.seq:
+            return 1.0
+        return self.layers // self.full_every / self.layers if self.full_every else 0.0
 
     @property
     def leading_dense(self) -> int:

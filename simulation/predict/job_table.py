@@ -38,6 +38,7 @@ CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
 MODEL = (
     "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",
     "shared_ffn", "first_dense_layers", "mla", "q_lora", "kv_lora", "qk_nope", "qk_rope", "v_dim", "tied_embeddings",
+    "sliding_window", "full_attention_every",
 )  # fmt: skip
 LAYOUT = (
     "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
@@ -64,6 +65,8 @@ _MAY_BE_ZERO = {
     "ffn",
     "qk_rope",
     "fsdp",
+    "sliding_window",
+    "full_attention_every",
 }
 
 
@@ -320,6 +323,7 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         grad_bytes=said("grad_dtype", "fp32"), overlap=bool(said("overlap", "1")),
         fused_loss=bool(said("ce_fusion", "1")),
         tied=bool(value("tied_embeddings", 0)), power_limit=value("power_limit_W", 0),
+        window=value("sliding_window", 0), full_every=value("full_attention_every", 0),
         memory_GBps=memory_of_name(row.get("gpu") or ""), compiled=bool(value("compile", 1)),
         scaling="rowwise" if "rowwise" in (row.get("precision") or "").lower() else "tensorwise",
     )  # fmt: skip
@@ -348,15 +352,19 @@ _RULES: tuple[tuple[str, Callable[[TrainingJob], bool], str], ...] = (
     ("first_dense_layers", lambda j: j.dense_layers <= j.layers, "must be at most layers"),
     ("fsdp", lambda j: not j.fsdp or (j.dp * j.cp) % j.fsdp == 0, "must be 0, 1 (all ranks) or divide dp x cp (HSDP)"),
     ("seq", lambda j: j.seq % j.cp == 0, "must be a multiple of cp"),
+    ("sliding_window", lambda j: not j.window or j.cp == 1, "must be 0 with cp, whose ranks see all tokens here"),
+    ("sliding_window", lambda j: not j.window or j.latent is None, "must be 0 with mla: no such kernel is known"),
+    ("full_attention_every", lambda j: not j.full_every or j.window > 0, "needs sliding_window"),
 )  # fmt: skip
+
+
+_FIELDS = {"first_dense_layers": "dense_layers", "sliding_window": "window", "full_attention_every": "full_every"}
 
 
 def _check_layout(job: TrainingJob, gbs: int | None, where: str, mistakes: MistakeList) -> None:
     for key, holds, allowed in _RULES:
         if not holds(job):
-            mistakes.add(
-                f"{where}: {key}", getattr(job, "dense_layers" if key == "first_dense_layers" else key), allowed
-            )
+            mistakes.add(f"{where}: {key}", getattr(job, _FIELDS.get(key, key)), allowed)
     made = job.dp * job.mbs * job.micro_batches
     if gbs is not None and gbs != made:
         mistakes.add(f"{where}: gbs", gbs, f"must be dp x mbs x micro_batches, here {made}")

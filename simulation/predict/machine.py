@@ -31,7 +31,10 @@ PRODUCTS, ATTENTION, DISPATCH = "products", "attention", "dispatch"
 class Factors:
     """How many times longer than in the tables: products of each precision, attention, the dispatch of experts.
 
-    source: where the products' factors are from. assumed: of a GPU and precision that nobody measured.
+    source: where the products' factors are from. assumed: of a GPU and precision that nobody measured. dispatch:
+    between 1.4 and 2.4, which halves of SimuMax's and Megatron-Bridge's layouts show (test_kernels_held.py); on B200
+    SimuMax measured kernels that sort tokens at 1.44 times ours, and all-to-alls as long (configs/system/
+    b200_bf16_ceperm.json), the rest is no kernel's.
     """
 
     products: Mapping[str, float]

@@ -54,18 +54,28 @@ class Product(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Causal attention of `heads` heads (times samples) over `seq` tokens; qk and v are widths of a head."""
+    """Causal attention of `heads` heads (times samples) over `seq` tokens; qk and v are widths of a head.
+
+    full: share of the layers that attend to all tokens, the others to the last `window`.
+    """
 
     seq: float
     heads: float
     qk: int
     v: int
     backward: bool
+    window: int = 0
+    full: float = 1.0
+
+    @property
+    def pairs(self) -> float:
+        """Of a query and a key, of one head."""
+        return self.full * self.seq**2 / 2 + (1 - self.full) * self.window * (self.seq - self.window / 2)
 
     @property
     def flops(self) -> float:
         """FlashAttention-2, arXiv:2307.08691: two products forward, five backward (2.5 times)."""
-        return (2.5 if self.backward else 1.0) * self.heads * self.seq**2 * (self.qk + self.v)
+        return (2.5 if self.backward else 1.0) * 2 * self.heads * self.pairs * (self.qk + self.v)
 
     @property
     def products_of_backward(self) -> float:
@@ -289,7 +299,18 @@ def _priced(job: TrainingJob, events: Iterable[Event], fused: Mapping[str, _Cost
     costs = {**_COSTS, **({} if job.fused_loss else _UNFUSED_LOSS), **(_EAGER if job.eager else {}), **fused}
     calls = (event for event in events if isinstance(event, Call))
     # What a rank receives of a ring is timed with what it sends.
-    return tuple(_operation(call, costs) for call in calls if call.comm_type is not CommType.irecv)
+    its = (_operation(call, costs) for call in calls if call.comm_type is not CommType.irecv)
+    return tuple(its) if job.full_share == 1 else tuple(_windowed(job, each) for each in its)
+
+
+def _windowed(job: TrainingJob, each: Operation) -> Operation:
+    """An operation of the mean layer of those with a window and those without."""
+    if isinstance(each, Attention):
+        return each._replace(window=job.window, full=job.full_share)
+    if isinstance(each, Decoding):
+        seen = job.full_share * each.context + (1 - job.full_share) * min(each.context, job.window)
+        return each._replace(context=round(seen))
+    return each
 
 
 def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:

@@ -101,6 +101,7 @@ def our_case(found: Prediction) -> str:
             "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
             "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
         }  # fmt: skip
+        settings |= {"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}
     if job.experts:
         settings |= {
             "moe_enable": True, "moe_grouped_gemm": True, "num_experts": job.experts, "moe_router_topk": job.topk,

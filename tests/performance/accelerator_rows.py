@@ -12,9 +12,10 @@ import vendors
 from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import config_file, read_config_file
 from protocol.datasheet import datasheet
-from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of
+from tests.training.benchmarks.driver.training.tiny import EVERY, benchmark_of
 from training.benchmarks.catalog import benchmark
-from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
+from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
+from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 
 FOLDER = Path(__file__).with_name("accelerators")
@@ -91,12 +92,14 @@ ROWS = (
     _run("llama_fp8.py", 30, 6),
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
+    _run("mixtral_tiny.py", 45, 4),
     _aiob(7, 3),
     _aiob(13, 4),
     _aiob(175, 4),
     _run("base_1x8.py", 45, 4, devices=8),
     _run("network_1x8.py", 45, 4, devices=8),
     _run("llama_1x8.py", 45, 8, devices=8),
+    _run("llama_divided_1x8.py", 45, 6, devices=8),
 )
 
 
@@ -159,10 +162,10 @@ def cases_of(row: Row, device: Device) -> list[Case]:
 def estimate(case: Case, device: Device) -> float | None:
     """Bytes of a training step by the memory estimate; None for what is no training."""
     model = str(case.settings["model"])
-    if model not in MODELS:
+    if model not in EVERY:
         return None
-    config = MODELS[model][1].model_validate(case.config.model_dump())
-    return step_bytes(benchmark_of(model), config, int(case.settings["nproc"]), on_cpu=device.is_rehearsal)
+    config = EVERY[model][1].model_validate(case.config.model_dump())
+    return max(bytes_of_ranks(benchmark_of(model), config, int(case.settings["nproc"]), on_cpu=device.is_rehearsal))
 
 
 def missing_library(case: Case) -> str:

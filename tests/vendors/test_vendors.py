@@ -117,6 +117,7 @@ def test_shipped_network_configs_are_valid(path: Path) -> None:
     assert config.size_list[-1] == (16 << 30 if gpu else 16 << 20)
 
 
+@pytest.mark.torch
 def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
     page = (ROOT.parent / "docs/how-to/adding-a-vendor.md").read_text(encoding="utf-8")
     blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]

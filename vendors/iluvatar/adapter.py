@@ -5,7 +5,6 @@ from vendors.iluvatar.datasheets import DATASHEETS
 from vendors.tools import Tool
 
 # Outputs of ixsmi 3.0 to 4.4 in the documents of PaddleNLP, Paddle and ix-container-toolkit.
-# No datasheet with rates of products and of the memory was found of the BI-V150, and for kunlunxin, metax and dcu.
 TOOL = Tool(
     command=("ixsmi",),
     lines=(

@@ -53,14 +53,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        named = kwargs or {}
         if any(map(_desugars, types)):
             return NotImplemented
         if self.kernels is not None and func.namespace == "aten":
-            self._compute(func._schema.name.rpartition("::")[2], args, (kwargs or {}).get("dtype"))
+            self._compute(func._schema.name.rpartition("::")[2], args, named.get("dtype"))
         if func.namespace not in NAMESPACES or func._schema.name.endswith("wait_tensor"):
-            return func(*args, **(kwargs or {}))
+            return func(*args, **named)
         names = [argument.name for argument in func._schema.arguments]
-        given = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+        given = {**dict(zip(names, args, strict=False)), **named}
         # DTensor's collectives return a tensor, which is waited for where it is used.
         blocks = func.namespace == FUNCTIONAL or given.get("async_op", True) is False
         ops = self.iterations[-1]
@@ -68,7 +69,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         if self.zeroes:
             _receive_zeros(given)
         if func.namespace == FUNCTIONAL:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **named)
         work = FakeWork()
         if not blocks:
             self._works[id(work)] = work, ops, len(ops) - 1

@@ -72,7 +72,8 @@ def own_kernels() -> dict[str, list[float]]:
             found["products"].append(product_us("H200", "bf16", at["m"], at["n"], at["k"]) / row.ns * 1e3)
         elif row.op.startswith("attention"):
             its = Attention(at["seq"], at["heads"] * at["batch"], at["qk"], at["v"], row.op.endswith("backward"))
-            found["attention"].append(watch.part(Part((its,), ()))["attention"] / row.ns * 1e3)
+            name = "attention, backward" if its.backward else "attention"
+            found[name].append(watch.part(Part((its,), ()))["attention"] / row.ns * 1e3)
         elif row.op in ("residual", "activation", "activation_backward", "adam") and row.ns >= LARGE_NS:
             moved = OPERATORS[row.op].elements(at) * SIZES[{"bf16": BFLOAT16, "fp32": FLOAT32}[row.dtype]]
             found["memory-bound"].append(moved / gpu.memory_GBps / MEMORY_SHARE / row.ns)
@@ -128,8 +129,9 @@ def text() -> str:
         ratios = [ours / its for ours, (its, _, _) in estimated(phase, experts=experts)]
         name = f"inference: {phase}{' with experts' if experts else ''}"
         lines.append(_baseline("AIConfigurator (estimates)", "tables", ratios, name))
-    for kernel in ("products", "attention", "memory-bound"):
-        lines.append(_baseline(OWN, "tables", own_kernels()[kernel], f"kernels: {kernel}"))
+    for kernel in ("products", "attention", "attention, backward", "memory-bound"):
+        name = f"kernels: {kernel.replace(',', '')}"
+        lines.append(_baseline(OWN, "tables", own_kernels()[kernel], name))
     theirs = [float(row["other_predicted_ms"]) / float(row["measured_ms"]) for row, _ in simumax]
     return "\n".join([*lines, _baseline("SimuMax", "SimuMax itself", theirs), ""])
 

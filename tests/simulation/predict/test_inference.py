@@ -13,7 +13,7 @@ import pytest
 
 from common.errors import InputProblems
 from simulation.predict import operations
-from simulation.predict.inference import AGREES, one_pass
+from simulation.predict.inference import AGREES, Pass, one_pass
 from simulation.predict.kernels import experts_us
 from simulation.predict.machine import machines
 from tests.simulation.predict.accuracy import DATA, ROOT, estimated
@@ -80,6 +80,17 @@ def test_a_token_reads_the_experts_that_it_takes_and_the_compressed_keys() -> No
     one = one_pass(job("deepseek_v3", gpus=8, tp=8, ep=8, mbs=1, seq=4095), machines()["H200"], "decode")
     more = one_pass(job("deepseek_v3", gpus=8, tp=8, ep=8, mbs=9, seq=4095), machines()["H200"], "decode")
     assert (more.memory - one.memory) * 2**30 == pytest.approx(8 * 4096 * 61 * 576 * 2)
+
+
+def test_a_decoding_token_reads_the_keys_of_its_window_in_the_layers_that_have_one() -> None:
+    def its(**more: int | str) -> Pass:
+        return one_pass(job("llama3_8b", gpus=4, tp=4, mbs=64, seq=16384, **more), machines()["H100"], "decode")
+
+    none, every, half = its(), its(sliding_window=1024), its(sliding_window=1024, full_attention_every=2)
+    assert every.classes["attention"] < 0.2 * none.classes["attention"] < half.classes["attention"]
+    token = 64 * 2 * 2 * 128 * 2
+    assert (none.memory - every.memory) * 2**30 == pytest.approx(32 * (16385 - 1024) * token)
+    assert (none.memory - half.memory) * 2**30 == pytest.approx(16 * (16385 - 1024) * token)
 
 
 @pytest.mark.parametrize("ep", [1, 2, 8])

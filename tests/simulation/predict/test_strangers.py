@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from common.errors import InputProblems
+from common.errors import InputProblems, MistakeList
 from simulation.predict import certainty, hugging_face
 from simulation.predict.iteration import BUCKET_BYTES, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_job, read_rows
 from simulation.predict.machine import machine_of, machines, other_part
+from simulation.predict.weights import parameters
 from tests.simulation.predict.test_commands import MODEL, asked, refused
 from tests.simulation.predict.test_counts import job
 from tests.tiers import samples
@@ -125,8 +126,16 @@ def test_a_models_own_configuration_is_read_as_its_preset(name: str, config: str
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [({"sliding_window": 4096}, "sliding_window 4096: attention to all tokens alone"), ({}, "seq: is missing"),
-     ({"decoder_sparse_step": 2}, "decoder_sparse_step 2"), ({"text_config": {}}, "a model with images"),
+    [({}, "seq: is missing"), ({"text_config": {}}, "a model with images"),
+     ({"num_experts": 8, "decoder_sparse_step": 2}, "decoder_sparse_step 2"),
+     ({"num_experts": 8, "mlp_only_layers": [3]}, "mlp_only_layers [3]"),
+     ({"n_routed_experts": 8, "moe_layer_freq": 2}, "moe_layer_freq 2"),
+     ({"n_routed_experts": 8, "moe_layer_freq": [0, 1, 0, 1]}, "moe_layer_freq [0, 1, 0, 1]"),
+     ({"model_type": "gemma3_text", "sliding_window": 512, "layer_types": ["full_attention", "sliding_attention"]},
+      "layer_types ['full_attention', 'sliding_attention']"),
+     ({"model_type": "gpt_oss", "sliding_window": 128, "layer_types": 3}, "layer_types 3"),
+     ({"model_type": "qwen3", "sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 9},
+      "max_window_layers 9"),
      ({"model_type": "starcoder2"}, "model_type starcoder2: is none of llama, mistral"),
      ({"model_type": None}, "model_type None: is none of llama, mistral")],
 )  # fmt: skip
@@ -141,6 +150,92 @@ def test_what_is_not_predicted_of_a_models_configuration_is_said(
 
     assert cli.main(["predict", "--job", str(path), "--gpu", "H100", "--gpus", "8"]) == 2
     assert said in capsys.readouterr().err
+
+
+ATTENTION = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+# Types, the sizes above, more of the published config.json, and the parameters in 1e9 of safetensors' index.
+PUBLISHED: dict[str, tuple[str, tuple[int, ...], dict[str, object], float]] = {
+    "microsoft/Phi-3-mini-4k-instruct": (
+        "phi3", (3072, 32, 32, 32, 32064), {"intermediate_size": 8192, "sliding_window": 2047}, 3.821080),
+    "allenai/OLMo-2-1124-7B": ("olmo2", (4096, 32, 32, 32, 100352), {"intermediate_size": 11008}, 7.298617),
+    "ibm-granite/granite-3.1-8b-base": (
+        "granite", (4096, 40, 32, 8, 49152), {"intermediate_size": 12800, "tie_word_embeddings": True}, 8.170848),
+    "mistralai/Mistral-7B-v0.1": (
+        "mistral", (4096, 32, 32, 8, 32000), {"intermediate_size": 14336, "sliding_window": 4096}, 7.241732),
+    "Qwen/Qwen3-8B": ("qwen3", (4096, 36, 32, 8, 151936), {"intermediate_size": 12288, "head_dim": 128}, 8.190735),
+    "Qwen/Qwen3-30B-A3B": (
+        "qwen3_moe", (2048, 48, 32, 4, 151936),
+        {"intermediate_size": 6144, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
+         "moe_intermediate_size": 768, "mlp_only_layers": [], "decoder_sparse_step": 1}, 30.532122),
+    "Qwen/Qwen1.5-MoE-A2.7B": (
+        "qwen2_moe", (2048, 24, 16, 16, 151936),
+        {"intermediate_size": 5632, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+         "shared_expert_intermediate_size": 5632, "sliding_window": 32768, "use_sliding_window": False}, 14.315784),
+    "google/gemma-2-9b": (
+        "gemma2", (3584, 42, 16, 8, 256000), {"intermediate_size": 14336, "head_dim": 256, "sliding_window": 4096},
+        9.241706),
+    "google/gemma-3-1b-pt": (
+        "gemma3_text", (1152, 26, 4, 1, 262144), {"intermediate_size": 6912, "head_dim": 256, "sliding_window": 512},
+        0.999886),
+    "openai/gpt-oss-20b": (
+        "gpt_oss", (2880, 24, 64, 8, 201088),
+        {"intermediate_size": 2880, "head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4}, 20.914757),
+    "openai/gpt-oss-120b": (
+        "gpt_oss", (2880, 36, 64, 8, 201088),
+        {"intermediate_size": 2880, "head_dim": 64, "num_local_experts": 128, "experts_per_token": 4}, 116.829156),
+    "deepseek-ai/DeepSeek-V2-Lite": (
+        "deepseek_v2", (2048, 27, 16, 16, 102400),
+        {"intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64, "num_experts_per_tok": 6,
+         "n_shared_experts": 2, "first_k_dense_replace": 1, "moe_layer_freq": 1, "q_lora_rank": None,
+         "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}, 15.706484),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_configuration_has_the_published_number_of_parameters(name: str) -> None:
+    kind, sizes, more, billions = PUBLISHED[name]
+    config = {"model_type": kind, **dict(zip(ATTENTION, sizes, strict=True)), **more}
+    Path("config.json").write_text(json.dumps(config))
+    its = job_of({**read_job(Path("config.json")), "gpu": "H200", "gpus": "8", "seq": "8192"}, name)
+    # Without biases and norms of heads.
+    assert parameters(its) == pytest.approx(billions * 1e9, rel=1e-3)
+    windows = {
+        "phi3": (2047, 0),
+        "mistral": (4096, 0),
+        "gemma2": (4096, 2),
+        "gemma3_text": (512, 6),
+        "gpt_oss": (128, 2),
+    }
+    assert (its.window, its.full_every) == windows.get(kind, (0, 0))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", sorted({*hugging_face.WINDOWS, "qwen2", "qwen3_moe", "llama", "olmo2"}))
+def test_a_window_is_that_of_the_types_class(kind: str) -> None:
+    """Without the list of layers' kinds, which older files do not have, and with it."""
+    import transformers
+
+    for more in ({}, {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}):
+        kinds = transformers.AutoConfig.for_model(kind, num_hidden_layers=12, **more).to_dict()
+        mistakes = MistakeList()
+        told = [
+            hugging_face.columns({key: value for key, value in kinds.items() if key not in without}, "", mistakes)
+            for without in ((), ("layer_types",))
+        ]
+        mistakes.check()
+        listed, derived = ((each.get("sliding_window"), each.get("full_attention_every")) for each in told)
+        assert listed == derived
+        if types := kinds.get("layer_types"):
+            assert (listed[0] is not None) == ("sliding_attention" in types)
+
+
+def test_a_list_of_layers_with_experts_gives_the_dense_ones_before_them() -> None:
+    mistakes = MistakeList()
+    model = {"model_type": "deepseek_v3", "num_hidden_layers": 4, "n_routed_experts": 8}
+    for more, dense in (({"moe_layer_freq": [0, 0, 1, 1]}, 2), ({"mlp_only_layers": [0, 1, 2]}, 3),
+                        ({"first_k_dense_replace": 1}, 1)):  # fmt: skip
+        assert hugging_face.columns({**model, **more}, "", mistakes)["first_dense_layers"] == dense
+    mistakes.check()
 
 
 def test_a_model_with_images_has_one_mistake() -> None:

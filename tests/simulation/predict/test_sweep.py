@@ -183,6 +183,7 @@ def test_the_best_are_predicted_again_on_the_flows_of_a_network(capsys: pytest.C
     [
         ("llama3_70b", {"gpus": 64, "tp": 8, "pp": 4, "vpp": 5, "gbs": 64}),
         ("llama3_8b", {"gpus": 16, "fsdp": 8, "gbs": 32, "recompute": "selective"}),
+        ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "sliding_window": 1024, "full_attention_every": 4}),
         ("mixtral_8x7b", {"gpus": 32, "tp": 2, "ep": 8, "gbs": 32}),
         ("deepseek_v3", {"gpus": 64, "tp": 1, "pp": 1, "ep": 64, "gbs": 64}),
     ],
@@ -198,6 +199,7 @@ def test_configurations_of_a_layout_are_taken_by_our_case_and_say_the_same_to_to
     told = case.parameters(its.gpus)
     assert (told.tensor_model_parallel_size, told.pipeline_model_parallel) == (its.tp, its.pp)
     assert told.data_parallel_size == its.dp
+    assert (told.sliding_window or 0, told.full_attention_every) == (its.window, its.full_every)
     titan = tomllib.loads(files["torchtitan.toml"])["parallelism"]
     shards, copies = titan["data_parallel_shard_degree"], titan["data_parallel_replicate_degree"]
     assert shards * copies * its.tp * its.pp * its.cp == its.gpus

@@ -70,10 +70,7 @@ def _export(arguments: argparse.Namespace) -> Summary:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
     groups = [_groups(path, *read, stages, given["world_size"]) for path, read in zip(files, loaded, strict=True)]
-    owns = [
-        stage * each if given["world_size"] else _own_rank(workload, stage, groups[stage])
-        for stage, workload in enumerate(workloads)
-    ]
+    owns = [stage * each for stage in range(stages)] if given["world_size"] else _own_ranks(workloads, groups)
     if sum(map(len, workloads)) * each > MOST_ROWS:
         raise AicbError(f"the traces would have more than {MOST_ROWS} nodes: export fewer ranks or a single iteration")
     _check(files, workloads, owns, given["world_size"])
@@ -81,7 +78,7 @@ def _export(arguments: argparse.Namespace) -> Summary:
     names: Communicators = {}
     written = 0
     for own, workload, sizes in zip(owns, workloads, groups, strict=True):
-        ranks = range(own, own + each) if given["world_size"] else range(own, own + 1)
+        ranks = range(own, own + each)
         _write_traces(given["chakra"], list(workload), ranks, sizes, names, schema)
         written += len(ranks)
     text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
@@ -100,6 +97,11 @@ def _write_traces(
         find = partial(located, groups=groups, rank=rank)
         data = b"".join(trace([moved(item, ranks[0], rank) for item in items], rank, names, schema, find))
         write_whole(folder / f"workload.{rank}.et", [data])
+
+
+def _own_ranks(workloads: list[Workload], groups: list[RankGroups]) -> list[int]:
+    """The rank of each file."""
+    return [_own_rank(workload, stage, groups[stage]) for stage, workload in enumerate(workloads)]
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:

@@ -1,7 +1,6 @@
 """Runs a rank of BERT pretraining: `torchrun ... -m training.benchmarks.bert.pytorch.run_pretraining -- ...`."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,7 +9,7 @@ from training.benchmarks.bert.pytorch import data
 from training.benchmarks.bert.pytorch.config import Config
 from training.benchmarks.bert.pytorch.model import Bert
 from training.benchmarks.bert.pytorch.packed import COUNTED, is_packed, packed_sizes, padded_sizes
-from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
@@ -23,6 +22,7 @@ class BertBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "bert"
+    data = data
     # With a padding mask torch cannot use its flash kernel; flash-attn skips the padding.
     attentions = (FLASH_ATTENTION, "sdpa", "eager")
     throughput_unit = "sps"
@@ -31,14 +31,6 @@ class BertBenchmark(TrainingBenchmark[Config]):
     def build_model(self, config: Config) -> Bert:
         """See TrainingBenchmark."""
         return Bert(config)
-
-    def synthetic_data(self, config: Config) -> DataSets:
-        """See TrainingBenchmark."""
-        return data.synthetic(config)
-
-    def open_files(self, config: Config, data_dir: Path) -> DataSets:
-        """See TrainingBenchmark."""
-        return data.open_files(config, data_dir)
 
     def work_of(self, config: Config, batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor]:
         """See TrainingBenchmark."""

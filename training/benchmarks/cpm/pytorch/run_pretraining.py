@@ -1,13 +1,12 @@
 """Runs a rank of CPM pretraining: `torchrun ... -m training.benchmarks.cpm.pytorch.run_pretraining -- ...`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
 from training.benchmarks.cpm.pytorch import data
 from training.benchmarks.cpm.pytorch.config import Config
 from training.benchmarks.cpm.pytorch.model import Cpm
-from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 
@@ -16,6 +15,7 @@ class CpmBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "cpm"
+    data = data
     step_names: ClassVar[Mapping[str, str]] = {"embedding_average": "eval_embedding_average"}
     final_names: ClassVar[Mapping[str, str]] = {"final_mlm_accuracy": "eval_embedding_average"}
     # FlagPerf, training/benchmarks/cpm/pytorch/dataloaders/dataloader.py.
@@ -29,14 +29,6 @@ class CpmBenchmark(TrainingBenchmark[Config]):
     def build_model(self, config: Config) -> Cpm:
         """See TrainingBenchmark."""
         return Cpm(config)
-
-    def synthetic_data(self, config: Config) -> DataSets:
-        """See TrainingBenchmark."""
-        return data.synthetic(config)
-
-    def open_files(self, config: Config, data_dir: Path) -> DataSets:
-        """See TrainingBenchmark."""
-        return data.open_files(config, data_dir)
 
 
 if __name__ == "__main__":

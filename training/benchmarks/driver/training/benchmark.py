@@ -70,10 +70,12 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     `final_names` map additional names in STEP_END and FINISHED, which FlagPerf's readers know, to the metric that they
     stand for. `published_md5` has the md5 that FlagPerf publishes of data files, by path in the data folder. `counted`
     are the tensors of a batch that `work_of` reads; none: every sample has tokens_per_sample and flops_per_sample.
-    `training_facts` are the published facts that weights may have been trained with otherwise.
+    `training_facts` are the published facts that weights may have been trained with otherwise. `data` is the module
+    whose functions `synthetic` and `open_files` make the data.
     """
 
     name: ClassVar[str]
+    data: Any = None
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
     counted: ClassVar[tuple[str, ...]] = ()
@@ -86,17 +88,19 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     def build_model(self, config: ConfigT) -> BenchmarkModel:
         """The model; called in the context of the meta device."""
 
-    @abstractmethod
     def synthetic_data(self, config: ConfigT) -> DataSets:
         """Data with a structure that the model can learn, generated from config.seed alone."""
+        made: DataSets = self.data.synthetic(config)
+        return made
 
-    @abstractmethod
     def open_files(self, config: ConfigT, data_dir: Path) -> DataSets:
         """The real data. Opens every file and reads its headers; samples are read when they are needed.
 
         Raises:
             DataError: a file is missing or broken.
         """
+        opened: DataSets = self.data.open_files(config, data_dir)
+        return opened
 
     def work_of(self, config: ConfigT, batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor]:
         """Number of samples, of tokens and of floating-point operations (forward and backward, as flops_per_sample

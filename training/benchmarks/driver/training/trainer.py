@@ -98,7 +98,8 @@ class Trainer:
         if self.config.checkpoint_dir is None:
             return None
         identity = report.identity(self.config, self.schedule, run.group.placement.world_size, prepared)
-        checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity)
+        defaults = {key: field.default for key, field in type(self.config).model_fields.items()}
+        checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity, defaults | {"model": identity["model"]})
         latest = checkpoints.open(resume=self.config.resume)
         checkpoints.check_shared()
         if latest is not None:

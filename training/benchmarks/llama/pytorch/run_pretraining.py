@@ -1,11 +1,10 @@
 """Runs a rank of LLaMA pretraining: `torchrun ... -m training.benchmarks.llama.pytorch.run_pretraining -- ...`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pydantic import JsonValue
 
-from training.benchmarks.driver.training.benchmark import DataSets, TrainingBenchmark
+from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.rank_entry import run_training
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 from training.benchmarks.llama.pytorch import data
@@ -17,20 +16,13 @@ class LlamaBenchmark(TrainingBenchmark[Config]):
     """See TrainingBenchmark."""
 
     name = "llama"
+    data = data
     # Torch has a flash kernel of its own for causal masks.
     attentions = ("sdpa", FLASH_ATTENTION, "eager")
 
     def build_model(self, config: Config) -> Llama:
         """See TrainingBenchmark."""
         return Llama(config)
-
-    def synthetic_data(self, config: Config) -> DataSets:
-        """See TrainingBenchmark."""
-        return data.synthetic(config)
-
-    def open_files(self, config: Config, data_dir: Path) -> DataSets:
-        """See TrainingBenchmark."""
-        return data.open_files(config, data_dir)
 
     def published_facts(self, config: Config) -> Mapping[str, JsonValue]:
         """See TrainingBenchmark."""

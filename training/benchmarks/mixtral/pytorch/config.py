@@ -51,7 +51,7 @@ class Config(LlamaConfig):
                 " allowed: 1"
             )
         if self.fp8 is not None:
-            mistakes.append(f"fp8 = {self.fp8!r}: torchao leaves the products of experts as they are; allowed: None")
+            mistakes.append(f"fp8 = {self.fp8!r}: torchao has no products of uneven groups of rows; allowed: None")
         if self.compile_backend not in (None, "auto"):
             mistakes.append(f"compile_backend = {self.compile_backend!r}: {_VARYING}; allowed: None, 'auto'")
         if mistakes:

@@ -1,7 +1,4 @@
 # The bad hosts in few rounds: batches, their halves, suspects with good hosts; all_to_all uses every path of a group.
-collective = "all_to_all"
-pattern = "adaptive"
-repeats = 3
+extends = "config_adaptive"
 sizes = "64K, 4M"
 warmup_iterations = 1
-iterations = 20

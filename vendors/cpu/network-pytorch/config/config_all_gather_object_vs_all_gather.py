@@ -1,4 +1,3 @@
 # What a flag costs by all_gather_object and by all_gather.
-tool = "all_gather_object_vs_all_gather"
-warmup_iterations = 10
+extends = "config_all_gather_object_vs_all_gather"
 iterations = 500

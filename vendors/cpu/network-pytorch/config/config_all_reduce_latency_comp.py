@@ -1,5 +1,5 @@
 # One large all_reduce against the same data in 1000 small ones. 40 MB in all: the default, 4 GB, takes minutes here.
-tool = "all_reduce_latency_comp"
+extends = "config_all_reduce_latency_comp"
 sizes = "40000000"
 warmup_iterations = 1
 iterations = 3

@@ -1,5 +1,5 @@
 # What mixture-of-experts training sends, in equal parts.
-collective = "all_to_all"
+extends = "config_all_to_all"
 sizes = "32K..16M x2"
 warmup_iterations = 2
 iterations = 10

@@ -1,4 +1,3 @@
 # The latency of a barrier.
-collective = "barrier"
-warmup_iterations = 10
+extends = "config_barrier"
 iterations = 500

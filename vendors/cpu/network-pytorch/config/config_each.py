@@ -1,7 +1,5 @@
 # Each host alone, all in parallel: NVLink, PCIe and memory of one host against the others'.
-collective = "all_reduce"
-pattern = "each"
-repeats = 3
+extends = "config_each"
 sizes = "8, 4M"
 warmup_iterations = 1
 iterations = 5

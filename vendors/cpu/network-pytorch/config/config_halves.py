@@ -1,7 +1,5 @@
 # Each half of the hosts among itself, then across the cut: the bisection bandwidth.
-collective = "send_recv_two_way"
-pattern = "halves"
-repeats = 3
+extends = "config_halves"
 sizes = "8, 4M"
 warmup_iterations = 1
 iterations = 5

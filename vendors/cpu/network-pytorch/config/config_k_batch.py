@@ -1,8 +1,5 @@
 # Four hosts at a time.
-collective = "all_reduce"
-pattern = "k_batch"
-batch_hosts = 4
-repeats = 3
+extends = "config_k_batch"
 sizes = "8, 4M"
 warmup_iterations = 1
 iterations = 5

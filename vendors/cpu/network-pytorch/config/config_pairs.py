@@ -1,8 +1,4 @@
 # Every pair of hosts once, the pairs of a round in parallel: the host x host matrix, and stragglers.
-collective = "all_reduce"
-pattern = "pairs"
-repeats = 3
+extends = "config_pairs"
 sizes = "8, 4M"
 warmup_iterations = 1
-iterations = 20
-check_interval = 5

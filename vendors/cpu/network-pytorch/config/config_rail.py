@@ -1,7 +1,5 @@
 # The ranks of the same local rank on all hosts, all rails in parallel.
-collective = "all_reduce"
-pattern = "rail"
-repeats = 3
+extends = "config_rail"
 sizes = "8, 4M"
 warmup_iterations = 1
 iterations = 5

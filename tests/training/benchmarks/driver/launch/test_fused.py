@@ -59,7 +59,9 @@ def test_the_records_of_a_node_tell_which_fused_kernels_import(tmp_path: Path) -
 import os, pathlib, time
 group = pathlib.Path("/proc/self/autogroup")
 shares = group.read_text() if group.exists() else "nice 19"
-pathlib.Path({str(started)!r}).write_text(f"{{os.nice(0)}}, its session {{shares.strip()}}")
+whole = pathlib.Path({str(started)!r})
+whole.with_suffix(".part").write_text(f"{{os.nice(0)}}, its session {{shares.strip()}}")
+whole.with_suffix(".part").rename(whole)
 time.sleep(1000)
 """
     (libraries / "transformer_engine" / "__init__.py").write_text(endless)

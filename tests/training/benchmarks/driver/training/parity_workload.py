@@ -30,6 +30,7 @@ from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.model import parallel
 from training.benchmarks.driver.training.model.checkpoint import Checkpoints
 from training.benchmarks.driver.training.proof.gradient_probe import unsynchronized
+from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup, init
@@ -153,7 +154,7 @@ def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGr
         with mock.patch.object(DefaultReduceScatter, "__call__", own_part):
             probe("shards apart")
     trainer.compare()
-    if group.placement.rank == 3:
+    if group.placement.rank == group.placement.world_size - 1:
         weight = module.get_parameter("model.layers.1.mlp.up_proj.weight")
         part = weight.to_local() if isinstance(weight, DTensor) else weight
         part.data.view(torch.int32)[3, 5] ^= 1
@@ -176,7 +177,10 @@ def _resume(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup
     first = trainer(checkpoint_interval_steps=half)
     broken = steps(first, half)
     assert first.checkpoints is not None
-    first.checkpoints.save(half, first.model, first.optimizer, first.precision)
+    path = first.checkpoints.save(half, first.model, first.optimizer, first.precision)
+    if group.placement.rank == 0:
+        _age(path / "run.json", type(first.config))
+    torch.distributed.barrier()
     second = trainer(resume=True)
     resumed_at = second.step
     broken += steps(second, half)
@@ -198,6 +202,16 @@ def _resume(name: str, layout: dict[str, Any], folder: Path, group: ProcessGroup
         "refusals": refusals,
         "damaged": damaged,
     }
+
+
+def _age(file: Path, settings: type[TrainingConfig]) -> None:
+    """Leave of a checkpoint's facts those of a version in which no setting was that has its default now."""
+    facts = json.loads(file.read_text())
+    defaults = {key: field.default for key, field in settings.model_fields.items()} | {
+        "model": facts["identity"]["model"]
+    }
+    facts["identity"] = {key: value for key, value in facts["identity"].items() if defaults.get(key) != value}
+    file.write_text(json.dumps(facts))
 
 
 def _after_damage(checkpoints: Checkpoints, trainer: Trainer, group: ProcessGroup) -> str:

@@ -82,6 +82,20 @@ def test_a_checkpoint_is_restored_as_it_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("group")
+def test_a_checkpoint_from_before_a_setting_has_its_default(tmp_path: Path) -> None:
+    state = trained({"scale": 1.0})
+    path = Checkpoints(tmp_path / "checkpoints", {"seed": 1}).save(3, *state)
+
+    def load(**identity: Any) -> int:
+        return Checkpoints(tmp_path, identity, {"seed": 5, "ranks": 1}).load(path, *state)
+
+    assert load(seed=1, ranks=1) == 3
+    for changed, said in (({"seed": 5}, "seed was 1, is 5"), ({"ranks": 2}, "ranks was 1, is 2")):
+        with pytest.raises(UnusableSettingsError, match=f"is of other settings: {said}$"):
+            load(**({"seed": 1, "ranks": 1} | changed))
+
+
+@pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("place", ["metadata", "value"])
 def test_nothing_in_a_checkpoint_is_executed(tmp_path: Path, place: str) -> None:
     mark = tmp_path / "executed"
@@ -109,7 +123,11 @@ def test_a_checkpoint_leads_to_its_own_files_alone(tmp_path: Path, place: str) -
         checkpoints.load(path, *trained({"scale": 1.0}))
 
 
-@pytest.mark.parametrize(("content", "size"), [("[" * 100_000, None), ("{}", 1 << 40), ("{}", None)])
+@pytest.mark.parametrize(("content", "size"), [
+        ("[" * 100_000, None), ("{}", 1 << 40), ("{}", None),
+        ('{"schema_version": 2, "step": 3, "identity": {}}', None),
+    ],
+)  # fmt: skip
 def test_the_facts_of_a_checkpoint_are_read_within_bounds(tmp_path: Path, content: str, size: int | None) -> None:
     file = tmp_path / "run.json"
     file.write_text(content)

@@ -54,6 +54,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any], float]] = tonight(
         "tp_sequence_accumulation": ("llama", TP | HALF_OF_ALL | {"sequence_parallel": True}, EXACT),
         "pp": ("llama", PP, EXACT),
         "cp": ("llama", CP, EXACT),
+        "cp_bf16_compiled": ("llama", CP | FSDP | {"precision": "bf16", "compile_backend": "aot_eager"}, 2e-2),
         "compiled": ("llama", {"compile_backend": "aot_eager"}, EXACT),
         "compiled_tp": ("llama", TP | FSDP | {"compile_backend": "aot_eager"}, EXACT),
         "compiled_selective": (
@@ -198,6 +199,8 @@ def _layouts(folder: Path) -> dict[str, Any]:
     layouts["pp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": PP | IN_TWO, "sabotage": True}
     sabotaged = CP | {"train_batch_size": GLOBAL_BATCH // 2}
     layouts["cp_sabotaged"] = {"ranks": 4, "model": "llama", "settings": sabotaged, "sabotage": True}
+    for name, settings in {"cp_alone": {}, "cp_alone_fsdp": FSDP}.items():
+        layouts[name] = {"model": "llama", "settings": CP | settings, "sabotage": True}
     layouts["ddp_tp"] = {"ranks": 4, "model": "llama", "settings": FOUR_RANKS | {"strategy": "ddp"}}
     return {name: {"ranks": 2} | layout for name, layout in layouts.items()}
 
@@ -504,6 +507,12 @@ def test_ranks_with_parts_of_the_same_samples_that_differ_are_found(found: dict[
         "replicas apart": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
         "bit": "after step 0 rank 3 has other parameters than rank 0, first model.layers.1.mlp.up_proj.weight",
     }
+
+
+def test_ranks_that_only_divide_a_sequence_and_do_not_average_are_found(found: dict[str, Any]) -> None:
+    alone = "rank 1 trains alone: its gradient is not the average over the data-parallel ranks"
+    assert (found["cp_alone"]["none"], found["cp_alone"]["replicas apart"]) == (None, alone)
+    assert (found["cp_alone_fsdp"]["none"], found["cp_alone_fsdp"]["shards apart"]) == (None, alone)
 
 
 def test_a_pipeline_of_ranks_that_do_not_divide_is_refused(found: dict[str, Any]) -> None:

@@ -62,17 +62,18 @@ OTHERS: dict[str, tuple[type[TrainingBenchmark[Any]], type[TrainingConfig], dict
         {"num_key_value_heads": 2, "ffn_hidden_size": 48, "seq_length": 16},
     ),
 }
+EVERY = MODELS | OTHERS
 
 
 def config_of(model: str, **settings: Any) -> TrainingConfig:
     """The tiny case of a model, with some settings changed."""
-    _, config_class, sizes = (MODELS | OTHERS)[model]
+    _, config_class, sizes = EVERY[model]
     return config_class.model_validate(COMMON | sizes | settings)
 
 
 def benchmark_of(model: str) -> TrainingBenchmark[Any]:
     """The benchmark of that name."""
-    return (MODELS | OTHERS)[model][0]()
+    return EVERY[model][0]()
 
 
 def trainer_of(model: str, config: TrainingConfig, group: ProcessGroup, log: Path) -> Trainer:

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from common.host_memory import total_bytes
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-from training.benchmarks.driver.training.layout.memory_estimate import RESERVED, step_bytes
+from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.settings.settings import Recompute, TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
@@ -177,10 +177,7 @@ def _estimated(
         "gradient_accumulation_steps": samples // micro,
         "activation_checkpointing": _SETTING[recompute],
     }
-    changed = config.model_copy(update=changes)
-    if config.pipeline_parallelism()[0] > 1:
-        return bytes_of_ranks(benchmark, changed, *ranks)
-    return [step_bytes(benchmark, changed, *ranks)]
+    return bytes_of_ranks(benchmark, config.model_copy(update=changes), *ranks)
 
 
 def device_bytes_of(config: TrainingConfig, device: torch.device, placement: Placement) -> int:

@@ -40,14 +40,22 @@ def step_bytes(
 
     On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
     """
-    states = _states(benchmark, config, world_size, per_node)
+    states, output, at_end = _states(benchmark, config, world_size, per_node)
     one = peak_of_one_layer(benchmark, config, on_cpu)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
-    return states.total + one + (config.num_layers - 1) * layer
+    with_loss = states.passing + one + (config.num_layers - 1) * layer
+    after_loss = states.passing + output + config.num_layers * layer
+    return states.total - states.passing + max(with_loss, after_loss, at_end)
 
 
-def _states(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int) -> ModelStates:
+def _states(
+    benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int
+) -> tuple[ModelStates, float, float]:
+    """The states; the bytes of the output's gradients, which FSDP2 keeps from the loss on; what passes at the end of
+    the backward pass, when no activation is left: the gradients of what is outside of the layers are summed last,
+    beside those of the first layer that are on their way.
+    """
     with torch.device("meta"):
         model = benchmark.build_model(config)
     tp_size, _ = config.tensor_parallelism()
@@ -56,13 +64,20 @@ def _states(benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_siz
     is_half = config.precision in _HALF
     moments = 4 if config.optimizer == "lamb" else 2  # LAMB's two temporary copies of the gradients
     if config.strategy == "ddp":
-        return single_precision(parameters, moments, half_copy=is_half)
+        return single_precision(parameters, moments, half_copy=is_half), 0.0, 0.0
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     outside = parameters - len(model.blocks()) * layer
     width = HALF if config.precision == "bf16" else SINGLE
     experts = sum(parameter_count(layer.experts) for layer in mixtures(model.blocks()[0]))
     gathered = layer - experts * (1 - 1 / config.expert_parallelism())
-    return fully_sharded(parameters, shards, gathered, outside, moments, width)
+    states = fully_sharded(parameters, shards, gathered, outside, moments, width)
+    if shards == 1:
+        return states, 0.0, 0.0
+    # Embeddings that are the output, too, have its gradient.
+    output = sum(map(parameter_count, model.ends()[1])) / tp_size if isinstance(model, StagedModel) else outside
+    is_accumulated = config.gradient_accumulation_steps > 1
+    at_end = (2 * width + SINGLE) * outside + (width + SINGLE) * gathered + is_accumulated * SINGLE * outside / shards
+    return states, width * output, at_end
 
 
 def peak_of_one_layer(

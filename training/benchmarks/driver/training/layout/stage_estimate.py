@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
-from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes, peak_of_one_layer
+from training.benchmarks.driver.training.layout.memory_estimate import activation_bytes, peak_of_one_layer, step_bytes
 from training.benchmarks.driver.training.model.model import parameter_count
 from training.benchmarks.driver.training.model.staged import StagedModel, hidden_dtype
 from training.benchmarks.driver.training.settings.pipeline_settings import layers_of_stages
@@ -27,8 +27,12 @@ from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded,
 def bytes_of_ranks(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8, on_cpu: bool = False
 ) -> list[float]:
-    """Peak of a step on each rank of a pipeline in bytes, memory_estimate.RESERVED not counted."""
+    """Peak of a step on each rank of a pipeline in bytes, of one rank where there is none, memory_estimate.RESERVED not
+    counted.
+    """
     ranks, _ = config.pipeline_parallelism()
+    if ranks == 1:
+        return [step_bytes(benchmark, config, world_size, per_node, on_cpu)]
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     return [
         _states(config, parameters_of_rank(benchmark, config, rank), shards)

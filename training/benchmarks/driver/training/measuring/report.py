@@ -39,6 +39,7 @@ def identity(
     return settings | {
         "global_batch_size": schedule.global_batch_size,
         "lr_decay_steps": decay_steps(config, schedule.total_steps),
+        "model": type(prepared.model).__name__,
         # Torch's implementations share one form of state, apex and a vendor's own have others.
         "optimizer_state": optimizer if optimizer in ("apex", FOLDER) else "torch",
         "train_samples": len(prepared.data.train),

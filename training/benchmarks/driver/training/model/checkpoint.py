@@ -5,7 +5,9 @@ import os
 import pickle
 import re
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,17 +29,19 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 SCHEMA_VERSION = 1
 _FACTS, _FACTS_BYTES = "run.json", 4 << 20
 _NAME = re.compile(r"step-(\d{8})")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Checkpoints:
     """The checkpoints of one folder: step-00000100/ holds the state after step 100 and run.json, the run's identity.
 
     `identity` must be equal in a run that resumes from it: the model's sizes and what determines the order of the data.
+    `defaults` stand for what a checkpoint lacks: it is older than the setting, whose default is what was done before.
     """
 
-    def __init__(self, folder: Path, identity: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, identity: Mapping[str, Any], defaults: Mapping[str, Any] = _NOTHING) -> None:
         self._folder = folder
-        self._identity = identity
+        self._identity, self._defaults = identity, defaults
 
     def open(self, *, resume: bool) -> Path | None:
         """The checkpoint to resume from, or None to start from step 0.
@@ -94,7 +98,7 @@ class Checkpoints:
         partial = final.with_name(final.name + ".partial")
         save(_state(model, optimizer, precision), checkpoint_id=partial)
         if dist.get_rank() == 0:
-            facts = {"schema_version": SCHEMA_VERSION, "step": step, "identity": self._identity}
+            facts = {"schema_version": SCHEMA_VERSION, "step": step, "identity": dict(self._identity)}
             (partial / _FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
             partial.rename(final)
         dist.barrier()
@@ -127,7 +131,9 @@ class Checkpoints:
         file = path / _FACTS
         try:
             facts: Any = json.loads(read_bounded(file, _FACTS_BYTES))
-            step, identity = int(facts["step"]), dict(facts["identity"])
+            step, identity = int(facts["step"]), {**self._defaults, **facts["identity"]}
+            if facts["schema_version"] != SCHEMA_VERSION:
+                raise ValueError(f"schema_version is {facts['schema_version']!r}; expected {SCHEMA_VERSION}")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UnusableSettingsError(f"resume: {file}: broken checkpoint: {error!r}") from error
         differing = [

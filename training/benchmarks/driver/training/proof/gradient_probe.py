@@ -1,4 +1,4 @@
-"""Proves before the training that gradients are averaged over the data-parallel ranks, by one shared sample."""
+"""Proves before the training that gradients are averaged over all ranks that train one model, by one shared sample."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from training.benchmarks.driver.training.model.experts import mixtures
 from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
@@ -28,10 +29,16 @@ def unsynchronized(
     each rank finds its own part alone. With HSDP the places among the replicas and within one count, each by itself:
     the average over the ranks of one replica alone changes, and so does that over the same shards of all replicas;
     likewise with the ranks that have the same experts, and those that have others.
+
+    Of the ranks that divide a sequence the first alone counts, both times. Its tokens see none of the others, which
+    have no gradient but what they get from it: a rank without any is not averaged with it.
     Nothing of the training's state changes.
     """
-    if layout.dp_size == 1:
+    if layout.averaged_size == 1:
         return None
+    of_first = 1.0
+    if layout.context_mesh is not None:
+        of_first = 0.0 if layout.context_mesh.get_local_rank("cp") else float(layout.cp_size)
     factor = _factor(layout.dp_rank, layout.dp_size)
     within = (layout.shard_size if layout.expert_mesh is None else layout.expert_mesh.shape[1]) // layout.cp_size
     if 1 < within < layout.dp_size:
@@ -44,10 +51,13 @@ def unsynchronized(
         else torch.random.fork_rng([])
     )
     with forked, torch.compiler.set_stance("force_eager"):
-        first = [gradient.clone() for gradient in _gradients(model, precision, sample, 1.0, seed)]
-        second = _gradients(model, precision, sample, factor, seed)
-        changed = _norm([a - b for a, b in zip(first, second, strict=True)], device)
-        norm = _norm(first, device)
+        first = {name: each.clone() for name, each in _gradients(model, precision, sample, of_first, seed).items()}
+        second = _gradients(model, precision, sample, of_first * factor, seed)
+        changed = _norm([first[name] - each for name, each in second.items()], device)
+        # Experts have a gradient of whatever rank has sent them tokens.
+        own_experts = {id(each) for layer in mixtures(model.module) for each in layer.experts.parameters()}
+        shared = [each for name, each in first.items() if id(model.module.get_parameter(name)) not in own_experts]
+        norm = torch.where(_norm(shared, device) > 0, _norm([*first.values()], device), 0.0)
     model.module.zero_grad(set_to_none=True)
     own = torch.stack([changed, norm])
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
@@ -73,8 +83,10 @@ def _norm(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
     return norm
 
 
-def _gradients(model: ParallelModel, precision: Precision, sample: Batch, factor: float, seed: int) -> list[Tensor]:
-    """This rank's parts of the averaged gradients of `factor` times the loss."""
+def _gradients(
+    model: ParallelModel, precision: Precision, sample: Batch, factor: float, seed: int
+) -> dict[str, Tensor]:
+    """This rank's parts of the averaged gradients of `factor` times the loss, by the parameters' names."""
     torch.manual_seed(seed)
     model.module.zero_grad(set_to_none=True)
     if model.pipeline is not None:
@@ -84,8 +96,8 @@ def _gradients(model: ParallelModel, precision: Precision, sample: Batch, factor
             loss = model(sample)[LOSS]
         scaled: Tensor = loss * factor
         scaled.backward()  # type: ignore[no-untyped-call]
-    return [
-        parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
-        for parameter in model.module.parameters()
+    return {
+        name: parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+        for name, parameter in model.module.named_parameters()
         if parameter.grad is not None
-    ]
+    }

@@ -93,11 +93,11 @@ def _of(monkeypatch: pytest.MonkeyPatch, memory: int, **settings: Any) -> str:
     """The choice for a device of `memory` bytes, where a sample takes 100 bytes, 60 or 20 and everything else 1000."""
     sizes = {"none": 100, "selective": 60, "full": 20}
 
-    def step_bytes(_: Any, config: TrainingConfig, world_size: int, per_node: int, on_cpu: bool) -> float:
+    def of_ranks(_: Any, config: TrainingConfig, world_size: int, per_node: int, on_cpu: bool) -> list[float]:
         assert (world_size, per_node, on_cpu) == (4, 2, False)
-        return 1000 + sizes[config.recompute] * config.train_batch_size
+        return [1000 + sizes[config.recompute] * config.train_batch_size]
 
-    monkeypatch.setattr(auto_layout, "step_bytes", step_bytes)
+    monkeypatch.setattr(auto_layout, "bytes_of_ranks", of_ranks)
     config = config_of("llama", **{"train_batch_size": 6, "gradient_accumulation_steps": 2, **settings})
     choice = choose_layout(benchmark_of("llama"), config, world_size=4, per_node=2, device_bytes=memory)
     laid_out = choice.applied(config)

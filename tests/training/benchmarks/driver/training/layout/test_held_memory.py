@@ -15,10 +15,13 @@ COMMON: dict[str, Any] = {
     "num_layers": 4, "hidden_size": 256, "ffn_hidden_size": 704, "vocab_size": 1024, "seq_length": 128,
     "train_batch_size": 1, "gradient_accumulation_steps": 4, "precision": "bf16", "attention": "sdpa",
 }  # fmt: skip
+SECONDS = 900.0  # ends a hang: beside other work four ranks have waited longer than three minutes
+pytestmark = pytest.mark.timeout(SECONDS + 60)
 PP: dict[str, Any] = COMMON | {"pipeline_parallel_size": 4}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "fsdp": COMMON | {"strategy": "fsdp", "activation_checkpointing": True},
     "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
+    "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 8192, "seq_length": 8},
     "pipeline": PP,
 } | (
     {
@@ -39,7 +42,9 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]
     file.write_text(json.dumps(LAYOUTS))
     argv = [sys.executable, "-m", "tests.training.benchmarks.driver.training.held_workload", str(folder), str(file)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    result = subprocess.run(
+        argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr[-3000:]
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in LAYOUTS}
 

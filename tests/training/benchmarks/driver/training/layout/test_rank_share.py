@@ -125,7 +125,7 @@ def test_predict_counts_the_weights_gradients_and_moments_that_the_trainer_count
         "hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
         "vocab_size": 128256, "ffn_hidden_size": 14336, "seq_length": 8192, "precision": "bf16", "strategy": strategy,
     }  # fmt: skip
-    ours = _states(benchmark_of("llama"), config_of("llama", **sizes), gpus, 8)
+    ours, *_ = _states(benchmark_of("llama"), config_of("llama", **sizes), gpus, 8)
     row = {**preset("llama3_8b"), "gpu": "H100", "gpus": str(gpus), "fsdp": str(copy)}
     held = predict(job_of(row, strategy), machines()["H100"]).memory
     predicted = held.weights + held.gradients + held.optimizer
