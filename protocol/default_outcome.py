@@ -5,7 +5,6 @@ Benchmarks without an outcome.py use it, with the METRICS of their config.py; th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from statistics import median
@@ -36,6 +35,7 @@ CONVENTION: tuple[tuple[str, str, Better], ...] = (
     ("*_ms", "ms", "lower"),
 )
 SHOWN_CHARACTERS = 100
+MOST = 1e150  # its square is still a number
 
 
 class DefaultOutcome:
@@ -92,8 +92,8 @@ def by_name(name: str) -> Metric | None:
 
 
 def is_measured(value: object) -> TypeGuard[int | float]:
-    """Whether it is a finite number, in any unit: JSON from a host may contain anything instead."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number with which arithmetic is possible, in any unit: JSON from a host may contain anything."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MOST
 
 
 def _values(name: str, rounds: Sequence[MeasuredRound]) -> list[float]:

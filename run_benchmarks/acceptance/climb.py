@@ -255,11 +255,15 @@ class Climb:
             self._leave_in_doubt(record, found, self._is_spent)
             return
         else:
-            failed = {host: said for host, said in once.items() if host in guilty and not both}
-            both |= {host: [*said, f"again: it fails with this host: {_why(loaded)}"] for host, said in failed.items()}
-            rest = {host: said for host, said in once.items() if host not in failed}
-            self._leave_in_doubt(record, rest, _why(loaded))
+            both |= self._failed_again(record, once, () if both else guilty, _why(loaded))
         record.out |= both
+
+    def _failed_again(self, record: RungRecord, once: Suspects, guilty: Container[str], why: str) -> Suspects:
+        """The guilty among the suspects of a run that failed again; the others are left in doubt."""
+        failed = {host: said for host, said in once.items() if host in guilty}
+        rest = {host: said for host, said in once.items() if host not in failed}
+        self._leave_in_doubt(record, rest, why)
+        return {host: [*said, f"again: it fails with this host: {why}"] for host, said in failed.items()}
 
     def _leave_in_doubt(self, record: RungRecord, found: Suspects, why: str) -> None:
         """Note the suspects that could not be tested again; they are neither out nor accepted."""

@@ -63,21 +63,25 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
     yield _table(_heads(words), [_row(each, words) for each in record.rungs])
     if record.usual:
         yield f"<h2>{words('Accepted devices')}</h2>"
-        usual = [
-            (
-                f"{test}, {kind}" if kind and len(record.usual) > 1 else test,
-                f"{found.median:.4g} {found.unit}",
-                f"{100 * found.scatter / found.median:.2g} %",
-                str(found.devices),
-            )
-            for kind, levels in record.usual.items()
-            for test, found in levels.items()
-            if not PAIR.search(test)
-        ]
-        yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual)
+        yield _table((words("test"), words("median"), words("scatter"), words("devices")), usual_rows(record))
     hosts = [(host, words(state)) for host, state in record.hosts.items()]
     table = _table((words("host"), words("state")), hosts)
     yield f"<details><summary>{words('Hosts')}</summary>{table}</details>"
+
+
+def usual_rows(record: AcceptRecord) -> list[tuple[str, str, str, str]]:
+    """Of each test of devices its kind of hosts, where there are several, median, scatter and number of devices."""
+    return [
+        (
+            f"{test}, {kind}" if kind and len(record.usual) > 1 else test,
+            f"{found.median:.4g} {found.unit}",
+            f"{100 * found.scatter / found.median:.2g} %",
+            str(found.devices),
+        )
+        for kind, levels in record.usual.items()
+        for test, found in levels.items()
+        if not PAIR.search(test)
+    ]
 
 
 def warned_rows(record: AcceptRecord, words: Words) -> list[tuple[str, str, str]]:

@@ -76,18 +76,27 @@ def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
 def usual_of(run: LoadedRun, without: Container[str]) -> dict[str, dict[str, Usual]]:
     """The results of the devices of a run by kind of hosts and test, without those of some hosts."""
     found: dict[str, dict[str, Usual]] = {}
-    for case, record in ((case, record) for case, records in run.rounds.items() for record in records):
+    for case, records in run.rounds.items():
         kinds = kinds_of(run, case)
-        good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
-        for figure in _figures(record):
-            for kind, part in _by_kind(figure, record, kinds).items():
-                own = [value for rank, value in enumerate(part.values) if rank in good and value is not None]
-                _learn(found, kind, figure.key, figure.unit, own)
-        for step in record.steps:
-            for (kind, pair), measured in _pairs(record, step, kinds).items():
-                own = [value for host, value in measured if host not in without]
-                _learn(found, kind, _of_pair(step, pair), str(step.get("unit")), own)
+        for record in records:
+            for kind, test, unit, values in _good_values(record, kinds, without):
+                _learn(found, kind, test, unit, values)
     return found
+
+
+def _good_values(
+    record: RoundRecord, kinds: Mapping[str, str], without: Container[str]
+) -> Iterator[tuple[str, str, str, list[float]]]:
+    """Kind of hosts, test, unit, and the results in a round without those of some hosts."""
+    good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
+    for figure in _figures(record):
+        for kind, part in _by_kind(figure, record, kinds).items():
+            own = [value for rank, value in enumerate(part.values) if rank in good and value is not None]
+            yield kind, figure.key, figure.unit, own
+    for step in record.steps:
+        for (kind, pair), measured in _pairs(record, step, kinds).items():
+            own = [value for host, value in measured if host not in without]
+            yield kind, _of_pair(step, pair), str(step.get("unit")), own
 
 
 def _learn(levels: dict[str, dict[str, Usual]], kind: str, test: str, unit: str, values: list[float]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import vendors
 from protocol.case_config import load_case_config
+from protocol.config_file import config_file
 from run_benchmarks.acceptance.rungs import Others
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
@@ -21,8 +22,8 @@ SCRIPT = 'PATH=$PATH:$1; shift; for name; do if command -v "$name" >/dev/null 2>
 
 
 def tools_of(vendor: str, config: str) -> Config | None:
-    """A vendor's config of the tools; None: it has none."""
-    path = vendors.case_dir(vendor, "tools", "pytorch") / "config" / f"{config}.py"
+    """A vendor's config of the tools, or that of all vendors; None: there is none."""
+    path = config_file(vendors.case_dir(vendor, "tools", "pytorch") / "config", config)
     return load_case_config(Config, path, {}) if path.is_file() else None
 
 

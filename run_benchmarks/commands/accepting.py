@@ -183,11 +183,7 @@ class Acceptance:
         """By rung the tools of others that the vendor's configs name and that hosts have; where it is only planned, or
         an image has them, all that are named.
         """
-        configs: dict[str, Config] = {}
-        for rung in rungs:
-            config = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else None
-            if config is not None and len(hosts) >= FEWEST[rung]:
-                configs[rung] = config
+        configs = self._tool_configs(rungs, hosts)
         names = list(dict.fromkeys(name for config in configs.values() for name in config.tools))
         is_asked = bool(names) and not is_planned and not self._in_containers
         there, silent = self._asked(names, hosts) if is_asked else (None, [])
@@ -200,6 +196,15 @@ class Acceptance:
             found[rung] = replace(others, missing=[*silent, *others.missing], inspector=inspector)
             silent = []
         return found
+
+    def _tool_configs(self, rungs: Sequence[str], hosts: Sequence[str]) -> dict[str, Config]:
+        """By rung the vendor's config of tools, where it has one and there are hosts enough."""
+        configs: dict[str, Config] = {}
+        for rung in rungs:
+            config = tools_of(self._vendor, TOOLS_CONFIG[rung]) if rung in TOOLS_CONFIG else None
+            if config is not None and len(hosts) >= FEWEST[rung]:
+                configs[rung] = config
+        return configs
 
     def _asked(self, names: Sequence[str], hosts: Sequence[str]) -> tuple[set[str] | None, list[str]]:
         with (

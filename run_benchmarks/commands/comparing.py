@@ -47,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputProblems([Problem("compare", "B", ABSENT, "expected either B or --baseline F")])
     later = _folders(first if second is None else second, conf)
     earlier = _of_baseline(baseline, conf) if baseline is not None else _folders(first, conf)
+    if not earlier or not later:
+        raise InputProblems([Problem("compare", "RUN", ABSENT, "names no run on one side; expected A and B")])
     if both := [folder.name for folder in later if folder in earlier]:
         raise InputProblems([Problem("compare", "RUN", ", ".join(both), "is on both sides; expected different runs")])
     kept = read_rules(rules) if rules is not None else Rules()

@@ -32,7 +32,9 @@ from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.slurm.allocation import AllocationError
 from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
+from run_benchmarks.results.loading import RUN_FILE
 from run_benchmarks.results.records import RunRecord, Verdict
+from run_benchmarks.results.seal import SEAL_FILE
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.allocation import allocated, is_inside, submit_controller
@@ -142,6 +144,9 @@ def collect(settings: Settings, folder: Path) -> int:
     past = Journal(folder).read()
     prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
     if not is_owing(past):
+        if past.run_ended is not None and (folder / RUN_FILE).is_file() and not (folder / SEAL_FILE).exists():
+            with controlling(folder):  # the controller was killed between its last note and the seal
+                Session(prepared, folder, Interruption(""), sys.argv).seal()
         say(words("{run}: nothing is to be collected", run=folder.name))
         return EXIT_PASS
     if _refused(learn, folder.name):

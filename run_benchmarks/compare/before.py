@@ -5,17 +5,16 @@ The history is read in a child process: a database that hangs must not hang the 
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from run_benchmarks.compare.comparing import Before, CaseOfRun, Groups, of_folders
 from run_benchmarks.console.console import complain
-from run_benchmarks.errors import HistoryError
 from run_benchmarks.history.entries import kind_of
-from run_benchmarks.history.recording import FILE, TIME_LIMIT_S, ask_a_child, default_url
+from run_benchmarks.history.recording import FILE, TIME_LIMIT_S, answer_parent, ask_a_child, default_url
 from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.outcomes import metrics_of
 
 MOST_FOLDERS = 50
 
@@ -48,14 +47,15 @@ class RunsBefore:
 
     def _of_history(self) -> dict[tuple[str, str], Groups]:
         """The content of the history for all cases that are compared, by their names and kinds."""
-        passed = (CaseOfRun(run=run, case=each) for run in self._compared for each in run.record.cases)
-        keys = sorted({_key(each) for each in passed if each.run.passed(each.case)})
-        asked = {"url": self._url, "cases": keys, "left_out": [folder.name for folder in self._folders]}
-        done, said = ask_a_child(__name__, asked, self._seconds)
-        if not done:
-            complain(f"the spread between runs is that of the run folders alone: {said}")
+        cases = (CaseOfRun(run=run, case=each) for run in self._compared for each in run.record.cases)
+        passed = (each for each in cases if each.run.passed(each.case))
+        units = {_key(each): {metric.name: metric.unit for metric in metrics_of(each.case)} for each in passed}
+        asked = {"url": self._url, "cases": [*units.items()], "left_out": [folder.name for folder in self._folders]}
+        found, problem = ask_a_child(__name__, asked, self._seconds)
+        if problem:
+            complain(f"the spread between runs is that of the run folders alone: {problem}")
             return {}
-        return dict(zip(keys, json.loads(said), strict=True))
+        return dict(zip(units, found, strict=True))
 
 
 def _key(case: CaseOfRun) -> tuple[str, str]:
@@ -76,19 +76,13 @@ def _beside(compared: Sequence[Path]) -> list[LoadedRun]:
     return found
 
 
-def main() -> None:
-    """The child: reads its task from stdin; its last line is what the history holds, or says what went wrong."""
+def _means_of_all(asked: dict[str, Any]) -> list[dict[str, list[list[float]]]]:
     from run_benchmarks.history.database import Database  # takes long to import
     from run_benchmarks.history.store import means_of_runs
 
-    asked = json.loads(sys.stdin.read())
-    try:
-        database = Database(asked["url"])
-        print(json.dumps([means_of_runs(database, name, kind, asked["left_out"]) for name, kind in asked["cases"]]))
-    except HistoryError as error:
-        print(error)
-        sys.exit(1)
+    database, left_out = Database(asked["url"]), asked["left_out"]
+    return [means_of_runs(database, name, kind, units, left_out) for (name, kind), units in asked["cases"]]
 
 
 if __name__ == "__main__":
-    main()
+    answer_parent(_means_of_all)

@@ -21,6 +21,7 @@ from run_benchmarks.results.standards import case_series, numbers_of
 UNKNOWN_SPREAD = "the spread between runs is not known: a difference may be that of two runs of the same cluster"
 SHOWN_CHARACTERS = 80
 NEITHER = "measured in fewer than two rounds and no runs of before were made alike"
+OF_NOTHING = "its mean in A is 0: no change of it has a percentage"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +207,8 @@ def _result(
     first, second = compared.means
     found = compared.difference
     if found is None or found.first == 0:
-        return MetricResult(metric=metric, word="cannot tell", first=first, second=second, note=NEITHER)
+        note = NEITHER if found is None else OF_NOTHING
+        return MetricResult(metric=metric, word="cannot tell", first=first, second=second, note=note)
     # An interval of a metric beside the key figure is as wide as Holm's strictest test demands.
     strict = confidence if metric.is_key else 1 - (1 - confidence) / max(1, len(adjusted))
     p_value = found.p_value if metric.is_key else adjusted[metric.name]

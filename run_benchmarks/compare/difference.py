@@ -7,6 +7,7 @@ from the history, whole runs are the units. Sources: Welch, Biometrika 34 (1947)
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
@@ -54,13 +55,13 @@ class Difference:
     def needed(self, width: float, confidence: float) -> int | None:
         """The units on each side at which half of the interval is at most `width`; None beyond MOST_UNITS."""
         scale = self.error / math.sqrt(sum(1 / n for n in self.units))  # of one unit
-        for units in range(2, MOST_UNITS):
+
+        def suffices(units: int) -> bool:
             degrees = min(2 * units - 2, MAX_DEGREES)
-            if student_quantile((1 + confidence) / 2, degrees) * scale * math.sqrt(2 / units) <= width:
-                return units
-            if units == 2 and scale * math.sqrt(2 / MOST_UNITS) > width:
-                return None
-        return None
+            return student_quantile((1 + confidence) / 2, degrees) * scale * math.sqrt(2 / units) <= width
+
+        found = bisect_left(range(2, MOST_UNITS), True, key=suffices) + 2
+        return found if found < MOST_UNITS else None
 
 
 def between_rounds(first: Sequence[float], second: Sequence[float]) -> Difference | None:

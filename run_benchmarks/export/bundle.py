@@ -53,7 +53,7 @@ def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> list[str]:
 
 def _files(run: LoadedRun, case: CaseRecord) -> Iterator[Path]:
     for folder in (run.folder / case.folder, run.folder / CASES_FOLDER):
-        for path in sorted(folder.rglob("*")):
+        for path in sorted(folder.rglob("*")) if not folder.is_symlink() else ():
             of_this = folder.name == case.folder or path.name == f"{case.folder}.json"
             if of_this and path.is_file() and not path.is_symlink():
                 yield path

@@ -7,8 +7,10 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from protocol.outcome import Preformatted
+from protocol.safe_json import MAX_INTEGER, MIN_INTEGER
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.export.junit import junit
 from run_benchmarks.export.markdown import markdown
@@ -55,11 +57,10 @@ def _columns(table: Sequence[Row]) -> list[str]:
 
 def _csv(table: Sequence[Row]) -> bytes:
     """RFC 4180; None is empty. A text that a spreadsheet would run as a formula begins with an apostrophe."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _columns(table), lineterminator="\r\n")
-    writer.writeheader()
-    for row in table:
-        writer.writerow({name: _cell(value) for name, value in row.items()})
+    out, columns = io.StringIO(), _columns(table)
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(map(_cell, columns))
+    writer.writerows([_cell(row.get(name)) for name in columns] for row in table)
     return out.getvalue().encode()
 
 
@@ -72,22 +73,25 @@ def _json_lines(table: Sequence[Row]) -> bytes:
 
 
 def _parquet(table: Sequence[Row]) -> bytes:
-    """Columns of one type each: of several it is text."""
+    """Columns of one type each: of several, or of integers beyond 64 bits, it is text."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise ExportError("parquet needs pyarrow: pip install -r requirements/analysis.txt") from error
-    columns = {name: [row.get(name) for row in table] for name in _columns(table)}
-    for name, values in columns.items():
-        kinds = {type(value) for value in values if value is not None}
-        if len(kinds) > 1 and not kinds <= {int, float}:
-            columns[name] = [None if value is None else str(value) for value in values]
-        elif float in kinds:
-            columns[name] = [None if value is None else float(value) for value in values]
+    columns = {name: _of_one_type([row.get(name) for row in table]) for name in _columns(table)}
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns), sink)
     return bytes(sink.getvalue())
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    is_wide = any(isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER for value in values)
+    if not is_wide and (len(kinds) < 2 or kinds <= {int, float}) and float not in kinds:
+        return values
+    kind = float if not is_wide and kinds <= {int, float} else str
+    return [None if value is None else kind(value) for value in values]
 
 
 def _nccl_tests(run: LoadedRun) -> str:

@@ -49,15 +49,20 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the tables; makes no file where there is none.
+        """A transaction that sees one state of the tables, whoever writes; makes no file where there is none.
 
         Raises:
             HistoryError: the database is missing, cannot be read, has no tables yet, or is of another version.
         """
-        place = self._engine.url.database
-        if self._engine.dialect.name == "sqlite" and place and place != ":memory:" and not Path(place).exists():
-            raise HistoryError(f"history {self.name}: no such file; `run.py history --rebuild` makes it")
+        with self._told():
+            place = self._engine.url.database
+            if self._engine.dialect.name == "sqlite" and place and place != ":memory:" and not Path(place).exists():
+                raise HistoryError(f"history {self.name}: no such file; `run.py history --rebuild` makes it")
         with self._told(), self._engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN")
+            elif connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
             found = MigrationContext.configure(connection).get_current_revision()
             if found != (head := self._script().get_current_head()):
                 raise HistoryError(
@@ -74,7 +79,7 @@ class Database:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError) as error:
             said = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
             raise HistoryError(f"history {self.name}: {said}") from error
 

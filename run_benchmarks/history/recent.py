@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from common.charts.page import figure
 from run_benchmarks.console.language import Language, Words
-from run_benchmarks.errors import ClusterDynoError
-from run_benchmarks.history.recording import FILE, TIME_LIMIT_S, ask_a_child, default_url
+from run_benchmarks.history.recording import FILE, TIME_LIMIT_S, answer_parent, ask_a_child, default_url
 from run_benchmarks.results.loading import LoadedRun, load_run
 
 LEAST_RUNS = 5
@@ -25,12 +23,9 @@ def drawn(folders: Sequence[Path], url: str, language: Language, seconds: float 
     root = folders[0].parent
     if url == default_url(root) and not (root / FILE).exists():
         return {}, ""
-    try:
-        asked = {"url": url, "folders": [str(each.absolute()) for each in folders], "language": language}
-        done, said = ask_a_child(__name__, asked, seconds)
-        return (dict(zip(map(str, folders), json.loads(said), strict=True)), "") if done else ({}, said)
-    except (OSError, ValueError) as error:
-        return {}, f"its process failed: {error}"
+    asked = {"url": url, "folders": [str(each.absolute()) for each in folders], "language": language}
+    found, problem = ask_a_child(__name__, asked, seconds)
+    return dict(zip(map(str, folders), found or (), strict=not problem)), problem
 
 
 def _elements(url: str, run: LoadedRun, words: Words) -> Iterator[tuple[str, str]]:
@@ -51,17 +46,10 @@ def _elements(url: str, run: LoadedRun, words: Words) -> Iterator[tuple[str, str
     database.close()
 
 
-def main() -> None:
-    """The child: reads its task from stdin; its last line is the elements as JSON, or says what went wrong."""
-    asked = json.loads(sys.stdin.read())
+def _elements_of_all(asked: dict[str, Any]) -> list[dict[str, str]]:
     words = Words(asked["language"])
-    try:
-        folders: list[str] = asked["folders"]
-        print(json.dumps([dict(_elements(asked["url"], load_run(folder), words)) for folder in folders]))
-    except ClusterDynoError as error:
-        print(error)
-        sys.exit(1)
+    return [dict(_elements(asked["url"], load_run(folder), words)) for folder in asked["folders"]]
 
 
 if __name__ == "__main__":
-    main()
+    answer_parent(_elements_of_all)

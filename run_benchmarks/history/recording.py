@@ -10,11 +10,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from common.errors import in_brief
 from run_benchmarks.console.command_line import ROOT, own_command
-from run_benchmarks.errors import ClusterDynoError
+from run_benchmarks.errors import ClusterDynoError, HistoryError
 from run_benchmarks.results.loading import RUN_FILE, LoadError, load_run
 
 TIME_LIMIT_S = 30.0
@@ -46,7 +48,7 @@ def record(folder: Path, owner: str, url: str, seconds: float = TIME_LIMIT_S) ->
     try:
         beside = fallback_url()
         lost = _in_a_child(folder, owner, beside, TIME_LIMIT_S)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # of a user without a home folder, too
         beside, lost = "", str(error)
     kept = f"nor could it be kept elsewhere: {lost}" if lost else f"it is kept in {beside.removeprefix('sqlite:///')}"
     return f"this run is not in the history: {problem}; {kept}. Later: {own_command('history', '--rebuild')}"
@@ -54,27 +56,44 @@ def record(folder: Path, owner: str, url: str, seconds: float = TIME_LIMIT_S) ->
 
 def _in_a_child(folder: Path, owner: str, url: str, seconds: float) -> str:
     """As `record`, without a second place."""
-    done, said = ask_a_child(__name__, {"folder": str(folder.absolute()), "owner": owner, "url": url}, seconds)
-    return "" if done else said
+    return ask_a_child(__name__, {"folder": str(folder.absolute()), "owner": owner, "url": url}, seconds)[1]
 
 
-def ask_a_child(module: str, asked: Mapping[str, object], seconds: float) -> tuple[bool, str]:
-    """Whether a process of this module did what it was asked on stdin, and the last line that it printed."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,  # a Ctrl-C at the end of the run leaves it alone
-    )
+def ask_a_child(module: str, asked: Mapping[str, object], seconds: float) -> tuple[Any, str]:
+    """The answer of a process of this module (`answer_parent`), and what went wrong, in words, "" if nothing did."""
     try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", module],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a Ctrl-C at the end of the run leaves it alone
+        )
         said, _ = child.communicate(json.dumps(asked), timeout=seconds)  # no argument: a URL may hold a password
     except subprocess.TimeoutExpired:
         child.kill()  # and no wait: a process in a system call that hangs does not end
-        return False, f"its database did not answer within {seconds:g} s"
-    return child.returncode == 0, (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+        return None, f"its database did not answer within {seconds:g} s"
+    except OSError as error:
+        return None, f"its process failed: {error}"
+    last = (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    if child.returncode != 0:
+        return None, last
+    try:
+        return json.loads(last), ""
+    except ValueError:
+        return None, f"its process failed: {last}"
+
+
+def answer_parent(action: Callable[[Any], object]) -> None:
+    """Print, in such a process, what `action` makes of the question on stdin, as JSON, or what went wrong."""
+    try:
+        print(json.dumps(action(json.loads(sys.stdin.read()))))
+    except ClusterDynoError as error:
+        print(error)
+        sys.exit(1)
 
 
 def rebuild(root: Path, owner: str, url: str) -> Iterator[tuple[str, str]]:
@@ -83,6 +102,8 @@ def rebuild(root: Path, owner: str, url: str) -> Iterator[tuple[str, str]]:
     Raises:
         HistoryError: the history cannot be written.
     """
+    from sqlalchemy.exc import DataError, IntegrityError
+
     from run_benchmarks.history.database import Database
     from run_benchmarks.history.store import keep
 
@@ -91,25 +112,24 @@ def rebuild(root: Path, owner: str, url: str) -> Iterator[tuple[str, str]]:
         for file in sorted(root.glob(f"run*/{RUN_FILE}")):
             try:
                 keep(database, load_run(file.parent), owner)
-                yield file.parent.name, ""
             except LoadError as error:
                 yield file.parent.name, str(error)
+            except Exception as error:  # the folder may be anybody's: what it holds costs that run alone
+                if isinstance(error, HistoryError) and not isinstance(error.__cause__, DataError | IntegrityError):
+                    raise
+                yield file.parent.name, f"{file}: {in_brief(error)}"
+            else:
+                yield file.parent.name, ""
     finally:
         database.close()
 
 
-def main() -> None:
-    """The child: reads its task from stdin; its last line says what went wrong."""
+def _keep(asked: dict[str, str]) -> None:
     from run_benchmarks.history.database import Database
     from run_benchmarks.history.store import keep
 
-    asked = json.loads(sys.stdin.read())
-    try:
-        keep(Database(asked["url"]), load_run(asked["folder"]), asked["owner"])
-    except ClusterDynoError as error:
-        print(error)
-        sys.exit(1)
+    keep(Database(asked["url"]), load_run(asked["folder"]), asked["owner"])
 
 
 if __name__ == "__main__":
-    main()
+    answer_parent(_keep)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, Table, delete, insert, select
 
 from run_benchmarks.history.database import Database
 from run_benchmarks.history.entries import case_entries, host_rows, run_row
@@ -92,15 +92,25 @@ def keep(database: Database, run: LoadedRun, owner: str) -> None:
     with database.writing() as connection:
         same = (RUNS.c.owner == row["owner"]) & (RUNS.c.run_id == row["run_id"])
         connection.execute(delete(RUNS).where(same))
-        run_key = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
+        run_key = connection.execute(insert(RUNS).values(_fitting(RUNS, row)).returning(RUNS.c.id)).scalar_one()
         if hosts:
-            connection.execute(insert(HOSTS), [each | {"run_id": run_key} for each in hosts])
+            connection.execute(insert(HOSTS), [_fitting(HOSTS, each) | {"run_id": run_key} for each in hosts])
         for entry in entries:
-            made = insert(CASES).values(entry.case | {"run_id": run_key}).returning(CASES.c.id)
+            made = insert(CASES).values(_fitting(CASES, entry.case) | {"run_id": run_key}).returning(CASES.c.id)
             case_key = connection.execute(made).scalar_one()
             for table, rows in ((METRICS, entry.metrics), (HOST_VALUES, entry.host_values)):
                 if rows:
-                    connection.execute(insert(table), [each | {"case_id": case_key} for each in rows])
+                    connection.execute(insert(table), [_fitting(table, each) | {"case_id": case_key} for each in rows])
+
+
+def _fitting(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with text that every database takes, whatever a host sent: as long as its column, without zero bytes."""
+    return {
+        name: value.replace("\0", "\ufffd")[: getattr(table.c[name].type, "length", None)]
+        if isinstance(value, str)
+        else value
+        for name, value in row.items()
+    }
 
 
 def case_names(database: Database) -> list[str]:
@@ -112,7 +122,8 @@ def case_names(database: Database) -> list[str]:
 def series(database: Database, case: str, metric: str = "", host: str = "", kind: str = "") -> Series:
     """A metric of a case over the latest MOST_RUNS runs of this kind ("": of the last one's); "": its key figure.
 
-    With `host` a figure that the case measures of each host; "": the first one.
+    With `host` a figure that the case measures of each host; "": the first one. Values in another unit than the latest
+    one's, of a version before, do not count.
 
     Raises:
         HistoryError: the history cannot be read.
@@ -126,9 +137,7 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
         rows = _figures(connection, [row.id for row in same], host)
     named = _named(rows)
     wanted = metric or next(iter(named), "")
-    values = {row.case_id: row for row in rows if row.figure == wanted}
-    latest = next((values[row.id] for row in reversed(same) if row.id in values), None)
-    unit, better = (latest.unit, latest.better) if latest else ("", "")
+    unit, better, values = _in_latest_unit({row.case_id: row for row in rows if row.figure == wanted}, same)
     return Series(
         case=case,
         metric=wanted,
@@ -139,6 +148,15 @@ def series(database: Database, case: str, metric: str = "", host: str = "", kind
         others=len(runs) - len(same),
         metrics=tuple(named),
     )
+
+
+def _in_latest_unit(
+    of_metric: Mapping[int, Row[Any]], cases: Sequence[Row[Any]]
+) -> tuple[str, str, dict[int, Row[Any]]]:
+    """The unit of the latest value and which way is better, and the values that have both, by case."""
+    latest = next((of_metric[row.id] for row in reversed(cases) if row.id in of_metric), None)
+    unit, better = (latest.unit, latest.better) if latest else ("", "")
+    return unit, better, {key: row for key, row in of_metric.items() if (row.unit, row.better) == (unit, better)}
 
 
 def _latest(connection: Connection, case: str) -> Sequence[Row[Any]]:
@@ -179,10 +197,12 @@ def _is_key(row: object) -> bool:
     return bool(getattr(row, "is_key", False))
 
 
-def means_of_runs(database: Database, case: str, kind: str, left_out: Sequence[str]) -> dict[str, list[list[float]]]:
+def means_of_runs(
+    database: Database, case: str, kind: str, units: Mapping[str, str], left_out: Sequence[str]
+) -> dict[str, list[list[float]]]:
     """By metric its means, in its unit, in the latest MOST_RUNS runs of a case of this kind, grouped by provenance.
 
-    `left_out`: names of runs that do not count.
+    `units`: of the metrics; `left_out`: names of runs that do not count.
 
     Raises:
         HistoryError: the history cannot be read.
@@ -196,12 +216,12 @@ def means_of_runs(database: Database, case: str, kind: str, left_out: Sequence[s
     )
     with database.reading() as connection:
         rows = connection.execute(
-            select(METRICS.c.name, METRICS.c.value, CASES.c.provenance)
+            select(METRICS.c.name, METRICS.c.unit, METRICS.c.value, CASES.c.provenance)
             .join(CASES, METRICS.c.case_id == CASES.c.id)
             .where(CASES.c.id.in_(latest))
         ).all()
     found: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
+    for row in (each for each in rows if each.unit == units.get(each.name)):
         found.setdefault(row.name, {}).setdefault(row.provenance, []).append(row.value)
     return {name: list(groups.values()) for name, groups in found.items()}
 

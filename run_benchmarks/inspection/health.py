@@ -21,12 +21,11 @@ from run_benchmarks.inspection.health_of_devices import device_state
 from run_benchmarks.inspection.health_script import SCRIPT
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.device_findings import APPLICATION
+from run_benchmarks.results.host_findings import FEWEST
 
 SECONDS = 120.0
 WARN_PERCENT, FULL_PERCENT = 95.0, 99.0
 LEAST_FILES = 4096
-FEWEST = 3
-"""Hosts among which most can agree against one."""
 SHOWN, MOST_CHARACTERS = 3, 160
 MOST_PEERS = 8
 """Hosts that one host sends its largest frame to."""

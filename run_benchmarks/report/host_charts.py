@@ -10,6 +10,7 @@ from statistics import median
 from common.charts.chart import Area, Axis, Curves, Number, Panel, Series
 from run_benchmarks.console.language import ENGLISH, Words
 from run_benchmarks.results.curves import NodeCurves, RoundCurves
+from run_benchmarks.results.records import RoundRecord
 
 # Metric (monitors.timeline), its axis, and what a value is divided by.
 PERCENT = "%"
@@ -28,6 +29,7 @@ PANELS = (
 MOST_LINES, MOST_OUTLIERS = 6, 3
 LOW, HIGH = 0.05, 0.95
 LEAST_FAR = 0.01  # of the median: what is nearer is no outlier
+SLACK_MS = 60_000  # by which the clock of a host may be wrong
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +42,20 @@ class _Member:
 
 
 def monitors_chart(
-    found: RoundCurves, started_ms: int, suspects: Collection[str], words: Words = ENGLISH
+    found: RoundCurves, record: RoundRecord, suspects: Collection[str], words: Words = ENGLISH
 ) -> Curves | None:
     """All metrics over one time axis, in seconds since the round began; None without samples.
 
-    `suspects`: the hosts that are drawn as lines of their own whatever they did.
+    `suspects`: the hosts that are drawn as lines of their own whatever they did. A host whose samples begin before the
+    round or after it is left out: with them the axis would be as long as its clock is wrong.
     """
-    if not found.nodes:
+    started_ms, latest_ms = record.started_ms, record.finished_ms + SLACK_MS
+    nodes = [node for node in found.nodes if started_ms - SLACK_MS <= node.started_ms <= latest_ms]
+    if not nodes:
         return None
-    width = max(node.bucket_ms for node in found.nodes)
-    first = min(node.started_ms for node in found.nodes)
-    shapes = {metric: _members(found.nodes, metric, width, first, suspects, divisor) for metric, _, divisor in PANELS}
+    width = max(node.bucket_ms for node in nodes)
+    first = min(node.started_ms for node in nodes)
+    shapes = {metric: _members(nodes, metric, width, first, suspects, divisor) for metric, _, divisor in PANELS}
     count = max((len(each.values) for members in shapes.values() for each in members), default=0)
     if not count:
         return None
@@ -60,7 +65,7 @@ def monitors_chart(
     begin = (first - started_ms) / 1000
     return Curves(
         title=words("Monitors of the hosts"),
-        sentence=_sentence(len(found.nodes), width, words),
+        sentence=_sentence(len(nodes), width, words),
         x=Axis(name=words("since the round began"), format="seconds"),
         xs=[begin + (at + 0.5) * width / 1000 for at in range(count)],
         panels=[
@@ -68,7 +73,7 @@ def monitors_chart(
             for metric, name, _ in PANELS
             if _is_seen(shapes[metric])
         ],
-        areas=_areas(found.nodes, started_ms, words),
+        areas=_areas(nodes, started_ms, words),
     )
 
 

@@ -116,7 +116,7 @@ class _Pages:
     def link(self, line: CaseLine, record: RoundRecord, *parts: str) -> str:
         """The address of a round's folder, or of a file in it, from the page."""
         where = line.run.folder / line.case.folder / round_folder(record.round, record.attempt)
-        return quote("/".join((os.path.relpath(where, self._folder), *parts)))
+        return quote("/".join((os.path.relpath(where, self._folder), *parts)), errors="surrogateescape")
 
     def node_link(self, line: CaseLine, record: RoundRecord, host: str, node_rank: int, name: str) -> str:
         """The address of a file of a node."""
@@ -129,7 +129,7 @@ class _Pages:
 
     def monitors(self, line: CaseLine, record: RoundRecord) -> Chart | None:
         """The monitors of a round over time."""
-        return monitors_chart(self._curves(line, record), record.started_ms, self._suspects, self._words)
+        return monitors_chart(self._curves(line, record), record, self._suspects, self._words)
 
     def _curves(self, line: CaseLine, record: RoundRecord) -> RoundCurves:
         if not self._with_curves:
@@ -233,4 +233,5 @@ def _bare(run: LoadedRun) -> LoadedRun:
 def _bare_round(record: RoundRecord) -> RoundRecord:
     nodes = [node.model_copy(update={"monitor": None}) for node in record.nodes]
     warnings = [*record.warnings, "its measurements cannot be shown: round.json has them"]
-    return record.model_copy(update={"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings})
+    bare: dict[str, Any] = {"metrics": {}, "steps": [], "nodes": nodes, "warnings": warnings, "integrity": None}
+    return record.model_copy(update=bare)

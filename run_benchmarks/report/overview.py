@@ -61,7 +61,8 @@ class CaseLine:
     @property
     def bar(self) -> tuple[float, float]:
         """Left end and width of the bar from the centre tick, in pixels of BAR_WIDTH."""
-        off = max(-HALF_PERCENT, min(HALF_PERCENT, (self.percent or 100.0) - 100)) / HALF_PERCENT * BAR_WIDTH / 2
+        apart = 0.0 if self.percent is None else self.percent - 100
+        off = max(-HALF_PERCENT, min(HALF_PERCENT, apart)) / HALF_PERCENT * BAR_WIDTH / 2
         return (BAR_WIDTH / 2 + min(0.0, off), max(abs(off), 1.0))
 
 
@@ -102,7 +103,7 @@ def overview(runs: Sequence[LoadedRun], words: Words = ENGLISH) -> Overview:
     verdict = worst(run.record.verdict for run in runs)
     return Overview(
         verdict=verdict,
-        headline=_headline(verdict, lines, (len(drained), len(hosts)), words),
+        headline=_headline(verdict, lines, (len({each.host for each in drained}), len(hosts)), words),
         about=_about(runs, len(hosts), words),
         hosts=tuple((name, *state) for name, state in hosts.items()),
         drained=drained,
@@ -194,7 +195,7 @@ def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
         [
             _few([run.record.run_id for run in runs], words),
             time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(began_ms / 1000)),
-            _machines(runs[0], hosts, words),
+            _machines(runs, hosts, words),
             _amount(runs, words),
             _time_taken(runs, words),
             words("vendor {names}", names=", ".join(sorted({run.record.vendor for run in runs}))),
@@ -202,8 +203,9 @@ def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
     )
 
 
-def _machines(run: LoadedRun, hosts: int, words: Words) -> str:
-    devices = sum(len(host.devices) for host in run.record.hosts)
+def _machines(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
+    of_hosts = {host.name: len(host.devices) for run in runs for host in run.record.hosts}
+    devices = sum(of_hosts.values())
     found = words("{n} host", n=1) if hosts == 1 else words("{n} hosts", n=hosts)
     return f"{found}, {words('{n} devices', n=devices)}" if devices else found
 
@@ -217,10 +219,11 @@ def _amount(runs: Sequence[LoadedRun], words: Words) -> str:
 
 
 def _time_taken(runs: Sequence[LoadedRun], words: Words) -> str:
-    from_ms, to_ms = min(run.record.started_ms for run in runs), max(run.record.finished_ms for run in runs)
+    """The time of all runs together, without that between them."""
+    taken_ms = sum(run.record.finished_ms - run.record.started_ms for run in runs)
     waits = [job.queue_seconds for run in runs for job in run.record.jobs if job.queue_seconds is not None]
     queued = f" {words('after {time} in the queue', time=duration(sum(waits)))}" if waits else ""
-    return f"{duration((to_ms - from_ms) / 1000)}{queued}"
+    return f"{duration(taken_ms / 1000)}{queued}"
 
 
 def _few(names: Sequence[str], words: Words) -> str:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from common.charts.chart import rounded
 from monitors.timeline import Timeline
@@ -53,7 +54,7 @@ class NodeCurves(BaseModel):
     host: str
     node_rank: int
     started_ms: int
-    bucket_ms: int
+    bucket_ms: Annotated[int, Field(ge=1)]
     work_ms: tuple[int, int] | None = None
     curves: list[Curve]
 

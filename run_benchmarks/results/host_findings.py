@@ -12,7 +12,7 @@ from run_benchmarks.results.device_findings import device_findings
 from run_benchmarks.results.monitor_readings import PortLink, Sight, number
 
 MAX_OF_A_HOST = 50
-FEWEST = 3  # hosts among which most can agree on a port's link
+FEWEST = 3  # hosts among which most can agree against one
 SOCKETS = "Socket"
 
 

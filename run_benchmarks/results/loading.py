@@ -43,8 +43,6 @@ def load_run(folder: Path | str) -> LoadedRun:
     record = _read(path / RUN_FILE, RunRecord)
     rounds: dict[str, list[RoundRecord]] = {}
     for case in record.cases:
-        if Path(case.folder).name != case.folder:
-            raise LoadError(f"{path / RUN_FILE}: case {case.name}: folder {case.folder!r} leads out of the run")
         attempts = case.attempts or [1] * len(case.rounds)
         found = [
             _read(path / case.folder / round_folder(index, attempt) / RECORD_FILE, RoundRecord)

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from protocol.default_outcome import is_measured
+
 
 class Rule(StrEnum):
     """The rule by which values are combined: KEEP gives the value if all are equal, else their list."""
@@ -20,7 +22,6 @@ class Rule(StrEnum):
     KEEP = "keep"
 
 
-HUGE = 1e150  # its square is still a number
 # The first pattern that matches a metric's name decides; without a match, floats are averaged (times and rates) and
 # integers are kept (counts, sizes, steps).
 RULES: tuple[tuple[str, Rule], ...] = (
@@ -63,15 +64,10 @@ class Spread(BaseModel):
 
 def rule_of(name: str, values: Sequence[Any]) -> Rule:
     """The rule of a metric with these values: values that are no numbers are kept, whatever the name."""
-    if not all(_is_number(value) for value in values):
+    if not all(map(is_measured, values)):
         return Rule.KEEP
     named = next((rule for pattern, rule in RULES if fnmatchcase(name, pattern)), None)
     return named or (Rule.MEAN if any(isinstance(value, float) for value in values) else Rule.KEEP)
-
-
-def _is_number(value: Any) -> bool:
-    """Whether arithmetic is possible: a host may have sent an integer that no float holds."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < HUGE
 
 
 def combine(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Spread]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from protocol import safe_json
 
-SYS_INFO_FILE, MAX_BYTES = "sys_info.json", 4 << 20
+SYS_INFO_FILE = "sys_info.json"
 MAX_NAME_CHARACTERS = 100
 MAX_COUNT = 1 << 70  # counters have 64 bits; some count words of 4 bytes
 
@@ -18,9 +18,8 @@ MAX_COUNT = 1 << 70  # counters have 64 bits; some count words of 4 bytes
 def read_sys_info(folder: Path) -> dict[str, Any]:
     """The sys_info.json of a node's folder; empty if there is none that can be read: a host may send anything."""
     try:
-        with (folder / SYS_INFO_FILE).open("rb") as file:
-            found = safe_json.load(file.read(MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
+        found = safe_json.read(folder / SYS_INFO_FILE)
+    except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

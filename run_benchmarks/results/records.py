@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from common.reading import read_bounded
 from common.whole_files import write_durably
@@ -26,6 +26,13 @@ SCHEMA_VERSION = 3
 MAX_RECORD_BYTES = 512 << 20  # above what a round may hold (rank_logs.MAX_STEP_MEMORY)
 RECORD_FILE = "round.json"  # in the folder of an attempt at a round
 RecordT = TypeVar("RecordT", bound=BaseModel)
+EpochMs = Annotated[int, Field(ge=0, lt=253_402_214_400_000)]  # a calendar of any time zone has them: until 9999
+
+
+def _inside(folder: str) -> str:
+    if folder in ("", ".", "..") or "/" in folder or "\0" in folder:
+        raise ValueError(f"folder {folder!r} leads out of the run")
+    return folder
 
 
 class _Record(BaseModel):
@@ -88,8 +95,8 @@ class RoundRecord(_Record):
     reason: str
     first_failure: FirstFailure | None = None
     warnings: list[str] = []
-    started_ms: int
-    finished_ms: int
+    started_ms: EpochMs
+    finished_ms: EpochMs
     phase_seconds: dict[str, float]
     code_digest: str | None = None
     config_sha256: str | None = None
@@ -156,7 +163,7 @@ class CaseRecord(_Record):
     """
 
     name: str
-    folder: str
+    folder: Annotated[str, AfterValidator(_inside)]
     model: str
     framework: str
     config_file: str
@@ -270,8 +277,8 @@ class RunRecord(_Record):
     run_id: str
     verdict: Verdict
     exit_code: int
-    started_ms: int
-    finished_ms: int
+    started_ms: EpochMs
+    finished_ms: EpochMs
     command: list[str]
     changes: Changes | None = None
     runtime: str

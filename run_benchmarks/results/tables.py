@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,9 @@ def frame(run: LoadedRun, table: str) -> pandas.DataFrame:
 
 
 def _whole(value: Cell) -> Cell:
-    """Text that every file can hold: half of a surrogate pair, which a host may have sent, is none."""
+    """A value that every file can hold: half of a surrogate pair, which a host may have sent, is none, nor is NaN."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
@@ -99,7 +102,8 @@ def _steps(run: LoadedRun) -> Iterator[Row]:
     for case in run.record.cases:
         for record in run.rounds[case.name]:
             for step in record.steps:
-                yield {**_place(run, case), "round": record.round, **_flat(step)}
+                own = {**_place(run, case), "round": record.round}
+                yield own | _flat(step) | own  # ours stand first, and a host's of the same names do not count
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Row:

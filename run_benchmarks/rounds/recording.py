@@ -104,14 +104,14 @@ def round_record(
     )
     if facts.recorded is not None:
         record = with_recorded(record, facts.recorded)
-    sights = []
+    told = []
     for node, part in zip(nodes, record.nodes, strict=True):
-        sights.append(sight_of(part.host, read_sys_info(node.outcome.folder), part.monitor))
+        told.append((part.host, read_sys_info(node.outcome.folder), part.monitor))
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
-    usual, seen = usual_links(sights), []
-    for node, part in zip(nodes, record.nodes, strict=True):
-        seen += host_findings(part.host, read_sys_info(node.outcome.folder), part.monitor, usual)
+    sights = [sight_of(*each) for each in told]
+    usual = usual_links(sights)
+    seen = [finding for each in told for finding in host_findings(*each, usual)]
     return with_findings(case, record, seen, sights), judgement.step_curves
 
 

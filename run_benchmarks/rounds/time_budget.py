@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 import time
@@ -28,19 +29,31 @@ def budget_of(nodes: Iterable[RunningNode]) -> float:
 
 @contextmanager
 def time_budget(seconds: float) -> Iterator[None]:
-    """End the block after `seconds` by an exception; in another thread than the main one there is no limit.
+    """End the block after `seconds` by an exception, and again by another one if it goes on.
 
-    A timer that was set before goes on afterwards.
+    In another thread than the main one, which alone gets signals, a single call into C ends by itself.
 
     Raises:
         TimeBudgetError: the block was not done by then.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    limit = _by_signal if threading.current_thread() is threading.main_thread() else _by_another_thread
+    try:
+        with limit(seconds):
+            yield
+    except _LateError as error:
+        raise TimeBudgetError(f"judging took longer than {seconds:.0f} s") from error
+
+
+class _LateError(Exception):
+    pass
+
+
+@contextmanager
+def _by_signal(seconds: float) -> Iterator[None]:
+    """Raise in the main thread; a timer that was set before goes on afterwards."""
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        raise TimeBudgetError(f"judging took longer than {seconds:.0f} s")
+        raise _LateError
 
     begun = time.monotonic()
     handler = signal.signal(signal.SIGALRM, end)
@@ -52,3 +65,31 @@ def time_budget(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
         if delay:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, delay - (time.monotonic() - begun)), interval)
+
+
+@contextmanager
+def _by_another_thread(seconds: float) -> Iterator[None]:
+    """Raise in this thread, from one that waits meanwhile."""
+    here, is_done, sending = threading.get_ident(), threading.Event(), threading.Lock()
+
+    def send(error: type[Exception] | None) -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(here), error and ctypes.py_object(error))
+
+    def watch() -> None:
+        wait = seconds
+        while not is_done.wait(wait):
+            with sending:
+                if not is_done.is_set():
+                    send(_LateError)
+            wait = AGAIN_SECONDS
+
+    threading.Thread(target=watch, name="time-budget", daemon=True).start()
+    try:
+        yield
+    finally:
+        try:
+            is_done.set()
+        finally:
+            is_done.set()  # the error may have come just before; the next one would be AGAIN_SECONDS away
+            with sending:
+                send(None)  # one that was sent and has not come

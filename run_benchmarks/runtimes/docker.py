@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import docker
@@ -12,14 +12,12 @@ import docker.errors
 import docker.types
 import requests
 
-from container.image import ImageIdentity, ImageSpec
 from protocol.circumstance import Circumstance
 from run_benchmarks.errors import EngineSilentError, TaskError
 from run_benchmarks.hosts.base import Host
-from run_benchmarks.hosts.outages import Patience
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes import container_trouble, docker_images, docker_inspection
-from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, HostView, Readiness, RunningTask, Runtime
+from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, RunningTask, Runtime
 from run_benchmarks.runtimes.container_output import read_output
 from run_benchmarks.runtimes.docker_calls import ValueT, ask, call
 from run_benchmarks.settings.container_options import ContainerOptions, is_cdi_name
@@ -37,6 +35,9 @@ class DockerRuntime:
     """
 
     gives_addresses = True  # as /etc/hosts entries of the container
+    readiness = staticmethod(docker_inspection.readiness)
+    running_of_others = staticmethod(docker_inspection.running_of_others)
+    provide_images = staticmethod(docker_images.provide_images)
 
     def __init__(self, warn: Callable[[str], None], output_bytes: int = MAX_OUTPUT_BYTES) -> None:
         self._warn, self._output_bytes = warn, output_bytes
@@ -44,25 +45,6 @@ class DockerRuntime:
     def host_python(self, cases: Sequence[CasePlan]) -> HostPython | None:
         """See Runtime.host_python; the image has it."""
         return None
-
-    def readiness(self, host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
-        """See Runtime.readiness."""
-        return docker_inspection.readiness(host, view, cases)
-
-    def provide_images(
-        self,
-        plan: Plan,
-        specs: Mapping[str, ImageSpec],
-        hosts: Mapping[str, Host],
-        settled: Mapping[str, ImageIdentity],
-        patience: Patience,
-    ) -> Mapping[str, Mapping[str, ImageIdentity]]:
-        """See Runtime.provide_images."""
-        return docker_images.provide_images(plan, specs, hosts, settled, patience)
-
-    def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
-        """See Runtime.running_of_others: containers, by their label."""
-        return docker_inspection.running_of_others(host, key)
 
     def clean(self, host: Host, plan: Plan) -> list[str]:
         """See Runtime.clean: containers, by their label."""

@@ -214,8 +214,12 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
     Raises:
         AllocationError: the allocation lacks some.
     """
+    if job is None:
+        raise AllocationError(f"slurmctld does not answer, so the nodes of job {allocation.number} are not known")
+    if job.is_over:
+        raise AllocationError(job.end_in_words)
     cluster = prepared.settings.cluster
-    there, named = job.hosts if job is not None else (), cluster.named_hosts
+    there, named = job.hosts, cluster.named_hosts
     missing = [name for name in named if name not in there]
     others = [name for name in there if name not in named]
     wanted = (*named, *others[: len(cluster.HOSTS) - len(named)])

@@ -137,6 +137,10 @@ class Session:
         if self._learn is not None:  # before the journal ends: a resume saves it if this controller is killed meanwhile
             self.not_saved = save_baseline(self._recorder, record, self._learn.file)
         self._journal.append(RunEnded(verdict=record.verdict, exit_code=self.exit_code(record)))
+        self.seal()
+
+    def seal(self) -> None:
+        """Seal the folder, and sign the seal if that is asked for."""
         seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
         self.not_saved = self.not_saved or sign_seal(self._result_dir, self._prepared.settings.test.SEAL_KEY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -64,7 +65,7 @@ class CaseSettings(BaseModel):
     @field_validator("hosts")
     @classmethod
     def _each_once(cls, hosts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        repeated = sorted({host for host in hosts or () if (hosts or ()).count(host) > 1})
+        repeated = sorted(host for host, count in Counter(hosts or ()).items() if count > 1)
         if repeated:
             raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
         return hosts

@@ -6,6 +6,7 @@ import getpass
 import ipaddress
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -214,7 +215,7 @@ class ClusterConf(BaseModel):
     @field_validator("HOSTS")
     @classmethod
     def _valid_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        repeated = sorted({host for host in hosts if hosts.count(host) > 1})
+        repeated = sorted(host for host, count in Counter(hosts).items() if count > 1)
         if repeated:
             raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
         local = [host for host in hosts if is_local(host)]

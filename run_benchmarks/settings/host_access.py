@@ -6,7 +6,7 @@ import functools
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from run_benchmarks.errors import InputProblems, Problem
@@ -33,12 +33,19 @@ def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
         jump = _jump(options.jumps, config, cluster, (name,))
     except SshConfigError as error:
         raise _config_error(error) from error
+    user = user or options.user or cluster.SSH_USER
+    made = _endpoint(name, port, user, options, cluster)
+    return replace(made, key=own.key or cluster.SSH_KEY, jump=jump, proxy_command=options.proxy_command)
+
+
+def _endpoint(host: str, port: int | None, user: str, options: HostOptions, cluster: ClusterConf) -> Endpoint:
+    """A host by its options alone; a given port takes precedence over theirs."""
     known_hosts, more = _known_hosts(options, cluster)
     return Endpoint(
-        host=name,
+        host=host,
         port=port or options.port or SSH_PORT,
-        user=user or options.user or cluster.SSH_USER,
-        key=own.key or cluster.SSH_KEY,
+        user=user,
+        key=None,
         known_hosts=known_hosts,
         address=options.address,
         host_key_alias=options.host_key_alias,
@@ -46,8 +53,6 @@ def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
         identities=options.identities,
         certificates=options.certificates,
         agent=options.agent and not options.identities_only,
-        jump=jump,
-        proxy_command=options.proxy_command,
     )
 
 
@@ -186,19 +191,10 @@ def _jump(jumps: str, config: SshConfig, cluster: ClusterConf, seen: tuple[str, 
         options = config.lookup(host, access.user, access.port)
         if index == 0:
             before = _jump(options.jumps, config, cluster, (*seen, host))
-        known_hosts, more = _known_hosts(options, cluster)
-        before = Endpoint(
-            host=host,
-            port=access.port or options.port or SSH_PORT,
-            user=access.user or options.user or cluster.default_user(),
-            key=None,
-            known_hosts=known_hosts,
-            address=options.address,
-            host_key_alias=options.host_key_alias,
-            more_known_hosts=more,
+        user = access.user or options.user or cluster.default_user()
+        before = replace(
+            _endpoint(host, access.port, user, options, cluster),
             identities=options.identities or ((cluster.SSH_KEY,) if cluster.SSH_KEY else ()),
-            certificates=options.certificates,
-            agent=options.agent and not options.identities_only,
             jump=before,
             proxy_command=options.proxy_command if before is None else "",
         )

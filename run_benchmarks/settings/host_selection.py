@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ def _names(option: str, value: str, settings: Settings, problems: list[Problem])
         for name in dict.fromkeys(names)
         if name not in known
     ]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         allowed = f"each host once, but {', '.join(repeated)} stands there more than once"
         problems.append(Problem(COMMAND_LINE, option, value, allowed))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.progress import StepProgress
-from common.summary import JsonValue, Summary
+from common.summary import JsonValue, Summary, counted
 from common.units import rates_taken
 from common.whole_files import target, whole_file, write_whole
 from simulation.common.dialect import Repair, header
@@ -176,13 +176,11 @@ class _Plan:
         }
         lines = [f"{output}: {counts.flows} flows, {counts.byte_count} bytes"]
         if group and self.first:
-            lines[0] += (
-                f"; {group.kind} group of {len(group.members)} ranks on {_counted(group.server_count, 'server')}"
-            )
+            lines[0] += f"; {group.kind} group of {len(group.members)} ranks on {counted(group.server_count, 'server')}"
             lines.append(_describe(self.first, group, data))
         else:
-            lines[0] += f"; {_counted(counts.collectives, 'collective')}"
-        lines += [f"without flows: {_counted(number, 'collective')}: {why}" for why, number in counts.skipped.items()]
+            lines[0] += f"; {counted(counts.collectives, 'collective')}"
+        lines += [f"without flows: {counted(number, 'collective')}: {why}" for why, number in counts.skipped.items()]
         lines += [f"repaired: {each}" for each in repaired]
         lines += [f"kept mistake of the original: {each}" for each in self.kept]
         return Summary("\n".join(lines), data)
@@ -203,10 +201,6 @@ def _describe(made: MadeFlows, group: RankGroup, data: dict[str, JsonValue]) -> 
         "modelled_us": {each.name: each.us for each in made.choice.candidates},
     }
     return f"algorithm {made.choice.name} ({made.choice.why}); protocol {label}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _form(each: WorkloadCollective, group: RankGroup, made: MadeFlows, *, original: bool) -> RowForm:

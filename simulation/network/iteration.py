@@ -6,18 +6,14 @@ from typing import NamedTuple
 import numpy as np
 
 from simulation.flows.ring_flows import REDUCE_SCATTER
-from simulation.flows.train import NVLS, NVLS_TREE, TREE, Flow, FlowSchedule
+from simulation.flows.train import NVLS, NVLS_TREE, Flow, FlowSchedule
+from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, NVLS_CHUNK_NS, PROCESSING_NS, REDUCING_NS, WINDOWED
 from simulation.network.job import QUEUES, SENDS, WAITS, GroupCollective, Job
 from simulation.network.packet_state import FLOW, NONE, PART, RANK, STEP, RankWork, Records
 from simulation.network.rank_steps import BLOCK, COMPUTE, END, QUEUE, SEND
 from simulation.network.routing import Ints
 
 TURN_NS = 1  # that a step takes besides its computation
-PROCESSING_NS, REDUCING_NS = 10, 40  # that a rank takes for a receipt, and for one of a ReduceScatter
-NVLS_CHUNK_NS = -40  # from a chunk's end to the next one's start, besides the send latency
-# Flows of trees name no order of chunks: all at once would take half as long again as with 2 to 8 chunks on their way
-# over each hop.
-CHUNKS_AT_ONCE, WINDOWED = 4, (TREE, NVLS_TREE)
 _STEPS = {WAITS: BLOCK, QUEUES: QUEUE, SENDS: SEND}
 
 

@@ -11,6 +11,7 @@ from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.network import packet_state as state
 from simulation.network.conf import NetworkConf
+from simulation.network.flow_level.hops import PROCESSING_NS
 from simulation.network.job import Job
 from simulation.network.outages import Outage
 from simulation.network.outcome import NetworkRun
@@ -78,11 +79,11 @@ def simulate(
 
 def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
     """The state before the first event."""
-    from simulation.network import iteration
     from simulation.network.event_heap import LINKS, plan
+    from simulation.network.iteration import work_of
 
-    work = iteration.work_of(job, wishes.latency_ns, wishes.slowness)
-    rules = state.rules_of(network.conf, network.window, wishes.latency_ns + iteration.PROCESSING_NS)
+    work = work_of(job, wishes.latency_ns, wishes.slowness)
+    rules = state.rules_of(network.conf, network.window, wishes.latency_ns + PROCESSING_NS)
     nodes = state.node_records(len(network.fabric.roles))
     sim = state.begin(
         network.records.copy(), nodes, network.routes, work, rules, seed=wishes.seed, outages=bool(wishes.outages)

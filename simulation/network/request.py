@@ -127,15 +127,20 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
         mistakes.add("--fast-forward", None, "skips what --outage would meet: one of the two")
     if arguments.seed and arguments.seeds:
         mistakes.add("--seed, --seeds", None, "one of the two")
-    if arguments.op and arguments.op != ALL_REDUCE and arguments.algorithm != "ring":
-        mistakes.add("--algorithm", arguments.algorithm, f"is for --op {ALL_REDUCE}")
-    if arguments.pxn and arguments.op and arguments.algorithm in ("tree", "nvls") and arguments.dialect != SIMAI:
-        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {arguments.algorithm}")
+    if arguments.op:
+        _check_operation(arguments, mistakes)
     if arguments.vpp and arguments.schedule != INTERLEAVED:
         mistakes.add("--vpp", arguments.vpp, "is for --schedule interleaved")
     for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
         if value is not None and arguments.workload:
             mistakes.add(flag, value, "is for --op; a workload says it itself")
+
+
+def _check_operation(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
+    if arguments.op != ALL_REDUCE and arguments.algorithm != "ring":
+        mistakes.add("--algorithm", arguments.algorithm, f"is for --op {ALL_REDUCE}")
+    if arguments.pxn and arguments.algorithm in ("tree", "nvls") and arguments.dialect != SIMAI:
+        mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {arguments.algorithm}")
 
 
 def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:

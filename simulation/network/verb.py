@@ -10,7 +10,7 @@ from common.whole_files import write_whole
 from simulation.network import links
 from simulation.network.answer import Sureness, summary
 from simulation.network.engine import EngineCall, EngineRun, environment_of, run_engine, simulator_words
-from simulation.network.fast_forward import FastForward
+from simulation.network.fast_forward import FastForward, OverlapsError
 from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
@@ -109,7 +109,11 @@ def _others(request: NetworkRequest, network: Network) -> list[NetworkRun]:
 def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
     if not request.fast_forward:
         return simulate(network, request.job, request.wishes, write)
-    found = FastForward(network, request.job, request.wishes).run()
+    try:
+        found = FastForward(network, request.job, request.wishes).run()
+    except OverlapsError:
+        _check_memory(request._replace(fast_forward=False))
+        return simulate(network, request.job, request.wishes, write)
     if write:
         write(found)
     return found

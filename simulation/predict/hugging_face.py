@@ -55,19 +55,21 @@ def columns(found: Mapping[str, object], where: str, mistakes: MistakeList) -> d
         # There each head has keys of its own, whose widths these are.
         row.pop("head_dim", None)
         row["kv_heads"] = found.get("num_attention_heads")
-    experts = next((found[name] for name in _EXPERTS if found.get(name)), 0)
-    if experts:
-        width = found.get("moe_intermediate_size") or found.get("intermediate_size")
-        shared = found.get("n_shared_experts")
-        row |= {
-            "experts": experts, "moe_ffn": width,
-            "topk": found.get("num_experts_per_tok") or found.get("experts_per_token") or 0,
-            "shared_ffn": found.get("shared_expert_intermediate_size") or _times(shared, width),
-            "first_dense_layers": _leading(found, where, mistakes),
-        }  # fmt: skip
+    if experts := next((found[name] for name in _EXPERTS if found.get(name)), 0):
+        row |= {"experts": experts, **_experts(found), "first_dense_layers": _leading(found, where, mistakes)}
     if window := _window(found, kind, where, mistakes):
         row |= {"sliding_window": window[0], "full_attention_every": window[1]}
     return row
+
+
+def _experts(found: Mapping[str, object]) -> dict[str, object]:
+    """The widths of experts and shared ones, and how many each token has."""
+    width = found.get("moe_intermediate_size") or found.get("intermediate_size")
+    return {
+        "moe_ffn": width,
+        "topk": found.get("num_experts_per_tok") or found.get("experts_per_token") or 0,
+        "shared_ffn": found.get("shared_expert_intermediate_size") or _times(found.get("n_shared_experts"), width),
+    }
 
 
 def _leading(found: Mapping[str, object], where: str, mistakes: MistakeList) -> object:
@@ -101,14 +103,20 @@ def _window(found: Mapping[str, object], kind: str, where: str, mistakes: Mistak
             told = "windows are predicted in all layers, or in all but every n-th"
             mistakes.add(f"{where} layer_types", str(layers)[:40], told)
         return None if every in (None, 1) else (window, every)
-    if kind in _QWEN:
-        first, layers = found.get("max_window_layers", 28), found.get(MARK)
-        if isinstance(first, int) and isinstance(layers, int) and first >= layers:
-            return None
-        if first != 0:
-            mistakes.add(f"{where} max_window_layers", str(first)[:40], "windows are predicted in all layers: 0")
+    if kind in _QWEN and not _has_window(found, where, mistakes):
+        return None
     pattern = found.get("sliding_window_pattern") if kind == "gemma3_text" else None
     return window, pattern if isinstance(pattern, int) else EVERY.get(kind, 0)
+
+
+def _has_window(found: Mapping[str, object], where: str, mistakes: MistakeList) -> bool:
+    """Whether a layer has the window; that the first ones have none is a mistake."""
+    first, layers = found.get("max_window_layers", 28), found.get(MARK)
+    if isinstance(first, int) and isinstance(layers, int) and first >= layers:
+        return False
+    if first != 0:
+        mistakes.add(f"{where} max_window_layers", str(first)[:40], "windows are predicted in all layers: 0")
+    return True
 
 
 def _period(layers: object) -> int | None:

@@ -84,7 +84,7 @@ def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator
         chosen = dict(zip(SWEPT, values, strict=True))
         tp, pp, vpp, cp, mbs = (int(chosen[key]) for key in ("tp", "pp", "vpp", "cp", "mbs"))
         dp, left = divmod(gpus, tp * pp * cp)
-        if left or not dp or gbs % (dp * mbs) or (vpp > 1 and (pp == 1 or (gbs // (dp * mbs)) % pp)):
+        if left or not dp or not _divides(gbs, dp * mbs, pp, vpp):
             continue
         zero = chosen.pop("zero")
         if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
@@ -93,6 +93,11 @@ def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator
             yield job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
         except InputProblems:
             continue
+
+
+def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:
+    """Whether the batch is whole micro-batches of so many samples, of interleaved stages as many as each round has."""
+    return gbs % samples == 0 and (vpp <= 1 or (pp > 1 and (gbs // samples) % pp == 0))
 
 
 def ranking(found: Iterator[TrainingJob], machine: Machine, kept: KeptLayouts, most: int) -> Ranking:

@@ -23,9 +23,9 @@ FIRST_SECONDS = 1.5  # most jobs that find free nodes have begun by then
 POLL_SECONDS = 0.2
 PING_SECONDS = 5.0
 END_SECONDS = 60.0  # for COMPLETING, before the accounts or slurmctld say how a job ended
-ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")  # COMPLETING is over
 MISSING_LOOKS = 3  # queries in a row that do not know a job which was just submitted
 SHARE = re.compile(r"^\s*Nodes=(\S+) CPU_IDs=(\S+) Mem=", re.MULTILINE)
+NEXT_JOB = re.compile(r"^(?=JobId=)", re.MULTILINE)
 
 
 class AllocationError(ClusterDynoError):
@@ -85,7 +85,9 @@ class Allocation:
         finally:
             self._asked = time.monotonic()
         if found is None:
-            return
+            if not self._nodes:
+                return
+            found = Job(id=self.number, state=jobs.FORGOTTEN)
         self._nodes = self._nodes or (() if found.has_no_nodes else found.hosts)
         self._job = found = found.without(self._nodes)
         self._ending_since = (self._ending_since or self._asked) if found.state == jobs.ENDING else None
@@ -129,9 +131,10 @@ class Allocation:
         """
         with self._lock:
             if not self._cpus:
-                text = call(["scontrol", "show", "job", "--details", self.number])
-                for nodes, ranges in SHARE.findall(text):
-                    self._cpus |= dict.fromkeys(expanded(nodes), count_of(ranges))
+                text = call(["scontrol", "show", "job", "--details", self.number])  # of an array its other tasks, too
+                for job in NEXT_JOB.split(text):
+                    for nodes, ranges in SHARE.findall(job) if job.startswith(f"JobId={self.number} ") else ():
+                        self._cpus |= dict.fromkeys(expanded(nodes), count_of(ranges))
             return self._cpus.get(host, 1)
 
     def give_back(self) -> str:
@@ -162,9 +165,9 @@ def own_jobs() -> dict[str, str]:
     Raises:
         SlurmError: slurmctld does not answer.
     """
-    argv = ["squeue", "--noheader", f"--user={getpass.getuser()}", f"--states={','.join(ALIVE)}", "--sort=i"]
-    lines = call([*argv, "--format=%A %j"]).splitlines()
-    return {number: name for number, _, name in (line.strip().partition(" ") for line in lines)}
+    argv = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--states=all", "--sort=i", "--format=%A|%T|%j"]
+    rows = (line.strip().split("|", 2) for line in call(argv).splitlines())
+    return {row[0]: row[2] for row in rows if len(row) == 3 and not Job(id=row[0], state=row[1]).is_over}
 
 
 def left_over(name: str, known: str | None) -> str | None:

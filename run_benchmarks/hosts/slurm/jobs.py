@@ -34,6 +34,7 @@ WAITING = frozenset(
     }
 )
 ENDING = "COMPLETING"
+FORGOTTEN = "FORGOTTEN"  # our word of a job that slurmctld no longer knows (MinJobAge) and that no accounts hold
 # How a job ends that this run did not end; the words follow its number.
 ENDS = {
     "NODE_FAIL": "a node of it failed",
@@ -48,6 +49,7 @@ ENDS = {
     "REVOKED": "another cluster runs it",
     "FAILED": "it failed",
     "COMPLETED": "it ended",
+    FORGOTTEN: "slurmctld no longer knows it, and no accounts say how it ended",
 }
 FAILED_NODE = ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL")
 # Why a job that is accepted never begins, whatever it waits for. Reasons that pass are none of these: Resources,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def expanded(expression: str) -> tuple[str, ...]:
-    """The names in a hostlist expression, in its order.
+    """The names in a hostlist expression, each once, in the order of NodeSet: as sorted as Slurm's own.
 
     Raises:
         ValueError: it is none.

@@ -228,10 +228,11 @@ def note_queues(state: Fluid) -> None:
             or state.room[state.load_link[first]] < FULL
         ):
             continue
+        waiting = 1 - state.rate[place] * state.lane_delay[lane] / state.lane_burst[lane]
         for at in range(first + 1, state.data_end[lane]):
             link = state.load_link[at]
-            if state.room[link] < FULL:
-                state.held[link] += state.load_burst[at]
+            if state.room[link] < FULL and waiting > 0:
+                state.held[link] += int(state.load_burst[at] * waiting)
                 state.peak_held[link] = max(state.peak_held[link], state.held[link])
 
 

@@ -47,6 +47,7 @@ class Fluid(NamedTuple):
     wait_link: Whole
     wait_half: Real
     lane_delay: Real
+    lane_burst: Whole
     lane_flows: Whole
     lane_mark: Whole
     changed: Whole
@@ -95,6 +96,7 @@ class Lanes(NamedTuple):
     wait_link: list[int]
     wait_half: list[float]
     delay: list[float]
+    burst: list[int]
     links: int
 
 
@@ -156,7 +158,7 @@ def begin(
         child_shift=[shift for each in children for _hop, shift in each], released=filled(0, len(begins)),
         load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
         load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
-        wait_half=lanes.wait_half, lane_delay=lanes.delay, lane_flows=filled(0, ways),
+        wait_half=lanes.wait_half, lane_delay=lanes.delay, lane_burst=lanes.burst, lane_flows=filled(0, ways),
         lane_mark=filled(-1, ways), changed=filled(0, ways), entry_lane=entry_lane,
         entry_before=filled(0, len(entry_lane)), entry_after=filled(0, len(entry_lane)),
         first_entry=filled(-1, links), flow_hop=flow_hop, flow_lane=flow_lane,

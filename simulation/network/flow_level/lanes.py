@@ -89,7 +89,7 @@ class LaneBook:
 
     def __init__(self) -> None:
         self.free = False
-        self.lanes = Lanes([0], [], [], [], [], [0], [], [], [], 0)
+        self.lanes = Lanes([0], [], [], [], [], [0], [], [], [], [], 0)
         self.numbers: dict[int, int] = {}
 
     def number(self, link: int) -> int:
@@ -102,14 +102,15 @@ class LaneBook:
         acks: Sequence[tuple[int, float]],
         halves: Sequence[tuple[int, float]],
         delay: float,
+        burst: int,
     ) -> int:
         """A new lane's number: links with the time of a byte on each, and the bytes that may queue up before it."""
         lanes, number = self.lanes, self.number
-        for link, cost, burst in data:
+        for link, cost, together in data:
             if cost > 0:
                 lanes.load_link.append(number(link))
                 lanes.load_cost.append(cost)
-                lanes.load_burst.append(burst)
+                lanes.load_burst.append(together)
             else:
                 self.free = True
         lanes.data_end.append(len(lanes.load_link))
@@ -124,6 +125,7 @@ class LaneBook:
             lanes.wait_half.append(half)
         lanes.wait_begin.append(len(lanes.wait_link))
         lanes.delay.append(delay)
+        lanes.burst.append(burst)
         return len(lanes.delay) - 1
 
     def columns(self) -> Lanes:

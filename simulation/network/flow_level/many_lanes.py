@@ -132,6 +132,7 @@ class _Columns:
         lanes.wait_link.extend(numbers[self.back[there]].tolist())
         lanes.wait_half.extend(halves[there].tolist())
         lanes.delay.extend(np.array([each.delay for each in self.costs])[self.of_lane].tolist())
+        lanes.burst.extend(self.bursts.tolist())
 
 
 def loads_of_lanes(

@@ -171,6 +171,7 @@ class AlikeLanes:
             [(first_port[link], cost) for link, cost in self._acks.get(colour, {}).items()],
             [(first_port[of_link[port]], half) for port, half in zip(own.back, own.costs.halves, strict=True)],
             own.costs.delay,
+            burst,
         )
 
 
@@ -219,4 +220,5 @@ class FlowLanes:
             list(zip(way.back, costs.back, strict=True)),
             list(zip(way.back, costs.halves, strict=True)),
             costs.delay,
+            burst,
         )

@@ -26,37 +26,29 @@ class Queue(NamedTuple):
     threshold: int
 
 
-class Window(NamedTuple):
-    """The window of every flow (bytes), and the longest round trip (ns)."""
-
-    size: int
-    rtt_ns: int
-
-
-def window_of(ways: PortRoutes, gpus: int, payload: int) -> Window:
-    """The largest product of round trip and slowest link, over all pairs of GPUs; of a large network, over some."""
+def window_of(ways: PortRoutes, gpus: int, payload: int) -> int:
+    """The largest product of round trip and slowest link (bytes), over all pairs of GPUs; of a large network, some."""
     chosen = range(0, gpus, max(gpus // ALL_PAIRS, 1))
     sources = chosen if gpus <= ALL_PAIRS else [0, 1, gpus - 1]
-    best = Window(0, 0)
+    best = 0
     for source in sources:
         for target in (*chosen, gpus - 1):
             if source != target and ways.next_ports(source, target):
                 rtt, bps = round_trip(ways, source, target, payload)
-                best = Window(max(best.size, rtt * bps // BITS), max(best.rtt_ns, rtt))
+                best = max(best, rtt * bps // BITS)
     return best
 
 
-def queues(run: FlowRun, ways: PortRoutes, conf: NetworkConf, window: Window) -> list[Queue]:
+def queues(run: FlowRun, ways: PortRoutes, conf: NetworkConf) -> list[Queue]:
     """The ports of switches where ECN would mark: the windows of the flows that share them make a long queue."""
     found: dict[int, Queue] = {}
     for port, held in _full_ports(run):
         bps = ways.link(port).bps
         if ways.roles[ways.owner(port)] != SWITCH or not conf.ecn:
             continue
-        queue = held - window.rtt_ns * bps // BITS
         threshold = int(conf.kmin[conf.speed_of(bps)] * 1000)
-        if queue > threshold:
-            found[port] = Queue(port, queue, threshold)
+        if held > threshold:
+            found[port] = Queue(port, held, threshold)
     return sorted(found.values(), key=lambda each: -each.queue)
 
 
@@ -71,13 +63,13 @@ def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
 def judged(run: FlowRun, ways: PortRoutes, fabric: Fabric, conf: NetworkConf) -> tuple[str, list[Queue]]:
     """The effect that a flow model cannot follow in a run, or SURE where there is none, and the marked queues."""
     window = window_of(ways, run.job.ranks, conf.payload_bytes)
-    marked = queues(run, ways, conf, window)
+    marked = queues(run, ways, conf)
     if marked:
         return MARKS, marked
     if conf.error_rate > 0 or any(float(text.error_rate) > 0 for text in fabric.texts):
         return LOSSES, []
     longest = max((run.classes.hop(colour).size for colour in run.classes.first_hop), default=0)
-    few = longest < FEW_PACKETS * conf.payload_bytes or window.size < FEW_AT_ONCE * conf.payload_bytes
+    few = longest < FEW_PACKETS * conf.payload_bytes or window < FEW_AT_ONCE * conf.payload_bytes
     found = _of_rings(run, ways)
     return SHORT if few and found == SURE else found, []
 

@@ -64,7 +64,7 @@ def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
     """The wishes of a request that the flow level follows."""
     wishes, payload = request.wishes, request.wishes.conf.payload_bytes
     window = window_of(ways, request.job.ranks, payload)
-    return FlowWishes(wishes.latency_ns, payload, window.size, wishes.slowness)
+    return FlowWishes(wishes.latency_ns, payload, window, wishes.slowness)
 
 
 def _check_options(arguments: argparse.Namespace) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from run_benchmarks.acceptance.climb import GOOD_BESIDE
 from run_benchmarks.acceptance.page import write_page
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual, WarningRecord
-from run_benchmarks.commands.accepting import recorded
+from run_benchmarks.commands.accepting import _record, recorded
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import record_text
@@ -105,3 +108,16 @@ def test_another_record_than_one_of_the_same_devices_is_refused(tmp_path: Path) 
             (tmp_path / name).write_text(content)
         with pytest.raises(InputProblems, match=r"the accept\.json of an acceptance"):
             recorded(tmp_path / name, "nvidia", 8)
+
+
+def test_a_host_is_tested_again_beside_good_hosts_of_its_own_kind(tmp_path: Path) -> None:
+    kinds = {f"n{number}": "H100" if number % 2 else "A100" for number in range(8)}
+    rung = RungRecord(rung="single", verdict="fail", hosts=[*kinds], out={"n3": ["slow"]})
+    climb: Any = SimpleNamespace(
+        rungs=[rung], kinds=kinds, nproc=8, measured={}, ready=False, vendor="cpu", proofs=[],
+        left=[host for host in kinds if host != "n3"], states=lambda: dict.fromkeys(kinds, "accepted"),
+        warned=SimpleNamespace(records=list, left_out=0),
+    )  # fmt: skip
+    (command,) = _record(climb, tmp_path, ["--budget", "1h"], 0.0, None).again.values()
+    beside = command.split("--hosts ")[1].split()[0].split(",")
+    assert beside[0] == "n3" and {kinds[host] for host in beside} == {"H100"} and len(beside) == 1 + GOOD_BESIDE

@@ -40,6 +40,8 @@ def test_two_runs_are_one_page_with_the_hosts_of_both_and_links_to_their_files(r
     text = page.read_text()
     assert text.count("<section") == 22 and "20 cases" in text and "node77" in text
     assert f"{runs[1].name} · LLAMA2_70B" in text
+    assert "Take 2 of 4 hosts out of service" in text, "both runs say so of the same two"
+    assert "4 hosts, 4 devices · 20 cases" in text and "· 5 h 22 min ·" in text, "not the day between the runs"
     assert f'href="{runs[1].name}/LLAMA2_70B/round1/node00_noderank0/rank0.out.log"' in text
 
 

@@ -358,6 +358,12 @@ def test_a_seal_leads_nowhere_else(folder: Path) -> None:
     assert "../../?[2Jsecret: changed: leads out of its place" in verify(folder).problems
 
 
+def test_a_link_to_itself_and_a_name_that_no_file_can_have_are_findings(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    edit(folder / SEAL_FILE, lambda seal: seal["files"].update({"loop/file": "0" * 64, "a\0b": "0" * 64}))
+    assert {"loop/file: missing", "a?b: missing"} <= {*verify(folder).problems}
+
+
 def test_no_run(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(NoRunError, match="not the folder of a completed run"):
         verify(tmp_path)

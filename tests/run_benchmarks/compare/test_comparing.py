@@ -13,7 +13,10 @@ from statistics import fmean
 
 import pytest
 
+from common.statistics import student_quantile
 from protocol.baseline_file import save
+from protocol.default_outcome import is_measured
+from run_benchmarks.compare import difference
 from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
@@ -134,6 +137,34 @@ def test_holm_s_own_example_and_the_units_that_would_tell() -> None:
     assert spread_of([[1.0], [2.0]]) is None
 
 
+def test_the_units_that_would_tell_are_found_in_a_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quantile takes milliseconds, a network case has hundreds of metrics, and up to 10,000 units are thought of."""
+    found = between_rounds([99.0, 100.0, 101.0], [99.0, 100.0, 101.0])
+    assert found is not None
+    widths = (3.0, 0.8, 0.2, 0.05, 0.0278, 0.0277, 0.001)
+    plain = {}
+    for width in widths[:3]:
+        plain[width] = next(n for n in range(2, 999) if student_quantile(0.975, 2 * n - 2) * math.sqrt(2 / n) <= width)
+    tries = 0
+
+    def counted(share: float, degrees: int) -> float:
+        nonlocal tries
+        tries += 1
+        return student_quantile(share, degrees)
+
+    monkeypatch.setattr(difference, "student_quantile", counted)
+    needed = {width: found.needed(width, 0.95) for width in widths}
+    assert plain.items() <= needed.items() and needed[0.0278] is not None and needed[0.001] is None
+    assert tries <= 20 * len(widths)
+
+
+def test_values_whose_squares_are_no_numbers_and_a_mean_of_0_are_not_compared() -> None:
+    huge = the_case(a_run("runA", [1e200, 1.1e200]), a_run("runB", [1.5e308, 1.5e308]))
+    assert huge.word == "cannot tell" and not is_measured(10**400) and not is_measured(math.nan)
+    none = the_case(a_run("runA", [0.0] * 3), a_run("runB", [1.0, 1.1, 0.9]))
+    assert none.word == "cannot tell" and none.reason == "its mean in A is 0: no change of it has a percentage"
+
+
 def test_every_word_follows_from_what_was_measured() -> None:
     steady = a_run("runA", [100.0, 100.1, 99.9])
     words = {
@@ -221,6 +252,7 @@ def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path
     rules.write_text('[cases."PAIR*"]\nfail_on = []\n')
     assert calling.call("compare", str(first), str(worse), "--rules", str(rules)).exit_code == 0
     assert calling.call("compare", str(first), str(same)).exit_code == 0
+    assert "names no run on one side" in calling.call("compare", str(first), ",").complaint
 
 
 def test_the_spread_between_runs_is_that_of_the_history_whose_folders_may_be_gone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -20,26 +21,15 @@ from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.export.formats import FORMATS, ExportError, write
 from run_benchmarks.results import frame, load_run
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import DrainRecord, HostRecord, Verdict
+from run_benchmarks.results.records import DrainRecord, Verdict
 from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
+from tests.run_benchmarks.results.rounds import host_record
 from tests.training.benchmarks.network.nccl_parsers import cloudai, superbench
 
 EVIL = '=cmd|"<b>\\ \x1b[31m`x`\u0001\ud800'
-HOST = HostRecord(
-    name="h1",
-    address="h1",
-    kernel="6.1",
-    hostname="h1",
-    user="bench",
-    docker_version=None,
-    devices=["H100"] * 8,
-    interface=None,
-    clock_offset_seconds=0.0,
-    state="degraded",
-    state_reason="slow",
-)
+HOST = host_record("h1", devices=["H100"] * 8, state="degraded", state_reason="slow")
 
 
 @pytest.fixture
@@ -87,6 +77,17 @@ def test_tables_come_back_from_csv_json_lines_parquet_and_pandas(run: LoadedRun)
         pairs = zip(read, known, strict=True)
         assert all(kept[name] == value for kept, row in pairs for name, value in row.items())
     assert frame(run, "metrics").query("metric == @KEY").value.mean() == 100.5
+
+
+def test_a_host_s_names_and_numbers_neither_take_a_column_s_place_nor_run_nor_break_a_file(run: LoadedRun) -> None:
+    step = {"=1+1": 1, "run": "another", "round": 99, "huge": 10**30, "rate": float("nan")}
+    rounds = [run.rounds["PAIRS"][0].model_copy(update={"steps": [step, {"huge": 1}]})]
+    hostile = LoadedRun(folder=run.folder, record=run.record, rounds={**run.rounds, "PAIRS": rounds})
+    first, *lines = csv.reader(io.StringIO(write(hostile, "csv", "steps").decode()))
+    assert first == ["run", "started_ms", "case", "round", "'=1+1", "huge", "rate"]
+    assert lines[0][:4] == ["run20261101000000", "0", "PAIRS", "1"] and lines[0][5:] == [str(10**30), ""]
+    read = pyarrow.parquet.read_table(io.BytesIO(write(hostile, "parquet", "steps"))).to_pylist()
+    assert [row["huge"] for row in read] == [str(10**30), "1"]
 
 
 def test_junit_is_what_a_reader_of_ci_systems_counts(run: LoadedRun) -> None:
@@ -192,6 +193,11 @@ def test_a_bundle_holds_one_case_without_its_secrets_or_another_case(tmp_path: P
     assert not [name for name in names if "OTHER" in name or "link" in name]
     whole = "".join(texts.values())
     assert not [secret for secret in ("hf_abcdefgh", "sk-0123456789", "geheim") if secret in whole]
+    shutil.move(folder / "PAIRS", tmp_path / "elsewhere")
+    (folder / "PAIRS").symlink_to(tmp_path / "elsewhere")
+    assert call("bundle", str(folder), "PAIRS", "--output", str(output)).exit_code == 0
+    with tarfile.open(output) as archive:
+        assert archive.getnames() == [f"{top}README.txt", f"{top}run.json"], "a folder is none by a link"
     wrong = call("bundle", str(folder), "OTHER")
     assert "expected a case of run20261101000000" in wrong.complaint
 

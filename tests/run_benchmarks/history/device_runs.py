@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import HostRecord, NodeRecord, RoundRecord, RunRecord, Verdict
+from run_benchmarks.results.records import NodeRecord, RoundRecord
 from tests.run_benchmarks.results.network_rounds import a_round, case
+from tests.run_benchmarks.results.recorded_runs import a_run
+from tests.run_benchmarks.results.rounds import host_record
 
 
 def device_run(number: int, of_hosts: Mapping[str, float]) -> LoadedRun:
@@ -25,34 +27,11 @@ def device_run(number: int, of_hosts: Mapping[str, float]) -> LoadedRun:
         update={"name": "DEVICES", "folder": "DEVICES", "nproc": 1, "nnodes": len(nodes), "metrics": figure}
     )
     hosts = [
-        HostRecord(
-            name=host,
-            address=host,
-            kernel="6.1",
-            hostname=host,
-            user="bench",
-            docker_version=None,
-            devices=["H100"],
-            interface=None,
-            clock_offset_seconds=0.0,
-            state="healthy" if value > 90 else "degraded",
-            state_reason="" if value > 90 else "slow",
-        )
+        host_record(host, devices=["H100"], state="healthy", state_reason="")
+        if value > 90
+        else host_record(host, devices=["H100"], state="degraded", state_reason="slow")
         for host, value in of_hosts.items()
     ]
-    run = RunRecord(
-        run_id=f"run202611010{number}0000",
-        verdict=Verdict.PASS,
-        exit_code=0,
-        started_ms=1_790_000_000_000 + number,
-        finished_ms=1_790_000_000_001 + number,
-        command=[],
-        runtime="process",
-        vendor="cpu",
-        code_digest="1" * 64,
-        git_revision=None,
-        versions={},
-        hosts=hosts,
-        cases=[tested],
-    )
+    began = {"started_ms": 1_790_000_000_000 + number, "finished_ms": 1_790_000_000_001 + number}
+    run = a_run(f"run202611010{number}0000", []).record.model_copy(update={**began, "hosts": hosts, "cases": [tested]})
     return LoadedRun(folder=Path(run.run_id), record=run, rounds={"DEVICES": [record]})

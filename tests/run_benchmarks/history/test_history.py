@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -23,7 +25,8 @@ from run_benchmarks.errors import HistoryError
 from run_benchmarks.history import recording
 from run_benchmarks.history.database import Database
 from run_benchmarks.history.page import write_page
-from run_benchmarks.history.store import host_history, keep, series
+from run_benchmarks.history.recording import default_url
+from run_benchmarks.history.store import host_history, keep, means_of_runs, series
 from run_benchmarks.history.tables import metadata
 from run_benchmarks.history.view import told
 from run_benchmarks.results.loading import LoadedRun
@@ -31,6 +34,7 @@ from tests.browser import browser, needs_browser
 from tests.pages import charts_of
 from tests.postgres import postgres, programs
 from tests.run_benchmarks import calling
+from tests.run_benchmarks.export.test_formats import HOST
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 
@@ -113,6 +117,66 @@ def test_two_writers_at_once_lose_no_run(url: str) -> None:
         asked = text("SELECT count(*) FROM runs WHERE owner IN ('aaaaaaaa', 'bbbbbbbb')")
         assert connection.execute(asked).scalar_one() == 16
     database.close()
+
+
+def test_a_reader_sees_one_state_whoever_writes(url: str) -> None:
+    database, asked = Database(url), text("SELECT count(*) FROM runs")
+    keep(database, run_of(0, 100.0), "e" * 8)
+    with database.reading() as connection:
+        before = connection.execute(asked).scalar_one()
+        with contextlib.suppress(HistoryError):  # SQLite's writer waits for the reader
+            keep(Database(url, busy_seconds=0.1), run_of(1, 100.0), "e" * 8)
+        assert connection.execute(asked).scalar_one() == before
+    database.close()
+
+
+def test_text_of_a_host_that_a_database_does_not_take_is_kept_without_that(url: str) -> None:
+    run = run_of(0, 100.0)
+    case = run.record.cases[0].model_copy(update={"joules": {"a\0" + "b" * 300: 1.0}})
+    database = Database(url)
+    hostile = LoadedRun(folder=run.folder, record=run.record.model_copy(update={"cases": [case]}), rounds=run.rounds)
+    keep(database, hostile, "d" * 8)
+    with database.reading() as connection:
+        names = connection.scalars(text("SELECT name FROM metrics WHERE name LIKE 'joules%'")).all()
+    assert names == ["joules a\ufffd" + "b" * 191]
+    database.close()
+
+
+def test_values_in_a_unit_of_before_are_no_part_of_a_series_or_a_spread(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'history.sqlite'}")
+    for number in range(4):
+        keep(database, run_of(number, 100.0 if number > 1 else 0.1), OWNER)
+    with database.writing() as connection:
+        connection.execute(text("UPDATE metrics SET unit = 'kilosamples/s' WHERE value < 1"))
+        (kind,) = connection.scalars(text("SELECT DISTINCT kind FROM cases")).all()
+    found = series(database, "PAIRS")
+    assert found.unit == "samples/s" and found.values == [100.0, 100.0] and len(found.points) == 4
+    for unit, means in (("samples/s", [[100.0, 100.0]]), ("kilosamples/s", [pytest.approx([0.1, 0.1])])):
+        assert means_of_runs(database, "PAIRS", kind, {KEY: unit}, [])[KEY] == means
+
+
+def test_a_rebuild_goes_on_after_a_folder_that_holds_anything(tmp_path: Path) -> None:
+    run = run_of(1, 100.0)
+    no_tests = run.record.cases[0].model_copy(update={"model": "base", "config": {"tests": 9}})
+    made: list[dict[str, Any]] = [{}, {"hosts": [HOST, HOST]}, {"cases": [no_tests]}, {}]
+    for number, changed in enumerate(made):
+        record = run.record.model_copy(update={**changed, "run_id": f"run2026110100000{number}"})
+        on_disk(tmp_path, LoadedRun(folder=run.folder, record=record, rounds=run.rounds))
+    url = default_url(tmp_path)
+    found = dict(recording.rebuild(tmp_path, OWNER, url))
+    assert {name for name, problem in found.items() if problem} == {"run20261101000001", "run20261101000002"}
+    assert "UNIQUE constraint failed" in found["run20261101000001"] and "'int'" in found["run20261101000002"]
+    assert len(series(Database(url), "PAIRS").points) == 2
+
+
+def test_a_user_without_a_home_folder_is_told_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    said = recording.record(on_disk(tmp_path, run_of(0, 100.0)), OWNER, f"sqlite:///{tmp_path}/no/history.sqlite")
+    assert "nor could it be kept elsewhere: Could not determine home directory" in said
 
 
 def test_a_writer_waits_for_another_one_and_gives_up_with_a_sentence(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_each_state_of_later_versions_is_known(kind: str, words: str) -> None:
         assert (found, job.has_no_nodes) == (kind, kind != "works"), word
 
 
-def held(monkeypatch: pytest.MonkeyPatch, *answers: Job, query_seconds: float = 0.0) -> allocation.Allocation:
+def held(monkeypatch: pytest.MonkeyPatch, *answers: Job | None, query_seconds: float = 0.0) -> allocation.Allocation:
     """An allocation whose queries have these answers, the last one for ever."""
     left = [*answers]
     monkeypatch.setattr(allocation, "QUERY_SECONDS", query_seconds)
@@ -329,6 +329,26 @@ def test_a_job_that_completes_is_not_judged_before_slurm_says_how_it_ended(monke
     assert stuck.over("n2") == "" and "COMPLETING" in stuck.over("n2") and told[1:] == ["COMPLETING"]
 
 
+def test_a_job_that_slurm_has_forgotten_is_over_and_one_that_it_does_not_know_yet_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """slurmctld forgets an ended job after MinJobAge, and not every cluster keeps accounts."""
+    found = held(monkeypatch, None, Job(id="26", state="RUNNING", hosts=("n2",)), None)
+    told: list[str] = []
+    found.on_end = lambda job: told.append(job.state)
+    assert [found.over("n2") for _ in range(2)] == ["", ""] and told == []
+    assert "slurmctld no longer knows it" in found.over("n2") and told == ["FORGOTTEN"]
+
+
+def test_the_jobs_that_have_not_ended_are_found_whatever_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue finds a job with a flag of its state, such as REQUEUE_HOLD or STOPPED, by that word alone."""
+    ended = {*STATE_CODES["is over"].split()}
+    states = [word for words in STATE_CODES.values() for word in words.split()]
+    rows = "".join(f"{number}|{state}|a|{state}\n" for number, state in enumerate(states))
+    monkeypatch.setattr(allocation, "call", lambda argv: rows if "--states=all" in argv else "")
+    assert {*allocation.own_jobs().values()} == {f"a|{state}" for state in states if state not in ended}
+
+
 def test_all_threads_together_ask_once_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allocation.QUERY_SECONDS >= 5
     found, asked = (
@@ -346,6 +366,10 @@ def test_processors_of_a_node_are_those_of_the_job(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(allocation, "call", lambda argv: text.replace("CPU_IDs=0 ", "CPU_IDs=0-3,8 "))
     held = allocation.Allocation(number="26", is_ours=False)
     assert (held.cpus("n3"), held.cpus("n9")) == (5, 1)
+    own, *others = text.split("\n\n")
+    other = "\n\n".join([own, own.replace("JobId=26 ", "JobId=27 ").replace("CPU_IDs=0 ", "CPU_IDs=4-7 "), *others])
+    monkeypatch.setattr(allocation, "call", lambda argv: other)
+    assert allocation.Allocation(number="26", is_ours=False).cpus("n3") == 1, "not those of another task of its array"
 
 
 @pytest.mark.parametrize(

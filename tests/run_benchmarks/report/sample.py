@@ -25,7 +25,6 @@ from run_benchmarks.results.host_state import host_state
 from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.records import (
     CaseRecord,
-    HostRecord,
     NodeRecord,
     RoundRecord,
     RunRecord,
@@ -36,7 +35,7 @@ from run_benchmarks.results.records import (
     write_text,
 )
 from run_benchmarks.results.step_curves import StepBuckets, StepCurves, step_curves
-from tests.run_benchmarks.results.rounds import START_MS
+from tests.run_benchmarks.results.rounds import START_MS, host_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 
 HOT, LINK, LOST = 42, 17, 58
@@ -78,10 +77,10 @@ def _run(
     for host in range(hosts):
         state, reason = host_state(name_of(host), {}, every)
         found.append(
-            HostRecord(
-                name=name_of(host), address=f"10.1.{host // 250}.{host % 250 + 1}", kernel="Linux 6.8.0",
-                hostname=name_of(host), user="bench", docker_version="28.5.1", devices=["H100"] * devices,
-                interface="bond0", clock_offset_seconds=0.0004, state=state, state_reason=reason,
+            host_record(
+                name_of(host), address=f"10.1.{host // 250}.{host % 250 + 1}", docker_version="28.5.1",
+                devices=["H100"] * devices, interface="bond0", clock_offset_seconds=0.0004, state=state,
+                state_reason=reason,
             )
         )  # fmt: skip
     return RunRecord(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run_benchmarks.report.html import _template, write_report
+from monitors.timeline import Timeline
+from run_benchmarks.report.host_charts import monitors_chart
+from run_benchmarks.report.html import _template, write_page, write_report
+from run_benchmarks.report.overview import overview
+from run_benchmarks.results.curves import RoundCurves, node_curves
+from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.results.remarks import Integrity, Remark
 from tests.pages import charts_of
-from tests.run_benchmarks.results.rounds import STEP, node_record, outcome, round_record, run_record
+from tests.run_benchmarks.results.rounds import START_MS, STEP, node_record, outcome, round_record, run_record
 
 EVIL = "<script>alert(1)</script>\"'&"
 VOID = {"meta", "br", "link"}
@@ -90,6 +97,44 @@ def test_without_monitors_and_steps(tmp_path: Path) -> None:
     assert "no monitor record" in page.text
     assert "missing: monitor.jsonl" in page.text
     assert page.text.count("no sign of it") == 2, "on the case's line and in its section"
+
+
+def test_a_host_whose_clock_is_wrong_makes_the_axis_no_longer(tmp_path: Path) -> None:
+    """Of a clock that stands in 1970 a chart had a point for each second since then, in each series."""
+    record = round_record(tmp_path)
+    made = []
+    for host, ahead in (("node1", 0), ("node2", -100_000_000)):
+        timeline = Timeline()
+        for second in range(3):
+            timeline.take("cpu", START_MS + 1000 * second, {"utilization_percent": 50.0})
+        found = node_curves(host, 0, timeline, -ahead / 1000, None)
+        assert found is not None
+        made.append(found)
+    chart = monitors_chart(RoundCurves(nodes=made), record, ())
+    assert chart is not None and len(chart.xs or ()) == 3
+    assert [series.name for panel in chart.panels for series in panel.series] == ["node1"]
+    assert monitors_chart(RoundCurves(nodes=made[1:]), record, ()) is None
+
+
+def test_a_page_that_cannot_show_what_hosts_sent_is_written_without_it(tmp_path: Path) -> None:
+    remark = Remark(kind="outage", host="node1", detail="no answer", from_ms=10**400, to_ms=10**400)
+    record = round_record(tmp_path / "files", integrity=Integrity(remarks=[remark]))
+    text = Page(write_report(tmp_path, run_record({}), [record])).text
+    assert "its measurements cannot be shown: round.json has them" in text and "all cases passed" in text
+
+
+def test_a_page_is_written_beside_a_folder_whose_name_is_no_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"runs\xff")
+    folder.mkdir()
+    run = LoadedRun(folder=folder, record=run_record({}), rounds={"ONE": [round_record(tmp_path / "files")]})
+    write_page([run], tmp_path / "page.html")
+    assert "runs%FF/ONE/round1/node1_noderank0/rank0.out.log" in Page(tmp_path / "page.html").links
+
+
+def test_a_figure_of_0_percent_is_as_far_below_as_the_bar_goes(tmp_path: Path) -> None:
+    run = LoadedRun(folder=tmp_path, record=run_record({}), rounds={"ONE": []})
+    (line,) = overview([run]).lines
+    assert dataclasses.replace(line, percent=0.0).bar == (0.0, 55.0) and line.bar == (55.0, 1.0)
 
 
 def test_a_run_without_a_round(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from protocol.node_record import NodeExit, RankFailure
 from protocol.perflog import Event, Metadata, PerfLogRecord, SubmitInfo, format_record
 from run_benchmarks.plan.plan import NodePlan, Task
 from run_benchmarks.results.node_outcome import NodeOutcome
-from run_benchmarks.results.records import NodeRecord, RoundRecord, RunRecord, Verdict
+from run_benchmarks.results.records import HostRecord, NodeRecord, RoundRecord, RunRecord, Verdict
 from run_benchmarks.settings.container_options import ContainerOptions
 
 START_MS = 1_790_000_000_000
@@ -184,6 +184,13 @@ def node_record(node: NodeOutcome, **others: Any) -> NodeRecord:
     return NodeRecord.model_validate({**fields, **others})
 
 
+def host_record(name: str, **others: Any) -> HostRecord:
+    """A host; `others` are other values of its fields."""
+    fields: dict[str, Any] = {"address": name, "kernel": "Linux 6.1", "hostname": name, "user": "bench", "devices": []}
+    fields |= {"docker_version": None, "interface": None, "clock_offset_seconds": 0.0}
+    return HostRecord(name=name, **{**fields, **others})
+
+
 def run_record(case_metrics: Mapping[str, Any], **others: Any) -> RunRecord:
     """A run of case ONE; `others` are other values of the case's fields."""
     case: dict[str, Any] = {
@@ -200,14 +207,6 @@ def run_record(case_metrics: Mapping[str, Any], **others: Any) -> RunRecord:
         "rounds": ["pass"],
         "metrics": dict(case_metrics),
     }
-    host: dict[str, Any] = {
-        "name": "node1",
-        "address": "10.0.0.1",
-        "kernel": "Linux 6.1",
-        "hostname": "node1",
-        "user": "root",
-    }
-    host |= {"docker_version": None, "devices": [], "interface": None, "clock_offset_seconds": -0.0005}
     return RunRecord.model_validate(
         {
             "run_id": "run20261121191924",
@@ -221,7 +220,7 @@ def run_record(case_metrics: Mapping[str, Any], **others: Any) -> RunRecord:
             "code_digest": "abc",
             "git_revision": "0123456789abcdef-dirty",
             "versions": {},
-            "hosts": [host],
+            "hosts": [host_record("node1", address="10.0.0.1", clock_offset_seconds=-0.0005)],
             "cases": [{**case, **others}],
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,9 @@ def test_what_is_no_description_is_passed_over(ports: Any, nccl: Any, tmp_path: 
         assert found(tmp_path, ports, nccl, monitor) == []
     (tmp_path / "sys_info.json").write_text("{")
     assert read_sys_info(tmp_path) == {} and read_sys_info(tmp_path / "nowhere") == {}
+    (tmp_path / "sys_info.json").unlink()
+    os.mkfifo(tmp_path / "sys_info.json")
+    assert read_sys_info(tmp_path) == {}, "nobody writes into this pipe"
 
 
 def test_they_degrade_a_round_that_passed(tmp_path: Path) -> None:

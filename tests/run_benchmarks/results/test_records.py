@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from protocol.masking import mask_environment
+from run_benchmarks.results.loading import LoadError, load_run
 from run_benchmarks.results.records import (
     SCHEMA_VERSION,
     RoundRecord,
@@ -39,6 +40,24 @@ def test_a_record_of_another_shape_is_refused(tmp_path: Path) -> None:
         RoundRecord.model_validate({**fields, "surprise": 1})
     with pytest.raises(ValidationError, match="verdict"):
         RoundRecord.model_validate({**fields, "verdict": "maybe"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("started_ms", 10**20, "less than"),
+        ("finished_ms", -1, "greater than"),
+        *(("folder", folder, "leads out of the run") for folder in ("..", "", "/etc", "a/b", "a\0b")),
+    ],
+)
+def test_a_run_of_anybody_has_times_of_a_calendar_and_cases_inside_of_it(
+    key: str, value: object, said: str, tmp_path: Path
+) -> None:
+    fields = json.loads(run_record({}).model_dump_json())
+    (fields["cases"][0] if key == "folder" else fields)[key] = value
+    (tmp_path / "run.json").write_text(json.dumps(fields))
+    with pytest.raises(LoadError, match=said):
+        load_run(tmp_path)
 
 
 def test_the_schema_describes_every_field() -> None:

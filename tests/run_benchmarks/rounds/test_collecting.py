@@ -8,7 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from run_benchmarks.results.records import Verdict
+from run_benchmarks.rounds.round import RoundRunner
+from run_benchmarks.session.preparation import prepare
+from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.state.journal import (
     Journal,
     NodeEnd,
@@ -18,7 +23,9 @@ from run_benchmarks.state.journal import (
     RoundStarted,
     RunStarted,
 )
+from tests.run_benchmarks.conftest import Load
 from tests.run_benchmarks.local_run import LIGHT_ONE, Run
+from tests.run_benchmarks.rounds.contexts import context
 
 # run.py, whose controller is killed for good at the call of a function: before it, or after what it does.
 KILLED_AT = """
@@ -165,8 +172,28 @@ def test_owed_files_outlast_killed_controllers_and_are_fetched_after_the_runs_ti
     assert json.loads(of_the_round.read_text())["nodes"][0]["missing"] == []
     assert "said by a task that is gone" in launch.read_text()
     assert seal.read_bytes() != sealed and not signature.exists()
-    verified = subprocess.run([*run.argv, "verify", name], capture_output=True, text=True, timeout=200)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    seal.unlink()  # as of a collection that was killed before it
+    for word in ("collect", "verify"):
+        answer = subprocess.run([*run.argv, word, name], capture_output=True, text=True, timeout=200)
+        assert answer.returncode == 0 and seal.exists(), answer.stdout + answer.stderr
+
+
+def test_a_round_that_is_taken_over_makes_its_run_unsealed_before_anything_changes(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run may be sealed with a round that its controller could not take over."""
+    sealed = [tmp_path / name for name in ("seal.json", "seal.json.sig")]
+    for file in sealed:
+        file.touch()
+
+    def looked_at(self: RoundRunner, collecting: RoundCollecting) -> list[Path]:
+        return [file for file in sealed if file.exists()]
+
+    monkeypatch.setattr(RoundRunner, "_resume_collection", looked_at)
+    prepared = prepare(load(), new_run_id())
+    case = prepared.plan.cases[0]
+    runner = RoundRunner(context(prepared, tmp_path), case, case.rounds[0], note=lambda _: None)
+    assert runner.resume(BEGUN, COLLECTING) == []  # type: ignore[comparison-overlap]
 
 
 def test_a_collection_leaves_rounds_that_a_signal_kept_from_running_as_they_were(tmp_path: Path, root: Path) -> None:

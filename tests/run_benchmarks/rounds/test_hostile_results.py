@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from protocol.perflog import Event
 from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.console.console import print_table
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import combine
@@ -36,18 +36,18 @@ from run_benchmarks.results.summary import case_rows
 from run_benchmarks.rounds import time_budget
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import parse_looks
-from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import PreparedRun, prepare
 from run_benchmarks.session.run_folder import new_run_id
 from run_benchmarks.session.schedule import RoundScheduler
 from run_benchmarks.session.session import Session
 from run_benchmarks.settings.settings import load_settings
-from run_benchmarks.state.context import RunContext, RunningNode
+from run_benchmarks.state.context import RunningNode
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import RoundEnded
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
 from tests.run_benchmarks.results.hostile import VALUES, log_with, logs, monitors, node_exits, rank_states
 from tests.run_benchmarks.results.rounds import STEP, SUBMIT, outcome, round_record, run_record
+from tests.run_benchmarks.rounds.contexts import context
 from training.benchmarks.network.baseline import read_run
 
 MAX_RECORD_BYTES = 8 << 20
@@ -96,19 +96,6 @@ def strict(data: bytes) -> dict[str, Any]:
     assert len(data) < MAX_RECORD_BYTES
     found = json.loads(data.decode("utf-8"), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     return dict(found)
-
-
-def context(prepared: PreparedRun, folder: Path) -> RunContext:
-    return RunContext(
-        plan=prepared.plan,
-        code=prepared.code,
-        hosts={"localhost": LocalHost("localhost")},
-        reports={"localhost": HostReport(host="localhost")},
-        runtime=ProcessRuntime(),
-        result_dir=folder,
-        interruption=Interruption("clean"),
-        link_limit=5.0,
-    )
 
 
 def as_logged(case: CasePlan) -> CasePlan:
@@ -190,8 +177,9 @@ def test_the_budget_is_linear_in_what_was_collected(
     assert time_budget.budget_of(nodes) == pytest.approx(seconds)
 
 
-def test_judging_has_a_budget_of_time(path: WholePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where somebody takes its end for a broken record and goes on."""
+@pytest.mark.parametrize("is_beside", [False, True], ids=["alone", "beside another case"])
+def test_judging_has_a_budget_of_time(is_beside: bool, path: WholePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where somebody takes its end for a broken record and goes on; nothing of it comes later."""
 
     def spin() -> None:
         until = time.monotonic() + 10
@@ -207,7 +195,16 @@ def test_judging_has_a_budget_of_time(path: WholePath, monkeypatch: pytest.Monke
     monkeypatch.setattr(time_budget, "LEAST_SECONDS", 0.2)
     monkeypatch.setattr(time_budget, "AGAIN_SECONDS", 0.1)
     timer, handler = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
-    record = path.go({})
+
+    def judged() -> RoundRecord:
+        record = path.go({})
+        monkeypatch.undo()
+        time.sleep(0.3)
+        assert path.go({}).verdict is Verdict.PASS
+        return record
+
+    with ThreadPoolExecutor(1) as pool:
+        record = pool.submit(judged).result() if is_beside else judged()
     assert record.verdict is Verdict.FAIL
     assert "localhost cannot be judged: TimeBudgetError: judging took longer than" in record.reason
     assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(timer[0]), "a test's own limit goes on"

@@ -25,10 +25,9 @@ from run_benchmarks.rounds.watch import stop_workloads
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.state.context import RunContext
-from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import RoundStarted
 from tests.run_benchmarks.conftest import TEST, Load
+from tests.run_benchmarks.rounds.contexts import context
 
 
 class Created:
@@ -84,18 +83,9 @@ def round_and_its_tasks(load: Load, tmp_path: Path) -> tuple[RoundRunner, set[st
     plan = prepared.plan
     case = plan.cases[0]
     left = {task.name for node in case.rounds[0].nodes for task in (node.workload, node.monitor)}
-    context = RunContext(
-        plan=plan,
-        code=prepared.code,
-        hosts={"localhost": LocalHost("localhost")},
-        reports={"localhost": HostReport(host="localhost")},
-        runtime=Runtime(left),
-        result_dir=tmp_path / "result",
-        interruption=Interruption("clean"),
-        link_limit=5.0,
-    )
     assert len(left) == 2
-    return RoundRunner(context, case, case.rounds[0], note=lambda _: None), left
+    own = context(prepared, tmp_path / "result", runtime=Runtime(left))
+    return RoundRunner(own, case, case.rounds[0], note=lambda _: None), left
 
 
 def test_tasks_that_were_never_started_are_removed_and_what_there_is_collected(load: Load, tmp_path: Path) -> None:
@@ -250,17 +240,9 @@ def test_containers_get_the_links_between_hosts_that_their_host_has_where_ranks_
         data=(),
     )
     facts = replace(gather(LocalHost("localhost"), asked), link_devices=there)
-    context = RunContext(
-        plan=plan,
-        code=prepared.code,
-        hosts=hosts,
-        reports={name: HostReport(host=name, facts=facts) for name in hosts},
-        runtime=Runtime(set()),
-        result_dir=tmp_path / "result",
-        interruption=Interruption("clean"),
-        link_limit=5.0,
-    )
-    round_ = RoundRunner(context, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
-    assert [bind(node, context, plan.cases[0].rounds[0], 29500).devices for node in round_._nodes.values()] == [
+    reports = {name: HostReport(host=name, facts=facts) for name in hosts}
+    own = context(prepared, tmp_path / "result", plan=plan, hosts=hosts, reports=reports, runtime=Runtime(set()))
+    round_ = RoundRunner(own, plan.cases[0], plan.cases[0].rounds[0], note=lambda _: None)
+    assert [bind(node, own, plan.cases[0].rounds[0], 29500).devices for node in round_._nodes.values()] == [
         given
     ] * nnodes

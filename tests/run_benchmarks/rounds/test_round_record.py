@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.hosts.local import LocalHost
-from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile, RoundRecord, Verdict
 from run_benchmarks.rounds.recording import RoundFacts, write_round
-from run_benchmarks.runtimes.process import ProcessRuntime
 from run_benchmarks.session.preparation import prepare
-from run_benchmarks.state.context import RunContext, RunningNode
-from run_benchmarks.state.interruption import Interruption
+from run_benchmarks.state.context import RunningNode
 from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.rounds import perflog
+from tests.run_benchmarks.rounds.contexts import context
 
 SECRET = "hf_0123456789"
 
@@ -26,16 +24,7 @@ def record(load: Load, tmp_path: Path) -> RoundRecord:
     """Of a round on this machine whose second rank's log was cut off in its last line; written and read again."""
     prepared = prepare(load(TEST), "run20261121191924")
     plan = prepared.plan
-    context = RunContext(
-        plan=plan,
-        code=prepared.code,
-        hosts={"localhost": LocalHost("localhost")},
-        reports={"localhost": HostReport(host="localhost")},
-        runtime=ProcessRuntime(),
-        result_dir=tmp_path,
-        interruption=Interruption("clean"),
-        link_limit=5.0,
-    )
+    own = context(prepared, tmp_path)
     node_plan = plan.cases[0].rounds[0].nodes[0]
     workload = node_plan.workload.model_copy(update={"environment": {"HF_TOKEN": SECRET}})
     node = RunningNode(
@@ -51,7 +40,7 @@ def record(load: Load, tmp_path: Path) -> RoundRecord:
     facts = RoundFacts(
         index=1, attempt=2, started_ms=5, phase_seconds={"run": 1.0}, master_port=29500, ended_early=None
     )
-    write_round(tmp_path / "round.json", context, plan.cases[0], [node], facts)
+    write_round(tmp_path / "round.json", own, plan.cases[0], [node], facts)
     return RoundRecord.model_validate_json((tmp_path / "round.json").read_bytes())
 
 

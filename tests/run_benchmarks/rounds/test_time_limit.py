@@ -17,12 +17,12 @@ from run_benchmarks.errors import InputProblems, InterruptedRunError, RunTimeLim
 from run_benchmarks.rounds.watch import Watch
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.session.session import Session
-from run_benchmarks.state.context import RunContext
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.state.journal import Journal
 from run_benchmarks.state.own_clock import own_clock
 from tests.cluster.faulty_project import LONG as ENDLESS
 from tests.run_benchmarks.conftest import CLUSTER, TEST, Load
+from tests.run_benchmarks.rounds.contexts import context
 
 LONG = {**ENDLESS, "nproc": 1, "repeat": 2, "retries": 3}
 LIMIT = 10.0
@@ -58,13 +58,10 @@ def test_a_resumed_run_has_only_the_rest_of_its_time(load: Load, tmp_path: Path)
 
 def test_a_clock_that_was_set_back_does_not_lengthen_a_round_that_is_taken_over(load: Load, tmp_path: Path) -> None:
     prepared = prepare(load(TEST), "run20261121191924")
-    context = RunContext(
-        plan=prepared.plan, code=prepared.code, hosts={}, reports={}, runtime=prepared.runtime(), result_dir=tmp_path,
-        interruption=Interruption("clean"), link_limit=5.0,
-    )  # fmt: skip
+    own = context(prepared, tmp_path, hosts={}, reports={}, runtime=prepared.runtime())
     (case,) = prepared.plan.cases
     now = own_clock().now()
-    later, fresh, early = (Watch(context, case, 1, {}, elapsed)._deadline - now for elapsed in (-1e6, 0.0, 10.0))
+    later, fresh, early = (Watch(own, case, 1, {}, elapsed)._deadline - now for elapsed in (-1e6, 0.0, 10.0))
     assert case.time_limit <= later <= fresh <= case.time_limit + 5.0 and early <= fresh - 5.0
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import TaskError
 from run_benchmarks.hosts.slurm import allocation as allocations
-from run_benchmarks.hosts.slurm.allocation import Allocation
+from run_benchmarks.hosts.slurm.allocation import Allocation, AllocationError
 from run_benchmarks.hosts.slurm.host import JobOverError, SlurmHost
 from run_benchmarks.hosts.slurm.jobs import WAITING, Job
 from run_benchmarks.hosts.slurm.nodes import NodeState
 from run_benchmarks.runtimes.process import ProcessTree
 from run_benchmarks.runtimes.slurm import _Workload
-from run_benchmarks.session.allocation import _ender
+from run_benchmarks.session.allocation import _ender, _hosts
 from run_benchmarks.state.interruption import Interruption
 
 
@@ -84,6 +85,22 @@ def test_a_task_whose_supervisor_went_with_its_step_exists_no_more(
     monkeypatch.setattr(ProcessTree, "exists", lambda _: True)
     monkeypatch.setattr(ProcessTree, "trouble", lambda _: kind and Circumstance(kind=kind, words="its supervisor"))
     assert object.__new__(_Workload).exists() is is_there
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (None, "slurmctld does not answer, so the nodes of job 12 are not known"),
+        (Job(id="12", state="TIMEOUT", hosts=("n1", "n2")), r"job 12 is over: its time limit passed \(TIMEOUT\)"),
+        (Job(id="12", state="RUNNING", hosts=("n1",)), "job 12 has n1, without n2"),
+    ],
+)
+def test_an_allocation_that_has_not_the_hosts_is_refused_by_what_is_known_of_it(job: Job | None, said: str) -> None:
+    """SLURM_JOB_ID may be that of a job that ended while its shell went on in a terminal."""
+    cluster = SimpleNamespace(HOSTS=("n1", "n2"), named_hosts=("n1", "n2"))
+    prepared: Any = SimpleNamespace(settings=SimpleNamespace(cluster=cluster))
+    with pytest.raises(AllocationError, match=said):
+        _hosts(prepared, Allocation(number="12", is_ours=False), job)
 
 
 def test_a_node_that_its_job_went_on_without_is_lost_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def state_of(sharing: Sharing, *, arrays: bool = False) -> Fluid:
     """The flows before they begin; each is a hop of one step, all of which are issued."""
     book, count = LaneBook(), len(sharing.flows)
     lanes = [
-        book.add([(link, 1 / sharing.links[link], 0) for link in way], [], [], 0.0) for _size, way in sharing.flows
+        book.add([(link, 1 / sharing.links[link], 0) for link in way], [], [], 0.0, 1) for _size, way in sharing.flows
     ]
     none, nothing = [0] * count, [0.0] * count
     columns = HopColumns(

@@ -316,3 +316,16 @@ def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
     small = [*words[:-1], "1M", "--what-if", str(tmp_path / "run")]
     assert main(["network", "-n", str(fabric), *small]) == 0
     assert "assumed is a share of 0.0001" in " ".join(capsys.readouterr().out.split())
+
+
+def test_parts_that_overlap_all_the_time_are_simulated_packet_by_packet_once(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each new part would be simulated again with all those before it that it overlaps."""
+    rows = ["row 100 NONE 0 100 ALLTOALL_EP 1048576 100 ALLREDUCE 4194304"] * 40
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
+    fabric.write_text("5 1 0 1 4 H100\n4\n" + "".join(f"{gpu} 4 100Gbps 0.0005ms 0\n" for gpu in range(4)))
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/c-", "-w", str(job)]
+    whole, forwarded = network(words, capsys), network([*words, "--fast-forward"], capsys)
+    assert forwarded["events"] == whole["events"] and forwarded["iteration_us"] == whole["iteration_us"]

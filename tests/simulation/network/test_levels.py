@@ -102,6 +102,15 @@ def test_marks_are_expected_at_links_of_any_speed(tmp_path: Path) -> None:
     assert simulated(wanted).marks > 100 and fair_us(wanted)[1] == MARKS
 
 
+def test_of_a_window_only_what_is_not_on_its_own_way_queues_up(tmp_path: Path) -> None:
+    """GPU 3 is far away, which makes the window of all long; GPU 0 is near, and its link is slow."""
+    path = network([1] * 4, tmp_path)
+    text = path.read_text().replace("0 8 200Gbps", "0 8 100Gbps").replace("3 8 200Gbps 0.0005ms", "3 8 200Gbps 0.01ms")
+    path.write_text(text, encoding="utf-8")
+    wanted = asked(path, "AllReduce", 8 << 20, "--tp", "2")
+    assert simulated(wanted).marks and fair_us(wanted)[1] == MARKS
+
+
 def test_a_gpu_that_lost_one_of_its_nvlinks_is_still_in_its_server(tmp_path: Path) -> None:
     path = network([4, 4], tmp_path, nvswitches=4)
     whole = read(path).fabric

@@ -70,7 +70,7 @@ def test_a_wrong_option_is_named(
         (HEADER + ROW.replace("ALLREDUCE", "SCATTER"), "'SCATTER' is none of"),
         (HEADER + "L -1 1000\n", "fields where 12 are expected"),
         (HEADER + ROW.replace("16777216", "9" * 18), f"{'9' * 18} bytes: must be at most 1024T"),
-        (HEADER.replace("all_gpus: 8", "all_gpus: -2") + ROW, "--ranks -2: must be at least 1"),
+        (HEADER.replace("all_gpus: 8", "all_gpus: -2") + ROW, "all_gpus is -2, allowed is 0 to"),
         (HEADER.replace("group: 8", "group: 3") + ROW, "must be a multiple of --tp 3"),
     ],
 )

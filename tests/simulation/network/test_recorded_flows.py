@@ -104,7 +104,7 @@ def has_few_packets(found: FlowLevelRun) -> bool:
     classes, payload = found.run.classes, found.conf.payload_bytes
     longest = max(classes.hop(colour).size for colour in classes.first_hop)
     window = window_of(found.ways, found.run.job.ranks, payload)
-    return longest < FEW_PACKETS * payload or window.size < FEW_AT_ONCE * payload
+    return longest < FEW_PACKETS * payload or window < FEW_AT_ONCE * payload
 
 
 def test_marks_are_expected_where_ns3_marked(runs: dict[str, FlowLevelRun]) -> None:

@@ -1,6 +1,6 @@
 """Proves before the training that gradients are averaged over all ranks that train one model, by one shared sample."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -54,10 +54,7 @@ def unsynchronized(
         first = {name: each.clone() for name, each in _gradients(model, precision, sample, of_first, seed).items()}
         second = _gradients(model, precision, sample, of_first * factor, seed)
         changed = _norm([first[name] - each for name, each in second.items()], device)
-        # Experts have a gradient of whatever rank has sent them tokens.
-        own_experts = {id(each) for layer in mixtures(model.module) for each in layer.experts.parameters()}
-        shared = [each for name, each in first.items() if id(model.module.get_parameter(name)) not in own_experts]
-        norm = torch.where(_norm(shared, device) > 0, _norm([*first.values()], device), 0.0)
+        norm = torch.where(_norm(_shared(model, first), device) > 0, _norm([*first.values()], device), 0.0)
     model.module.zero_grad(set_to_none=True)
     own = torch.stack([changed, norm])
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
@@ -69,6 +66,12 @@ def unsynchronized(
                 sentence=f"rank {rank} trains alone: its gradient is not the average over the data-parallel ranks",
             )
     return None
+
+
+def _shared(model: ParallelModel, gradients: Mapping[str, Tensor]) -> list[Tensor]:
+    """The gradients of all but experts, which have one of whatever rank has sent them tokens."""
+    experts = {id(each) for layer in mixtures(model.module) for each in layer.experts.parameters()}
+    return [each for name, each in gradients.items() if id(model.module.get_parameter(name)) not in experts]
 
 
 def _factor(place: int, size: int) -> float:
