@@ -73,9 +73,9 @@ class Climb:
 
     run: runs cases on hosts within seconds, and returns its folder's records, else ends all. examine: the check
     before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
-    rung, the tools of others that hosts have. expected: the estimate of each rung to do, in their order. usual: figures
-    of an earlier acceptance; measured: those of this one. ran: the cases and hosts of each run. kinds: by host, of runs
-    with suspects.
+    rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
+    estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
+    cases and hosts of each run. kinds: by host, of runs with suspects.
     """
 
     vendor: str
@@ -87,6 +87,7 @@ class Climb:
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
     tools: Mapping[str, Others] = field(default_factory=dict)
+    planned: Sequence[str] = ()
     expected: Mapping[str, Estimate] = field(default_factory=dict)
     usual: Levels = field(default_factory=dict)
     measured: dict[str, dict[str, Usual]] = field(default_factory=dict)
@@ -194,7 +195,7 @@ class Climb:
         said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
         record.not_run += [each for each in said if each not in record.not_run]
         if loaded.record.verdict.is_measured:
-            for kind, levels in usual_of(loaded, {*record.out, *record.unsteady}).items():
+            for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
         proofless = [*against_datasheet(loaded), *without_result(loaded), *in_vain(loaded)]
         record.reason = "; ".join(filter(None, [record.reason, *proofless]))
@@ -215,38 +216,44 @@ class Climb:
         theirs, and not the workload's. Then they are tested again. Returns the run that passed, else the failed one.
         """
         reason = _why(loaded)
-        tried, suspects = list(hosts), dict(found)
-        least = 1 if record.rung == SINGLE else 2
+        last, tried, suspects = list(hosts), list(hosts), dict(found)
+        least = 1 if record.rung == SINGLE else 2  # that one host alone passes proves nothing of several
         for _ in range(MOST_WITHOUT):
             rest = [host for host in hosts if host not in suspects and host not in record.out]
-            if len(rest) == len(tried) or len(rest) < least or self._room < 1:
+            if len(rest) == len(last) or len(rest) < least or self._room < 1:
                 break
             with self._doubted(record, suspects):
                 again, others = self._occasion(record, stage, rest)
             if again.record.verdict.is_measured:
-                self._confirm(record, stage, hosts, suspects | others, guilty=suspects)
+                guilty = suspects if len(suspects) == 1 else ()
+                self._confirm(record, stage, hosts, suspects | others, guilty)
                 return again
-            tried, suspects = rest, suspects | others
+            last, suspects = rest, suspects | others
+            if again.record.verdict.is_failure:
+                tried = rest
         alone = [host for host in hosts if host not in tried]
-        record.reason = f"{reason}; also without {', '.join(alone)}" if alone else reason
+        also = f"also without {', '.join(alone)}" if alone else ""
+        record.reason = "; ".join(filter(None, [record.reason, reason, also]))
+        record.not_run += _not_again(suspects, record.out)
         self._untested |= {*hosts}
         return loaded
 
     def _confirm(
         self, record: RungRecord, stage: int, hosts: Sequence[str], found: Suspects, guilty: Container[str] = ()
     ) -> None:
-        """Test the suspects again, beside good hosts if there are any. guilty: those with whom it failed, and without
-        whom it passed: that it fails with them again names them.
+        """Test the suspects again, beside good hosts if there are any. guilty: the one with whom it failed, and without
+        whom it passed: that it fails with that one again, and names no other, names it.
         """
-        good = [host for host in hosts if host not in found and host not in record.out]
-        beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
         if not found:
             return
-        if self._room < 1:
-            self._leave_in_doubt(record, found, self._is_spent)
+        tested = self._beside(found, [host for host in hosts if host not in record.out])
+        is_alone = len(tested) < FEWEST[record.rung]
+        if is_alone or self._room < 1:
+            self._leave_in_doubt(record, found, "no other host is left" if is_alone else self._is_spent)
             return
+        before = {*record.out}
         with self._doubted(record, found):
-            loaded, again = self._occasion(record, stage, [host for host in hosts if host in found or host in beside])
+            loaded, again = self._occasion(record, stage, tested)
         both, once = agreed(found, again)
         once = {host: said for host, said in once.items() if host not in record.out}
         if loaded.record.verdict.is_measured:
@@ -255,8 +262,15 @@ class Climb:
             self._leave_in_doubt(record, found, self._is_spent)
             return
         else:
-            both |= self._failed_again(record, once, () if both else guilty, _why(loaded))
+            is_proof = loaded.record.verdict.is_failure and not again and record.out.keys() == before
+            both |= self._failed_again(record, once, guilty if is_proof else (), _why(loaded))
         record.out |= both
+
+    def _beside(self, found: Suspects, hosts: Sequence[str]) -> list[str]:
+        """The suspects among hosts, and good ones, in their order."""
+        good = [host for host in hosts if host not in found]
+        beside = alike_first(good, found, self.kinds, GOOD_BESIDE)
+        return [host for host in hosts if host in found or host in beside]
 
     def _failed_again(self, record: RungRecord, once: Suspects, guilty: Container[str], why: str) -> Suspects:
         """The guilty among the suspects of a run that failed again; the others are left in doubt."""
@@ -269,9 +283,7 @@ class Climb:
         """Note the suspects that could not be tested again; they are neither out nor accepted."""
         if found:
             record.reason = "; ".join(filter(None, [record.reason, f"suspects were not tested again: {why}"]))
-            record.not_run += [
-                f"{host}: suspected, not tested again: {'; '.join(said)}" for host, said in found.items()
-            ]
+            record.not_run += _not_again(found)
             self._untested |= {*found}
 
     @contextmanager
@@ -312,6 +324,8 @@ class Climb:
         """The state of each host after the rungs so far."""
         found: dict[str, HostState] = {}
         untested = {host for rung in self.rungs if rung.verdict == "not run" for host in rung.hosts} | self._untested
+        if not self._is_whole:
+            untested |= {*self.hosts}
         for host in self.hosts:
             if any(host in rung.out for rung in self.rungs):
                 found[host] = "out"
@@ -335,7 +349,17 @@ class Climb:
     @property
     def ready(self) -> bool:
         """Whether every rung passed, none was left out, and no host is in doubt."""
-        return all(rung.verdict == "pass" and not rung.unsteady for rung in self.rungs)
+        return self._is_whole and all(rung.verdict == "pass" and not rung.unsteady for rung in self.rungs)
+
+    @property
+    def _is_whole(self) -> bool:
+        return {*self.planned} <= {rung.rung for rung in self.rungs}
+
+
+def _not_again(found: Suspects, out: Container[str] = ()) -> list[str]:
+    """A sentence on each suspect that was not tested again, nor is out."""
+    doubtful = ((host, "; ".join(said)) for host, said in found.items() if host not in out)
+    return [f"{host}: suspected, not tested again: {said}" for host, said in doubtful]
 
 
 def _why(run: LoadedRun) -> str:

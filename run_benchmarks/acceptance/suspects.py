@@ -6,6 +6,7 @@ datasheet is known, one is a suspect below FLOORS, too, which every sound device
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,6 +19,7 @@ from run_benchmarks.acceptance.records import Levels, Usual
 from run_benchmarks.acceptance.rungs import DATA_TESTS
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
+from training.benchmarks.tools.table import TOOLS
 
 FLOORS: Mapping[str, float] = {"matmul_bf16": 50.0, "memory": 70.0, "memory_capacity": 85.0}
 """Percent of the datasheet; docs/reference/training-benchmarks.md gives the reasons."""
@@ -34,6 +36,8 @@ OF_HOST = {
 """Tests whose figure is the host's and no device's, each with what to do about a slow one."""
 MOST_TIMES = 10
 """How many times the median of its peers the figure of a device may be, of those that are alike."""
+FEWEST_OF_PAIRS = 3
+"""Hosts of a tool between two of them, from which on a figure is a host's own: the best of its two neighbours."""
 PROOFS = {"different_results", "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 NO_LEVELS: Levels = MappingProxyType({})
@@ -89,7 +93,7 @@ def _good_values(
 ) -> Iterator[tuple[str, str, str, list[float]]]:
     """Kind of hosts, test, unit, and the results in a round without those of some hosts."""
     good = {rank for node in record.nodes if node.host not in without for rank in node.ranks}
-    for figure in _figures(record):
+    for figure in (each for each in _figures(record) if each.count >= each.fewest):
         for kind, part in _by_kind(figure, record, kinds).items():
             own = [value for rank, value in enumerate(part.values) if rank in good and value is not None]
             yield kind, figure.key, figure.unit, own
@@ -108,7 +112,8 @@ def _learn(levels: dict[str, dict[str, Usual]], kind: str, test: str, unit: str,
 @dataclass(frozen=True, kw_only=True)
 class _Figure:
     """A test's results by rank, None where one has none. is_judged: the benchmark compared the peers by itself.
-    nonsense: by rank, what was sent instead of a result. key: the test, of data with its file system.
+    nonsense: by rank, what was sent instead of a result. key: the test, of data with its file system. fewest: results
+    from which on it tells of each host by itself, so that those of other runs are like it.
     """
 
     test: str
@@ -119,11 +124,17 @@ class _Figure:
     promised: float | None
     is_judged: bool
     nonsense: dict[int, str]
+    fewest: float
+
+    @property
+    def count(self) -> int:
+        """How many results there are."""
+        return sum(value is not None for value in self.values)
 
     @property
     def is_vain(self) -> bool:
         """Whether most results are none: then it proves nothing, and nobody is to blame."""
-        return 2 * len(self.nonsense) >= sum(value is not None for value in self.values) + len(self.nonsense) > 0
+        return 2 * len(self.nonsense) >= self.count + len(self.nonsense) > 0
 
 
 def _figures(record: RoundRecord) -> Iterator[_Figure]:
@@ -147,7 +158,15 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
                         for rank, value in enumerate(values)
                         if value is not None and not _is_figure(value)
                     },
+                    fewest=1 if part is step else _fewest(str(step.get("tool"))),
                 )
+
+
+def _fewest(tool: str) -> float:
+    """See _Figure. NCCL Inspector's times are of collectives: they depend on how many hosts take part."""
+    if tool not in TOOLS:
+        return math.inf
+    return FEWEST_OF_PAIRS if TOOLS[tool].scope == "pairs" else 1
 
 
 def slow_devices(
@@ -164,7 +183,7 @@ def slow_devices(
             parts = _by_kind(figure, record, kinds)
             found: dict[int, str] = {}
             for kind, part in parts.items():
-                found |= _slow_ranks(part, record, limit, _known(usual, kind, part))
+                found |= _slow_ranks(part, record, limit, _known(usual, kind, part, figure.count))
             yield from _accused(figure, record, found)
     for step in record.steps:
         yield from _slow_pairs(record, step, limit, usual, kinds)
@@ -201,12 +220,14 @@ def _by_kind(figure: _Figure, record: RoundRecord, kinds: Mapping[str, str]) -> 
     return found
 
 
-def _known(usual: Levels, kind: str, figure: _Figure) -> Usual | None:
-    """The recorded level of a test on hosts of a kind; of data that hosts share not, if fewer of them read it then."""
+def _known(usual: Levels, kind: str, figure: _Figure, count: int) -> Usual | None:
+    """The recorded level of a test on hosts of a kind; of data that hosts share not, if fewer of them read it then.
+    count: results of the hosts of all kinds.
+    """
     then = usual.get(kind, {}).get(figure.key)
-    count = sum(value is not None for value in figure.values)
-    is_alike = then is not None and then.unit == figure.unit
-    return then if is_alike and not (then and figure.test in DATA_TESTS and count > then.devices) else None
+    if then is None or then.unit != figure.unit or count < figure.fewest:
+        return None
+    return None if figure.test in DATA_TESTS and count > then.devices else then
 
 
 def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
@@ -219,10 +240,9 @@ def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
         for record, figure in ((each, figure) for each in records for figure in _figures(each)):
             parts = _by_kind(figure, record, kinds)
             for kind, part in parts.items():
-                count = sum(value is not None for value in part.values)
-                is_known = _known(usual, kind, part) or (figure.test in FLOORS and part.promised)
-                if 0 < count < FEWEST_PEERS and not is_known:
-                    tests.setdefault((kind, count), {})[figure.test] = None
+                is_known = _known(usual, kind, part, figure.count) or (figure.test in FLOORS and part.promised)
+                if 0 < part.count < FEWEST_PEERS and not is_known:
+                    tests.setdefault((kind, part.count), {})[figure.test] = None
     return [
         f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} devices alike are compared, there are {count}"
         + (f" of {kind}" if kind else "")
@@ -237,10 +257,10 @@ def not_against(run: LoadedRun, usual: Levels) -> list[str]:
         kinds = kinds_of(run, case)
         for record, figure in ((each, figure) for each in records for figure in _figures(each)):
             for kind, part in _by_kind(figure, record, kinds).items():
-                if usual and any(value is not None for value in part.values) and _known(usual, kind, part) is None:
+                if usual and part.count and _known(usual, kind, part, figure.count) is None:
                     lacking.setdefault(kind, {})[figure.key] = None
     said = (f"{', '.join(tests)}{f' of {kind}' if kind else ''}" for kind, tests in lacking.items())
-    return [f"--against: not compared, it has no figures of {told}"[:300] for told in said]
+    return [f"--against: not compared, it has no figures that count of {told}"[:300] for told in said]
 
 
 def _slow_ranks(figure: _Figure, record: RoundRecord, limit: float, usual: Usual | None) -> dict[int, str]:

@@ -18,8 +18,8 @@ from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
-from run_benchmarks.acceptance.page import PAGE_FILE, times, verdict_of, warned_rows, write_page
-from run_benchmarks.acceptance.records import ACCEPT_FILE, AcceptRecord
+from run_benchmarks.acceptance.page import PAGE_FILE, PAIR, times, verdict_of, warned_rows, write_page
+from run_benchmarks.acceptance.records import ACCEPT_FILE, SCHEMA_VERSION, AcceptRecord
 from run_benchmarks.acceptance.rungs import (
     FEWEST,
     HEALTH,
@@ -240,8 +240,8 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     try:
         found = AcceptRecord.model_validate_json(read_bounded(path, MAX_RECORD_BYTES))
     except (OSError, ValidationError) as error:
-        problem = Problem("--against", "", str(path), "the accept.json of an acceptance")
-        raise InputProblems([problem]) from error
+        allowed = f"the accept.json of an acceptance, of schema {SCHEMA_VERSION}: an older one is to be saved anew"
+        raise InputProblems([Problem("--against", "", str(path), allowed)]) from error
     if (found.vendor, found.nproc) != (vendor, nproc):
         allowed = (
             f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
@@ -288,6 +288,7 @@ def accept(
         examine=acceptance.examine,
         gate=acceptance.gate,
         data=data_paths(settings),
+        planned=names,
         usual=earlier,
     )
     began = time.time()
@@ -314,10 +315,11 @@ def _new_folder(root: Path) -> Path:
     Raises:
         OSError: it cannot be made.
     """
+    root.mkdir(parents=True, exist_ok=True)
     while True:
         folder = root / f"accept{time.strftime('%Y%m%d%H%M%S')}"
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir()
         except FileExistsError:
             time.sleep(0.1)
         else:
@@ -384,8 +386,8 @@ def save(record: AcceptRecord, path: Path) -> None:
     except OSError as error:
         complain(f"{path} is not written: {error.strerror or error}")
         return
-    tests = sum(map(len, record.usual.values()))
-    say(f"{path}: what is expected in {tests} tests, learned from {good} hosts; for --against")
+    tests = {PAIR.sub("", test) for levels in record.usual.values() for test in levels}
+    say(f"{path}: what is expected in {len(tests)} tests, learned from {good} hosts; for --against")
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
@@ -418,7 +420,8 @@ def same_options(asked: Request, names: Sequence[str]) -> list[str]:
 def _record(climb: Climb, folder: Path, options: Sequence[str], began: float, against: Path | None) -> AcceptRecord:
     drain = {host: said for rung in climb.rungs for host, said in rung.out.items()}
     states = climb.states()
-    good = [host for host in climb.left if states[host] != "comes and goes"]
+    steady = (host for host in climb.left if states[host] != "comes and goes")
+    good = sorted(steady, key=lambda host: states[host] != "accepted")
     listed = [DrainRecord(host=host, reasons=said) for host, said in drain.items()]
     if climb.measured:
         options = [*options, "--against", str((folder / ACCEPT_FILE).resolve())]

@@ -36,7 +36,7 @@ def lost_frames(sent: Mapping[str, Iterable[Sequence[str]]], names: Mapping[str,
         for peer, network, mtu, answer, most in frames
         if answer == "lost"
     ]
-    shared = _shared(lost) & sent.keys()
+    shared = _shared(lost) & {*sent, *names.values()}
     sending: dict[str, list[_Lost]] = defaultdict(list)
     receiving: dict[str, list[_Lost]] = defaultdict(list)
     for each in lost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -207,6 +208,51 @@ def test_two_hosts_with_which_a_rung_fails_are_found_one_after_the_other() -> No
     assert set(found.rungs[3].out) == {"n1", "n4"}
     assert [hosts for name, _, hosts in cluster.asked if name == "whole3"] == [["n0", "n2", "n3", "n5"]]
     assert {state for host, state in found.states().items() if host not in ("n1", "n4")} == {"accepted"}
+
+
+@pytest.mark.parametrize("how", ["skipped", "another is named", "another falls ill", "two may be guilty"])
+def test_a_second_failure_that_may_have_another_cause_takes_nobody_out_for_the_first(how: str) -> None:
+    cluster = Cluster({"whole": [{"n3"}, set(), {"n1"} if how == "another is named" else set()]})
+    cluster.guilty = {"n3"}
+    if how == "two may be guilty":
+        cluster.bad["whole"][0] = {"n3", "n4"}
+    elif how == "skipped":
+        cluster.skipped = {"whole3"}
+    elif how == "another falls ill":
+        cluster.falls_ill = {"whole3": "n0"}
+    found = cluster.climb()
+    assert [name for name, _, _ in cluster.asked][3:6] == ["whole1", "whole2", "whole3"]
+    assert list(found.rungs[3].out) == (["n0"] if how == "another falls ill" else [])
+    assert found.states()["n3"] == "not tested" and not found.ready
+    assert "n3: suspected, not tested again: whole1: slow" in found.rungs[3].not_run
+
+
+def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_suspects_are_noted() -> None:
+    cluster = Cluster({"network": [set(), {"n0"}]})
+    cluster.fails, cluster.skipped = {"network1", "network2"}, {"network3"}
+    found = cluster.climb()
+    network = found.rungs[2]
+    assert network.runs == ["run_network1", "run_network2", "run_network3"]
+    assert network.reason == "PAIRS: rank 0 failed; PAIRS: rank 0 failed", "of the pairs, and of all hosts together"
+    assert network.not_run == ["n0: suspected, not tested again: network2: slow"]
+
+
+def test_pairs_of_a_suspect_alone_prove_nothing() -> None:
+    cluster = Cluster({"network": [{"n1"}, {"n1"}]})
+    cluster.falls_ill = {"network1": "n0"}
+    found = cluster.climb(hosts=["n0", "n1"])
+    assert [name for name, _, _ in cluster.asked] == ["single1", "network1", "whole1", "whole2"]
+    assert list(found.rungs[2].out) == ["n0"] and found.states()["n1"] == "not tested"
+    assert "no other host is left" in found.rungs[2].reason
+
+
+def test_nothing_is_ready_before_the_last_planned_rung() -> None:
+    cluster = Cluster({})
+    climb = replace(cluster.climb(), rungs=[], planned=RUNGS)
+    for rung in RUNGS:
+        assert not climb.ready and set(climb.states().values()) == {"not tested"}, f"before {rung}"
+        climb.step(rung)
+    assert climb.ready and set(climb.states().values()) == {"accepted"}
 
 
 def test_hosts_that_die_in_a_rung_are_out_and_it_runs_again_with_the_others() -> None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.acceptance.climb import Looked
-from run_benchmarks.acceptance.rungs import FEWEST, RUNGS
+from run_benchmarks.acceptance.rungs import FEWEST, RUNGS, Cases
 from run_benchmarks.commands.accepting import plan_all
+from run_benchmarks.results.loading import LoadedRun
+from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.acceptance.simulated_cluster import (
     DEVICES,
     LATE_HOST,
@@ -104,6 +106,20 @@ def test_repaired_hosts_are_held_to_the_recorded_devices_of_their_peers() -> Non
         alone = as_before.climb(again[:1], first.measured)
         assert alone.states() == {again[0]: "out"}
         assert " % below 504 accepted ones" in alone.rungs[1].out[again[0]][0], "nobody stands beside it"
+
+
+def test_a_host_in_doubt_is_no_part_of_what_is_expected() -> None:
+    cluster = SimulatedCluster(Bad(slow_gpus={"n3": SLOW_GPU}), 1)
+
+    def run(name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+        loaded = cluster.run(name, cases, hosts, seconds)
+        skipped = loaded.record.model_copy(update={"verdict": Verdict.SKIPPED})
+        return replace(loaded, record=skipped, rounds={}) if name == "single2" else loaded
+
+    climb = replace(cluster.climb(names(8)), rungs=[], ran={}, measured={}, run=run)
+    climb.step("single")
+    assert climb.rungs[0].out == {} and climb.states()["n3"] == "not tested"
+    assert all(level.devices == 7 * DEVICES for level in climb.measured[""].values())
 
 
 def test_a_host_all_of_whose_devices_are_slow_is_seen_against_the_recorded_ones_alone() -> None:

@@ -31,6 +31,7 @@ from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.tiers import samples
 
 LIMIT, DEVICES = 7.0, 8
+LACKING = "--against: not compared, it has no figures that count of"
 TESTS = {"matmul_bf16": (700.0, "TFLOPS"), "memory": (3000.0, "GB/s"), "host_to_device": (50.0, "GB/s")}
 
 
@@ -129,7 +130,7 @@ def test_a_datasheet_that_disagrees_with_the_peers_accuses_no_host_and_is_said()
     assert against_datasheet(run) == [] and "% of its datasheet" in dict(slow_devices(record, LIMIT))["n2"]
 
 
-def of_a_tool(values: list[float | None], better: str = "higher") -> RoundRecord:
+def of_a_tool(values: list[float | None], better: str = "higher", tool: str = "ib_write_bw_loopback") -> RoundRecord:
     """A round of a tool of others, one process on each host."""
     figure = {"test": "ib_write_bw mlx5_0", "unit": "GB/s", "better": better, "values_of_ranks": values}
     node = a_round([]).nodes[0]
@@ -137,7 +138,7 @@ def of_a_tool(values: list[float | None], better: str = "higher") -> RoundRecord
         node.model_copy(update={"host": f"n{number}", "node_rank": number, "ranks": [number]})
         for number in range(len(values))
     ]
-    return a_round([{"tool": "ib_write_bw", "figures": [figure]}]).model_copy(update={"nodes": nodes})
+    return a_round([{"tool": tool, "figures": [figure]}]).model_copy(update={"nodes": nodes})
 
 
 def test_a_tools_figures_are_held_to_accepted_ones_and_its_peers_are_judged_by_its_benchmark() -> None:
@@ -150,6 +151,25 @@ def test_a_tools_figures_are_held_to_accepted_ones_and_its_peers_are_judged_by_i
     assert said == {"n2": "ib_write_bw mlx5_0 7 GB/s, 39 % below 3 accepted ones"}
     slow = dict(slow_devices(of_a_tool([11.5, 23.0], "lower"), LIMIT, usual))
     assert slow == {"n1": "ib_write_bw mlx5_0 23 GB/s, 100 % above 3 accepted ones"}
+
+
+def test_a_collectives_times_of_many_hosts_are_not_those_of_few() -> None:
+    """NCCL Inspector's: the more hosts take part, the longer a collective takes."""
+    few = replace(a_run("run1", [1.0]), rounds={"ACCEPT_TOOLS": [of_a_tool([90.0] * 4, tool="inspector")]})
+    assert usual_of(few, []) == {}
+    usual = {"": {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=900.0, scatter=1.0, devices=64)}}
+    assert suspects_of(few, LIMIT, usual) == {}, "of an earlier version"
+
+
+def test_of_a_slow_pair_of_two_hosts_neither_is_named() -> None:
+    """With a third host the figure of each is the best of two neighbours."""
+    usual = {"": {"ib_write_bw mlx5_0": Usual(unit="GB/s", median=11.5, scatter=0.1, devices=64)}}
+    two = replace(a_run("run1", [1.0]), rounds={"ACCEPT_TOOLS": [of_a_tool([7.0, 7.0], tool="ib_write_bw")]})
+    assert suspects_of(two, LIMIT, usual) == {} and usual_of(two, []) == {}
+    assert not_against(two, usual) == [f"{LACKING} ib_write_bw mlx5_0"]
+    three = replace(two, rounds={"ACCEPT_TOOLS": [of_a_tool([7.0, 11.5, 11.4], tool="ib_write_bw")]})
+    assert suspects_of(three, LIMIT, usual).keys() == {"n0"}
+    assert usual_of(three, ["n0"])[""]["ib_write_bw mlx5_0"].devices == 2
 
 
 def of_test(test: str, values: Sequence[float | None], **more: object) -> RoundRecord:
@@ -285,7 +305,7 @@ def test_repaired_hosts_of_two_kinds_are_held_to_what_their_own_kind_measured(tm
     new = with_kinds(tmp_path / "new", measured(4, 0.005, 3, slow), [*kinds[:3], gpus("B200")])
     assert suspects_of(new, LIMIT, usual).keys() == {"n0", "n1", "n2"}
     tests = ", ".join(TESTS)
-    assert not_against(new, usual) == [f"--against: not compared, it has no figures of {tests} of B200, a CPU"]
+    assert not_against(new, usual) == [f"{LACKING} {tests} of B200, a CPU"]
 
 
 def of_data(values: Sequence[float], system: str) -> RoundRecord:
@@ -302,7 +322,16 @@ def test_each_file_system_of_data_has_its_own_level_which_counts_for_no_more_rea
     assert suspects_of(slow, LIMIT, usual).keys() == {"n0", "n1"}
     more = replace(good, rounds={"ACCEPT_DATA_1": [of_data([0.25] * 32, "nfs4 filer:/data")]})
     assert suspects_of(more, LIMIT, usual) == {}
-    assert not_against(more, usual) == ["--against: not compared, it has no figures of data_read of nfs4 filer:/data"]
+    assert not_against(more, usual) == [f"{LACKING} data_read of nfs4 filer:/data"]
+
+
+def test_readers_of_shared_data_are_all_counted_whatever_their_kind(tmp_path: Path) -> None:
+    """Eight readers of one kind alone, then the same beside eight of another kind: each has half."""
+    system = "nfs4 filer:/data"
+    usual = usual_of(with_kinds(tmp_path / "good", of_data([0.5] * 8, system), [gpus("H100")]), [])
+    assert usual["H100, a CPU"][f"data_read of {system}"].devices == 8
+    both = with_kinds(tmp_path / "both", of_data([0.25] * 16, system), [gpus("H100"), gpus("A100")])
+    assert suspects_of(both, LIMIT, usual) == {} and len(not_against(both, usual)) == 2
 
 
 def test_too_few_devices_of_a_kind_are_measured_and_said_not_to_be_judged(tmp_path: Path) -> None:
@@ -334,9 +363,7 @@ def test_a_host_that_does_not_tell_its_devices_is_of_the_others_kind_and_all_are
     assert unjudged(run, usual) == not_against(run, usual) == []
     mixed = with_kinds(tmp_path / "mixed", measured(5, 0.005, 2, slow), [gpus("H100"), gpus("A100"), *[told] * 3])
     tests = ", ".join(TESTS)
-    assert not_against(mixed, usual) == [
-        f"--against: not compared, it has no figures of {tests} of {kind}" for kind in ("A100, a CPU", "a CPU")
-    ]
+    assert not_against(mixed, usual) == [f"{LACKING} {tests} of {kind}" for kind in ("A100, a CPU", "a CPU")]
 
 
 def test_a_host_all_of_whose_old_devices_are_slow_is_confirmed_beside_old_ones(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from common.errors import ABSENT
 from run_benchmarks.acceptance import rungs
-from run_benchmarks.acceptance.climb import Looked
+from run_benchmarks.acceptance.climb import EndedError, Looked
 from run_benchmarks.acceptance.records import AcceptRecord
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
 from run_benchmarks.commands import starting
@@ -69,7 +69,13 @@ def test_expected_values_are_refused_where_none_could_be_kept(tmp_path: Path, ru
     assert list(tmp_path.iterdir()) == []
 
 
-def test_expected_values_of_a_good_cluster_are_what_against_takes(tmp_path: Path) -> None:
+def test_expected_values_of_a_good_cluster_are_what_against_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    level = sample().usual["H100"]["memory"]
+    many = {kind: dict.fromkeys(("memory", "peers", "peers 0 to 1"), level) for kind in ("H100", "A100")}
+    save(sample(usual=many), tmp_path / "F")
+    assert "what is expected in 2 tests, learned from 2 hosts" in capsys.readouterr().out
     save(sample(), tmp_path / "F")
     assert recorded(tmp_path / "F", "nvidia", 8).usual == sample().usual
     save(sample(usual={}), tmp_path / "none")
@@ -170,6 +176,34 @@ def on_localhost(tmp_path: Path, results: Path) -> Request:
 def only_record(results: Path) -> AcceptRecord:
     (file,) = results.glob("accept*/accept.json")
     return AcceptRecord.model_validate_json(file.read_text())
+
+
+def test_a_record_that_is_read_while_a_later_rung_runs_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that is killed leaves it for ever."""
+    seen: list[AcceptRecord] = []
+
+    def run(self: Acceptance, *_: object) -> None:
+        seen.append(only_record(tmp_path / "results"))
+        raise EndedError("killed")
+
+    monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: Looked())
+    monkeypatch.setattr(Acceptance, "run", run)
+    assert accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health,single", budget="1m", nproc=1)
+    (record,) = seen
+    assert [rung.verdict for rung in record.rungs] == ["pass"]
+    assert not record.ready and record.hosts == {"localhost": "not tested"}
+
+
+def test_results_that_go_to_a_link_without_target_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setattr("run_benchmarks.commands.accepting.time.sleep", lambda seconds: pytest.fail("waits for ever"))
+    asked = on_localhost(tmp_path, tmp_path / "results")
+    assert accept(asked, rungs="health", budget="1m", nproc=1) == EXIT_USAGE
+    assert str(tmp_path / "results") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -9,8 +9,12 @@ import pytest
 from run_benchmarks.inspection.health import judged, parsed, peers_of
 
 
-def accused(mtu: Sequence[int], path: Mapping[tuple[int, int], int] | None = None) -> dict[str, list[str]]:
-    """By host what is said of it; mtu: of each host; path: of what lies between two, where that is less."""
+def accused(
+    mtu: Sequence[int], path: Mapping[tuple[int, int], int] | None = None, silent: str = ""
+) -> dict[str, list[str]]:
+    """By host what is said of it; mtu: of each host; path: of what lies between two, where that is less; silent: a host
+    that tells nothing.
+    """
     addresses = [f"10.0.0.{n}" for n in range(len(mtu))]
     healths = {}
     for sender, peers in enumerate(peers_of(addresses)):
@@ -21,6 +25,7 @@ def accused(mtu: Sequence[int], path: Mapping[tuple[int, int], int] | None = Non
             answer = "passes" if most == mtu[sender] else "lost"
             lines.append(f"frame\t{peer}\teth0\t{mtu[sender]}\t{answer}\t{most}\n")
         healths[f"n{sender}"] = parsed("".join(lines) + "end\tok\n")
+    healths.pop(silent, None)
     found: dict[str, list[str]] = {}
     for host, (_, said, _, _, severity) in judged(healths, {a: f"n{n}" for n, a in enumerate(addresses)}):
         assert severity == "failure"
@@ -36,6 +41,11 @@ def test_the_host_of_another_mtu_is_named_and_not_those_that_send_to_it(count: i
     (said,) = found["n2"]
     way = "do not reach it from n" if bad < 9000 else "frames of 9600 bytes on eth0 do not reach n"
     assert way in said and said.endswith(f"those of {min(bad, 9000)} do")
+
+
+@pytest.mark.parametrize("count", [4, 9, 64, 600])
+def test_a_host_of_a_smaller_mtu_is_named_though_its_own_look_gave_nothing(count: int) -> None:
+    assert [*accused([1500 if n == 2 else 9000 for n in range(count)], silent="n2")] == ["n2"]
 
 
 @pytest.mark.parametrize(("count", "bad"), [(6, 2), (8, 3), (64, 5)])
