@@ -57,8 +57,8 @@ def read(path: Path, *, max_bytes: int = MAX_BYTES) -> JsonValue:
         OSError: the file cannot be read.
         UnsafeJsonError: as for `load`; at most `max_bytes` are read.
     """
-    # Opening a FIFO in place of the file would block.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    # Opening a FIFO in place of the file would block; `open` closes the descriptor of a folder.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         return load(file.read(max_bytes + 1), max_bytes=max_bytes)
 
 

@@ -34,7 +34,8 @@ from run_benchmarks.plan.recorded import recorded_cases
 from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.loading import RUN_FILE
 from run_benchmarks.results.records import RunRecord, Verdict
-from run_benchmarks.results.seal import SEAL_FILE
+from run_benchmarks.results.seal import SEAL_FILE, SIGNATURE_FILE
+from run_benchmarks.results.signature import sign_seal
 from run_benchmarks.results.standards import refusal
 from run_benchmarks.results.summary import case_rows
 from run_benchmarks.session.allocation import allocated, is_inside, submit_controller
@@ -136,7 +137,7 @@ def collect(settings: Settings, folder: Path) -> int:
     """Collect what the run in `folder`, whose controller has ended, still has on its hosts alone.
 
     Returns:
-        0 if everything is on the head node then, else 1.
+        0 if everything is on the head node then, and sealed, else 1.
 
     Raises:
         JournalError: as `resume`.
@@ -144,15 +145,32 @@ def collect(settings: Settings, folder: Path) -> int:
     past = Journal(folder).read()
     prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
     if not is_owing(past):
-        if past.run_ended is not None and (folder / RUN_FILE).is_file() and not (folder / SEAL_FILE).exists():
-            with controlling(folder):  # the controller was killed between its last note and the seal
-                Session(prepared, folder, Interruption(""), sys.argv).seal()
         say(words("{run}: nothing is to be collected", run=folder.name))
-        return EXIT_PASS
+        has_ended = past.run_ended is not None and (folder / RUN_FILE).is_file()
+        return _seal_late(prepared, folder) if has_ended else EXIT_PASS
     if _refused(learn, folder.name):
         return EXIT_USAGE
     _control(prepared, folder, detach=False, learn=learn, kind=Collection)
     return EXIT_FAIL if is_owing(Journal(folder).read()) else EXIT_PASS
+
+
+def _seal_late(prepared: PreparedRun, folder: Path) -> int:
+    """Do what a controller that was killed between its last note and its seal's signature left; returns the exit code.
+
+    A seal that is there is signed and not renewed: it vouches for the files as that controller left them.
+    """
+    key, problem = prepared.settings.test.SEAL_KEY, ""
+    with controlling(folder):
+        if not (folder / SEAL_FILE).exists():
+            session = Session(prepared, folder, Interruption(""), sys.argv)
+            seal = session.seal()
+            say(words("{run} had no seal. Sealed as it is now: sha256 {seal}", run=folder.name, seal=seal))
+            problem = session.not_saved
+        elif key is not None and not (folder / SIGNATURE_FILE).exists():
+            problem = sign_seal(folder, key)
+    if problem:
+        complain(problem)
+    return EXIT_FAIL if problem else EXIT_PASS
 
 
 def _as_begun(settings: Settings, folder: Path, past: JournalState) -> PreparedRun:

@@ -81,7 +81,9 @@ def _means_of_all(asked: dict[str, Any]) -> list[dict[str, list[list[float]]]]:
     from run_benchmarks.history.store import means_of_runs
 
     database, left_out = Database(asked["url"]), asked["left_out"]
-    return [means_of_runs(database, name, kind, units, left_out) for (name, kind), units in asked["cases"]]
+    found = [means_of_runs(database, name, kind, units, left_out) for (name, kind), units in asked["cases"]]
+    database.close()
+    return found
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def between_rounds(first: Sequence[float], second: Sequence[float]) -> Differenc
     total = sum(parts)
     degrees = sum(sizes) - 2
     if total > 0:
-        degrees = int(total**2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True)))
+        # Shares: the squares of the variances themselves may be beyond a float, or 0.
+        degrees = int(1 / sum((part / total) ** 2 / (n - 1) for part, n in zip(parts, sizes, strict=True)))
     return _difference(fmean(first), fmean(second), math.sqrt(total), max(1, degrees), sizes)
 
 

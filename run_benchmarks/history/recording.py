@@ -67,18 +67,18 @@ def ask_a_child(module: str, asked: Mapping[str, object], seconds: float) -> tup
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,  # what it warns of as it ends is no answer
             text=True,
             errors="replace",
             start_new_session=True,  # a Ctrl-C at the end of the run leaves it alone
         )
-        said, _ = child.communicate(json.dumps(asked), timeout=seconds)  # no argument: a URL may hold a password
+        said, warned = child.communicate(json.dumps(asked), timeout=seconds)  # no argument: a URL may hold a password
     except subprocess.TimeoutExpired:
         child.kill()  # and no wait: a process in a system call that hangs does not end
         return None, f"its database did not answer within {seconds:g} s"
     except OSError as error:
         return None, f"its process failed: {error}"
-    last = (said.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
+    last = (said.strip() or warned.strip() or f"exit code {child.returncode}").splitlines()[-1]
     if child.returncode != 0:
         return None, last
     try:
@@ -128,7 +128,9 @@ def _keep(asked: dict[str, str]) -> None:
     from run_benchmarks.history.database import Database
     from run_benchmarks.history.store import keep
 
-    keep(Database(asked["url"]), load_run(asked["folder"]), asked["owner"])
+    database = Database(asked["url"])
+    keep(database, load_run(asked["folder"]), asked["owner"])
+    database.close()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -88,19 +88,28 @@ def keep(database: Database, run: LoadedRun, owner: str) -> None:
     Raises:
         HistoryError: it cannot be written.
     """
-    row, hosts, entries = run_row(run, owner), host_rows(run), list(case_entries(run))
+    row, hosts, entries = _fitting(RUNS, run_row(run, owner)), host_rows(run), list(case_entries(run))
     with database.writing() as connection:
         same = (RUNS.c.owner == row["owner"]) & (RUNS.c.run_id == row["run_id"])
         connection.execute(delete(RUNS).where(same))
-        run_key = connection.execute(insert(RUNS).values(_fitting(RUNS, row)).returning(RUNS.c.id)).scalar_one()
+        run_key = connection.execute(insert(RUNS).values(row).returning(RUNS.c.id)).scalar_one()
         if hosts:
-            connection.execute(insert(HOSTS), [_fitting(HOSTS, each) | {"run_id": run_key} for each in hosts])
+            connection.execute(insert(HOSTS), _rows(HOSTS, hosts, run_id=run_key))
         for entry in entries:
             made = insert(CASES).values(_fitting(CASES, entry.case) | {"run_id": run_key}).returning(CASES.c.id)
             case_key = connection.execute(made).scalar_one()
             for table, rows in ((METRICS, entry.metrics), (HOST_VALUES, entry.host_values)):
                 if rows:
-                    connection.execute(insert(table), [_fitting(table, each) | {"case_id": case_key} for each in rows])
+                    connection.execute(insert(table), _rows(table, rows, case_id=case_key))
+
+
+def _rows(table: Table, rows: Iterable[Mapping[str, Any]], **own: int) -> list[dict[str, Any]]:
+    """These rows of `own`; of those whose names, cut to fit, are the same, the first."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        fitting = _fitting(table, row) | own
+        found.setdefault(tuple(fitting[column.name] for column in table.primary_key), fitting)
+    return [*found.values()]
 
 
 def _fitting(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ PANELS = (
 MOST_LINES, MOST_OUTLIERS = 6, 3
 LOW, HIGH = 0.05, 0.95
 LEAST_FAR = 0.01  # of the median: what is nearer is no outlier
+MOST_POINTS = 10_000  # a host's own curves have MOST_BUCKETS (monitors.timeline)
 SLACK_MS = 60_000  # by which the clock of a host may be wrong
 
 
@@ -47,13 +48,15 @@ def monitors_chart(
     """All metrics over one time axis, in seconds since the round began; None without samples.
 
     `suspects`: the hosts that are drawn as lines of their own whatever they did. A host whose samples begin before the
-    round or after it is left out: with them the axis would be as long as its clock is wrong.
+    round or after it is left out: with them the axis would be as long as its clock is wrong. So is one that begins
+    MOST_POINTS later, of a record that says that its round took decades.
     """
     started_ms, latest_ms = record.started_ms, record.finished_ms + SLACK_MS
-    nodes = [node for node in found.nodes if started_ms - SLACK_MS <= node.started_ms <= latest_ms]
+    width = max((node.bucket_ms for node in found.nodes), default=1)
+    last_ms = min(latest_ms, started_ms + MOST_POINTS * width)
+    nodes = [node for node in found.nodes if started_ms - SLACK_MS <= node.started_ms <= last_ms]
     if not nodes:
         return None
-    width = max(node.bucket_ms for node in nodes)
     first = min(node.started_ms for node in nodes)
     shapes = {metric: _members(nodes, metric, width, first, suspects, divisor) for metric, _, divisor in PANELS}
     count = max((len(each.values) for members in shapes.values() for each in members), default=0)
@@ -65,7 +68,7 @@ def monitors_chart(
     begin = (first - started_ms) / 1000
     return Curves(
         title=words("Monitors of the hosts"),
-        sentence=_sentence(len(nodes), width, words),
+        sentence=_sentence(len(nodes), width, words) + _left_out(len(found.nodes) - len(nodes), words),
         x=Axis(name=words("since the round began"), format="seconds"),
         xs=[begin + (at + 0.5) * width / 1000 for at in range(count)],
         panels=[
@@ -93,6 +96,10 @@ def _sentence(hosts: int, width_ms: int, words: Words) -> str:
     if hosts > 1:
         return words("{n} hosts, {s} s a point; the shaded time is the measured work.", n=hosts, s=seconds)
     return words("{s} s a point; shaded: the work.", s=seconds)
+
+
+def _left_out(hosts: int, words: Words) -> str:
+    return f" {words('Left out, their times are not those of the round: {n} of the hosts.', n=hosts)}" if hosts else ""
 
 
 def _areas(nodes: Sequence[NodeCurves], started_ms: int, words: Words) -> list[Area]:

@@ -204,7 +204,9 @@ def _about(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
 
 
 def _machines(runs: Sequence[LoadedRun], hosts: int, words: Words) -> str:
-    of_hosts = {host.name: len(host.devices) for run in runs for host in run.record.hosts}
+    of_hosts: dict[str, int] = {}
+    for host in (each for run in runs for each in run.record.hosts):  # one that was lost says nothing of its devices
+        of_hosts[host.name] = max(len(host.devices), of_hosts.get(host.name, 0))
     devices = sum(of_hosts.values())
     found = words("{n} host", n=1) if hosts == 1 else words("{n} hosts", n=hosts)
     return f"{found}, {words('{n} devices', n=devices)}" if devices else found

@@ -12,6 +12,7 @@ from protocol import safe_json
 
 SYS_INFO_FILE = "sys_info.json"
 MAX_NAME_CHARACTERS = 100
+MAX_PARTS = 1000  # ports or accelerators of a host
 MAX_COUNT = 1 << 70  # counters have 64 bits; some count words of 4 bytes
 
 
@@ -116,7 +117,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def _list(value: object) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [each for each in value[:MAX_PARTS] if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _is_mapping(value: object) -> TypeGuard[dict[str, Any]]:

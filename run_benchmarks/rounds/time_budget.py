@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 from run_benchmarks.errors import ClusterDynoError
@@ -27,7 +27,7 @@ def budget_of(nodes: Iterable[RunningNode]) -> float:
     return LEAST_SECONDS + size / BYTES_PER_SECOND
 
 
-@contextmanager
+@contextlib.contextmanager
 def time_budget(seconds: float) -> Iterator[None]:
     """End the block after `seconds` by an exception, and again by another one if it goes on.
 
@@ -48,7 +48,7 @@ class _LateError(Exception):
     pass
 
 
-@contextmanager
+@contextlib.contextmanager
 def _by_signal(seconds: float) -> Iterator[None]:
     """Raise in the main thread; a timer that was set before goes on afterwards."""
 
@@ -67,29 +67,35 @@ def _by_signal(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(0.001, delay - (time.monotonic() - begun)), interval)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _by_another_thread(seconds: float) -> Iterator[None]:
-    """Raise in this thread, from one that waits meanwhile."""
-    here, is_done, sending = threading.get_ident(), threading.Event(), threading.Lock()
+    """Raise in this thread, from one that waits meanwhile.
+
+    They share locks alone: the error may come inside a method of an Event, which then keeps its lock for ever.
+    """
+    here, held, sending = threading.get_ident(), threading.Lock(), threading.Lock()
 
     def send(error: type[Exception] | None) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(here), error and ctypes.py_object(error))
 
     def watch() -> None:
         wait = seconds
-        while not is_done.wait(wait):
+        while not held.acquire(timeout=wait):
             with sending:
-                if not is_done.is_set():
+                if held.locked():
                     send(_LateError)
             wait = AGAIN_SECONDS
 
-    threading.Thread(target=watch, name="time-budget", daemon=True).start()
+    held.acquire()
     try:
+        threading.Thread(target=watch, name="time-budget", daemon=True).start()
         yield
     finally:
         try:
-            is_done.set()
+            held.release()
         finally:
-            is_done.set()  # the error may have come just before; the next one would be AGAIN_SECONDS away
+            if held.locked():  # the error came just before; the next one would be AGAIN_SECONDS away
+                with contextlib.suppress(RuntimeError):
+                    held.release()
             with sending:
                 send(None)  # one that was sent and has not come

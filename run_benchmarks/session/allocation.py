@@ -214,6 +214,8 @@ def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tu
     Raises:
         AllocationError: the allocation lacks some.
     """
+    if job is None and allocation.is_unknown:
+        raise AllocationError(f"Slurm knows no job {allocation.number} (any more)")
     if job is None:
         raise AllocationError(f"slurmctld does not answer, so the nodes of job {allocation.number} are not known")
     if job.is_over:

@@ -139,11 +139,12 @@ class Session:
         self._journal.append(RunEnded(verdict=record.verdict, exit_code=self.exit_code(record)))
         self.seal()
 
-    def seal(self) -> None:
-        """Seal the folder, and sign the seal if that is asked for."""
+    def seal(self) -> str:
+        """Seal the folder, and sign the seal if that is asked for; returns the sha256 of seal.json."""
         seal = write_seal(self._result_dir, self._plan.run_id, self._plan.code_digest)
         LOG.info("Sealed: sha256 of %s is %s", SEAL_FILE, seal)
         self.not_saved = self.not_saved or sign_seal(self._result_dir, self._prepared.settings.test.SEAL_KEY)
+        return seal
 
     def note_start(self, pid: int | None = None) -> None:
         """Note in the journal that this process, or another one, starts the run; `pid` 0: a job will."""

@@ -97,6 +97,10 @@ def test_a_file_is_read_no_further_than_the_bound(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UnsafeJsonError, match="no JSON"):
         read(tmp_path / "fifo")
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(IsADirectoryError):
+        read(tmp_path)
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_what_is_no_json_value_is_refused() -> None:

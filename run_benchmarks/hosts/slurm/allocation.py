@@ -42,12 +42,14 @@ class Allocation:
         number: its job id.
         is_ours: whether this run asked for it, and gives it back; not one in which run.py itself runs.
         surroundings: what the commands of its steps run in.
+        is_unknown: whether Slurm answered last that it knows no such job.
         on_end: called with the job as soon as it is known to have lost its nodes, before anybody else learns of it.
     """
 
     number: str
     is_ours: bool
     surroundings: Surroundings = field(default_factory=Surroundings)
+    is_unknown: bool = False
     on_end: Callable[[Job], None] = lambda _: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asked: float = float("-inf")
@@ -80,10 +82,16 @@ class Allocation:
         try:
             call(["scontrol", "ping"], seconds=PING_SECONDS)  # squeue would wait for 18 s if slurmctld is away
             found = jobs.job_of(self.number)
+        except jobs.AccountsAwayError:
+            self.is_unknown, self._ending_since = True, self._ending_since or time.monotonic()
+            if self._is_ending:
+                return
+            found = None
         except SlurmError:
             return
         finally:
             self._asked = time.monotonic()
+        self.is_unknown = found is None
         if found is None:
             if not self._nodes:
                 return
@@ -279,14 +287,15 @@ def _wait(
         if waited >= limit:
             why = f": {job.reason}" if job is not None and job.reason else ""
             raise AllocationError(f"Slurm's job {allocation.number} had no nodes after {waited:.0f} s{why}")
-        words = _waiting_in_words(allocation.number, job)
+        words = _waiting_in_words(allocation, job)
         if words != said and (job is not None or missing >= MISSING_LOOKS):
             said = words
             tell(words)
 
 
-def _waiting_in_words(number: str, job: Job | None) -> str:
+def _waiting_in_words(allocation: Allocation, job: Job | None) -> str:
     if job is None:
-        return f"Slurm's job {number}: slurmctld does not answer; asking again"
+        why = "Slurm knows no such job" if allocation.is_unknown else "slurmctld does not answer"
+        return f"Slurm's job {allocation.number}: {why}; asking again"
     start = f"; Slurm expects it to begin at {job.start}" if job.start else ""
-    return f"Slurm's job {number} waits: {job.reason or job.state}{start}"
+    return f"Slurm's job {allocation.number} waits: {job.reason or job.state}{start}"

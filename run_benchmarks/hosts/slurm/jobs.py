@@ -66,6 +66,13 @@ TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 NO_ID = ("Invalid job id", "Invalid job ID")
 
 
+class AccountsAwayError(SlurmError):
+    """The accounts, which alone may know how a job ended, do not answer; a later query may have their word."""
+
+    def __init__(self, error: SlurmError) -> None:
+        super().__init__(["sacct"], error.detail, is_away=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """One job as Slurm shows it.
@@ -211,6 +218,7 @@ def job_of(number: str) -> Job | None:
     once it has forgotten the job (MinJobAge), the accounts say how it ended.
 
     Raises:
+        AccountsAwayError: slurmctld has forgotten it, and the accounts do not answer.
         SlurmError: slurmctld does not answer.
     """
     try:
@@ -223,7 +231,9 @@ def job_of(number: str) -> Job | None:
         return job
     try:
         accounted = _last(from_sacct(call(sacct_argv([number]))), number)
-    except SlurmError:
+    except SlurmError as error:
+        if job is None and error.is_away:
+            raise AccountsAwayError(error) from error
         return job
     if accounted is None or (job is not None and not (accounted.state in ENDS or accounted.is_waiting)):
         return job

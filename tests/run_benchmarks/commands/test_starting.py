@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from run_benchmarks.commands import starting
 from run_benchmarks.commands.diagnose import Ladder
 from run_benchmarks.commands.status import follow
+from run_benchmarks.session.preparation import prepare
 from run_benchmarks.settings.settings import Settings
-from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
+from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_USAGE
 from run_benchmarks.state.journal import JournalError
 from tests.run_benchmarks.conftest import TEST, Load
 
@@ -69,3 +71,19 @@ def test_a_head_node_whose_disk_is_full_in_a_rung(
 def test_a_run_without_a_log_cannot_be_followed(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out, pytest.raises(JournalError, match=r"run\.log: no log"):
         follow(tmp_path, out)
+
+
+def test_a_seal_that_a_killed_controller_owed_is_made_and_signed_or_it_says_why(
+    load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, key = tmp_path / "run20261121191924", tmp_path / "key"
+    folder.mkdir()
+    prepared = prepare(load(TEST + f"SEAL_KEY = {str(key)!r}\n"), folder.name)
+    assert starting._seal_late(prepared, folder) == EXIT_FAIL
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "Sealed as it is now: sha256" in said and "is not signed with SEAL_KEY" in said
+    sealed = (folder / "seal.json").read_bytes()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (folder / "later.txt").touch()
+    assert starting._seal_late(prepared, folder) == EXIT_PASS and (folder / "seal.json.sig").exists()
+    assert (folder / "seal.json").read_bytes() == sealed, "it vouches for what it was made of"

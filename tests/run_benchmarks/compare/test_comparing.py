@@ -161,6 +161,9 @@ def test_the_units_that_would_tell_are_found_in_a_few_tries(monkeypatch: pytest.
 def test_values_whose_squares_are_no_numbers_and_a_mean_of_0_are_not_compared() -> None:
     huge = the_case(a_run("runA", [1e200, 1.1e200]), a_run("runB", [1.5e308, 1.5e308]))
     assert huge.word == "cannot tell" and not is_measured(10**400) and not is_measured(math.nan)
+    for scale in (1e100, 1e-150):  # the squares of these are numbers, those of their variances are not
+        found = between_rounds([scale, 1.1 * scale, 1.2 * scale], [scale, 1.3 * scale, 1.6 * scale])
+        assert found is not None and found.degrees == 2  # (s1 + s2)^2 / (s1^2 / 2 + s2^2 / 2) = 2.44, s1 : s2 = 1 : 9
     none = the_case(a_run("runA", [0.0] * 3), a_run("runB", [1.0, 1.1, 0.9]))
     assert none.word == "cannot tell" and none.reason == "its mean in A is 0: no change of it has a percentage"
 

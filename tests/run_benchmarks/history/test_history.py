@@ -132,10 +132,11 @@ def test_a_reader_sees_one_state_whoever_writes(url: str) -> None:
 
 def test_text_of_a_host_that_a_database_does_not_take_is_kept_without_that(url: str) -> None:
     run = run_of(0, 100.0)
-    case = run.record.cases[0].model_copy(update={"joules": {"a\0" + "b" * 300: 1.0}})
+    case = run.record.cases[0].model_copy(update={"joules": {"a\0" + "b" * 300 + end: 1.0 for end in "xy"}})
     database = Database(url)
     hostile = LoadedRun(folder=run.folder, record=run.record.model_copy(update={"cases": [case]}), rounds=run.rounds)
-    keep(database, hostile, "d" * 8)
+    for _ in range(2):
+        keep(database, hostile, "d" * 8 + "\0" * 20)
     with database.reading() as connection:
         names = connection.scalars(text("SELECT name FROM metrics WHERE name LIKE 'joules%'")).all()
     assert names == ["joules a\ufffd" + "b" * 191]
@@ -164,9 +165,9 @@ def test_a_rebuild_goes_on_after_a_folder_that_holds_anything(tmp_path: Path) ->
         on_disk(tmp_path, LoadedRun(folder=run.folder, record=record, rounds=run.rounds))
     url = default_url(tmp_path)
     found = dict(recording.rebuild(tmp_path, OWNER, url))
-    assert {name for name, problem in found.items() if problem} == {"run20261101000001", "run20261101000002"}
-    assert "UNIQUE constraint failed" in found["run20261101000001"] and "'int'" in found["run20261101000002"]
-    assert len(series(Database(url), "PAIRS").points) == 2
+    assert {name for name, problem in found.items() if problem} == {"run20261101000002"}
+    assert "'int'" in found["run20261101000002"]
+    assert len(series(Database(url), "PAIRS").points) == 3, "also of the run that has a host twice"
 
 
 def test_a_user_without_a_home_folder_is_told_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +307,17 @@ def test_a_database_that_hangs_hangs_no_run_and_the_run_is_kept_at_home(
     assert str(kept) in said
     assert series(Database(f"sqlite:///{kept}"), "PAIRS").values == [pytest.approx(100.0)]
     assert recording.record(folder, OWNER, f"sqlite:///{file}") == "", "and it takes the next one"
+
+
+def test_what_a_child_warns_of_as_it_ends_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers and libraries write to stderr as the interpreter ends; without an answer it says why there is none."""
+    (tmp_path / "child.py").write_text(
+        "import atexit, sys\nfrom run_benchmarks.history.recording import answer_parent\n"
+        "atexit.register(lambda: print('closed late', file=sys.stderr))\nanswer_parent(lambda asked: asked['n'] / 2)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert recording.ask_a_child("child", {"n": 5}, 60.0) == (2.5, "")
+    assert recording.ask_a_child("no_child", {}, 60.0)[1].endswith("No module named no_child")
 
 
 @pytest.mark.timeout(600)

@@ -340,6 +340,32 @@ def test_a_job_that_slurm_has_forgotten_is_over_and_one_that_it_does_not_know_ye
     assert "slurmctld no longer knows it" in found.over("n2") and told == ["FORGOTTEN"]
 
 
+def test_a_forgotten_job_s_end_is_asked_for_again_while_the_accounts_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else one query that slurmdbd misses makes the loss of a node a job of which nobody knows how it ended."""
+    running, preempted = "26|RUNNING|n2|9:00|2026-11-23T16:37:16|N/A|None", "26|PREEMPTED|0:0|n2"
+    answers: list[str | None] = [running, None, None, None, preempted]
+
+    def answer(argv: list[str]) -> str:
+        if (said := answers.pop(0)) is None:
+            words = "Invalid job id specified" if argv[0] == "squeue" else "Connection refused"
+            raise client.SlurmError(argv, words, is_away=argv[0] == "sacct")
+        return said
+
+    monkeypatch.setattr(allocation, "QUERY_SECONDS", 0.0)
+    monkeypatch.setattr(allocation, "call", lambda argv, **_: "")
+    monkeypatch.setattr(jobs, "call", answer)
+    found, told = allocation.Allocation(number="26", is_ours=True), list[str]()
+    found.on_end = lambda job: told.append(job.state)
+    assert [found.over("n2") for _ in range(2)] == ["", ""] and told == []
+    assert "PREEMPTED" in found.over("n2") and told == ["PREEMPTED"]
+    answers += [running, None, None]
+    monkeypatch.setattr(allocation, "END_SECONDS", 0.0)
+    other = allocation.Allocation(number="26", is_ours=True)
+    assert other.over("n2") == "" and "slurmctld no longer knows it" in other.over("n2"), "it is not asked for ever"
+
+
 def test_the_jobs_that_have_not_ended_are_found_whatever_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """squeue finds a job with a flag of its state, such as REQUEUE_HOLD or STOPPED, by that word alone."""
     ended = {*STATE_CODES["is over"].split()}

@@ -83,11 +83,17 @@ def test_a_job_that_ended_before_it_was_ours_is_no_allocation(wait: Wait) -> Non
         wait(Job(id="40", state="CANCELLED", reason="by 7101"))
 
 
-def test_slurmctld_that_does_not_answer_is_told_after_some_queries(wait: Wait, said: list[str]) -> None:
+def test_a_job_that_is_not_known_is_told_after_some_queries(
+    wait: Wait, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     wait(*[None] * (allocation.MISSING_LOOKS - 1), BEGUN)
     assert said == []
     wait(*[None] * allocation.MISSING_LOOKS, BEGUN)
-    assert said == ["Slurm's job 40: slurmctld does not answer; asking again"]
+    assert said == ["Slurm's job 40: Slurm knows no such job; asking again"]
+    monkeypatch.setattr(Allocation, "_ask", lambda _: None)
+    with pytest.raises(AssertionError, match="waits on"):
+        wait(None)
+    assert said[1:] == ["Slurm's job 40: slurmctld does not answer; asking again"]
 
 
 def test_the_job_of_an_earlier_controller_is_looked_at_at_once(

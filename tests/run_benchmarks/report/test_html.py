@@ -11,15 +11,24 @@ from typing import Any
 import pytest
 
 from monitors.timeline import Timeline
+from run_benchmarks.console.language import ENGLISH
 from run_benchmarks.report.host_charts import monitors_chart
 from run_benchmarks.report.html import _template, write_page, write_report
-from run_benchmarks.report.overview import overview
+from run_benchmarks.report.overview import _machines, overview
 from run_benchmarks.results.curves import RoundCurves, node_curves
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.results.remarks import Integrity, Remark
 from tests.pages import charts_of
-from tests.run_benchmarks.results.rounds import START_MS, STEP, node_record, outcome, round_record, run_record
+from tests.run_benchmarks.results.rounds import (
+    START_MS,
+    STEP,
+    host_record,
+    node_record,
+    outcome,
+    round_record,
+    run_record,
+)
 
 EVIL = "<script>alert(1)</script>\"'&"
 VOID = {"meta", "br", "link"}
@@ -113,7 +122,12 @@ def test_a_host_whose_clock_is_wrong_makes_the_axis_no_longer(tmp_path: Path) ->
     chart = monitors_chart(RoundCurves(nodes=made), record, ())
     assert chart is not None and len(chart.xs or ()) == 3
     assert [series.name for panel in chart.panels for series in panel.series] == ["node1"]
+    assert chart.sentence.endswith("Left out, their times are not those of the round: 1 of the hosts.")
     assert monitors_chart(RoundCurves(nodes=made[1:]), record, ()) is None
+    of_decades = record.model_copy(update={"started_ms": 0})
+    near = made[0].model_copy(update={"started_ms": 0, "host": "near"})
+    chart = monitors_chart(RoundCurves(nodes=[near, made[0]]), of_decades, ())
+    assert chart is not None and len(chart.xs or ()) == 3, "not one for each second of them"
 
 
 def test_a_page_that_cannot_show_what_hosts_sent_is_written_without_it(tmp_path: Path) -> None:
@@ -135,6 +149,15 @@ def test_a_figure_of_0_percent_is_as_far_below_as_the_bar_goes(tmp_path: Path) -
     run = LoadedRun(folder=tmp_path, record=run_record({}), rounds={"ONE": []})
     (line,) = overview([run]).lines
     assert dataclasses.replace(line, percent=0.0).bar == (0.0, 55.0) and line.bar == (55.0, 1.0)
+
+
+def test_a_host_that_was_lost_in_the_latest_run_keeps_its_devices(tmp_path: Path) -> None:
+    known, lost = host_record("h1", devices=["H100"] * 8), host_record("h1", devices=[])
+    runs = [
+        LoadedRun(folder=tmp_path, record=run_record({}).model_copy(update={"hosts": [host]}), rounds={})
+        for host in (known, lost)
+    ]
+    assert _machines(runs, 1, ENGLISH) == "1 host, 8 devices"
 
 
 def test_a_run_without_a_round(tmp_path: Path) -> None:

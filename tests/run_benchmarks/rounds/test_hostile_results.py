@@ -9,7 +9,9 @@ import json
 import math
 import shutil
 import signal
+import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,12 +30,13 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.metrics import combine
+from run_benchmarks.results.monitor_readings import read_sys_info
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.outcomes import assess
 from run_benchmarks.results.records import CollectedFile, RoundRecord, RunRecord, Verdict, write_record
 from run_benchmarks.results.standards import case_baseline
 from run_benchmarks.results.summary import case_rows
-from run_benchmarks.rounds import time_budget
+from run_benchmarks.rounds import recording, time_budget
 from run_benchmarks.rounds.recording import RoundFacts, write_round
 from run_benchmarks.rounds.stall import parse_looks
 from run_benchmarks.session.preparation import PreparedRun, prepare
@@ -52,6 +55,10 @@ from training.benchmarks.network.baseline import read_run
 
 MAX_RECORD_BYTES = 8 << 20
 FACTS = RoundFacts(index=1, attempt=1, started_ms=5, phase_seconds={"run": 1.0}, master_port=29500, ended_early=None)
+
+
+class Facts(dict[str, Any]):
+    """The facts of a host, which can be referenced weakly."""
 
 
 class WholePath:
@@ -209,6 +216,42 @@ def test_judging_has_a_budget_of_time(is_beside: bool, path: WholePath, monkeypa
     assert "localhost cannot be judged: TimeBudgetError: judging took longer than" in record.reason
     assert bool(signal.getitimer(signal.ITIMER_REAL)[0]) == bool(timer[0]), "a test's own limit goes on"
     assert signal.getsignal(signal.SIGALRM) == handler
+
+
+def test_an_end_that_comes_anywhere_leaves_no_lock_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside a method of threading.Event it left the Event's lock held, and the next use of it waited for ever."""
+    monkeypatch.setattr(time_budget, "AGAIN_SECONDS", 0.05)
+
+    def judged() -> None:
+        for number in range(300):
+            with contextlib.suppress(time_budget.TimeBudgetError), time_budget.time_budget(0.005):
+                until = time.monotonic() + 0.0038 + 7e-6 * number
+                while time.monotonic() < until:
+                    pass
+
+    worker = threading.Thread(target=judged, daemon=True)
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+
+
+def test_the_judge_has_the_facts_of_one_host_in_memory_at_a_time(
+    path: WholePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may be 4 MiB of JSON, whose objects take 20 times as much."""
+    read_ones: list[weakref.ref[Facts]] = []
+    alive: list[int] = []
+
+    def read(folder: Path) -> Facts:
+        alive.append(sum(each() is not None for each in read_ones))
+        read_ones.append(weakref.ref(found := Facts(read_sys_info(folder))))
+        return found
+
+    monkeypatch.setattr(recording, "read_sys_info", read)
+    outcomes = [outcome(tmp_path, f"node{rank}", rank) for rank in range(6)]
+    nodes = [RunningNode(plan=each.node, host=LocalHost("localhost"), outcome=each) for each in outcomes]
+    recording.round_record(path._context, path._case, nodes, FACTS)
+    assert len(alive) == 12 and max(alive) <= 1, "the one before may be left only as the next one is read"
 
 
 def test_what_the_judge_breaks_at_is_the_round_s_verdict_and_names_the_host(

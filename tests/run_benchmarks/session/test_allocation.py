@@ -101,6 +101,9 @@ def test_an_allocation_that_has_not_the_hosts_is_refused_by_what_is_known_of_it(
     prepared: Any = SimpleNamespace(settings=SimpleNamespace(cluster=cluster))
     with pytest.raises(AllocationError, match=said):
         _hosts(prepared, Allocation(number="12", is_ours=False), job)
+    if job is None:
+        with pytest.raises(AllocationError, match=r"Slurm knows no job 12 \(any more\)"):
+            _hosts(prepared, Allocation(number="12", is_ours=False, is_unknown=True), None)
 
 
 def test_a_node_that_its_job_went_on_without_is_lost_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
