@@ -1,7 +1,10 @@
 """Measurements under load and for long: overlap, congestion, soak, by four gloo ranks in one start."""
 
 import json
+from itertools import accumulate, pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,9 +13,14 @@ from protocol.perflog import Event, check_sequence
 from tests.training.benchmarks.claimed import contradictions, unnoticed
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from tests.training.benchmarks.network.test_network_cases import CASES, records, settings, values
+from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.patterns.schedule import HostRanks
+from training.benchmarks.network.patterns.topology import Topology
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.measuring import congestion as congestion_tool
 from training.benchmarks.network.pytorch.measuring.congestion import roles
 from training.benchmarks.network.pytorch.outcome import OUTCOME
+from training.benchmarks.network.pytorch.suite import _work
 from training.benchmarks.network.reporting.answers import congestion, overlap
 
 RANKS = 4
@@ -35,6 +43,28 @@ def test_victims_and_aggressors_share_hosts_or_alternate() -> None:
     assert [group.ranks for group in roles(single).groups] == [(0, 2, 4), (1, 3)]
     with pytest.raises(ValueError, match="needs 4 ranks or more"):
         roles(single[:3])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "chosen", "said"),
+    [
+        ((1,), {"op": "avg", "dtype": "int8"}, "needs 4 ranks or more"),
+        ((3,) * 32, {"op": "avg", "dtype": "int8"}, "cannot hold the sum of 64 ranks"),
+    ],
+    ids=["one rank", "64 victims of 96 ranks"],
+)
+def test_what_the_victims_cannot_measure_is_refused(
+    hosts: tuple[int, ...], chosen: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [*accumulate(hosts, initial=0)]
+    lined_up = [
+        HostRanks(node_rank=node, name=f"h{node}", ranks=tuple(range(*own))) for node, own in enumerate(pairwise(ends))
+    ]
+    monkeypatch.setattr(congestion_tool, "line_up", lambda group: lined_up)
+    config = Config.model_validate({"tool": "congestion", **chosen})
+    group = SimpleNamespace(backend="nccl", placement=SimpleNamespace(world_size=sum(hosts)))
+    with pytest.raises(UnusableSettingsError, match=said):
+        _work(cast("Any", SimpleNamespace(config=config, group=group)), Topology())
 
 
 def test_the_congestion_figure_is_the_ratio_of_times() -> None:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,18 @@ class DataSets:
         return (*self.train_files, *self.evaluation_files, *self.other_files)
 
 
+class DataModule(Protocol):
+    """The functions of a module that makes a benchmark's data; see TrainingBenchmark's methods."""
+
+    def synthetic(self, config: Any) -> DataSets:
+        """See TrainingBenchmark.synthetic_data."""
+        ...
+
+    def open_files(self, config: Any, data_dir: Path) -> DataSets:
+        """See TrainingBenchmark.open_files."""
+        ...
+
+
 class TrainingBenchmark(ABC, Generic[ConfigT]):
     """A model, its data and its metric; the trainer provides everything else.
 
@@ -71,11 +83,11 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     stand for. `published_md5` has the md5 that FlagPerf publishes of data files, by path in the data folder. `counted`
     are the tensors of a batch that `work_of` reads; none: every sample has tokens_per_sample and flops_per_sample.
     `training_facts` are the published facts that weights may have been trained with otherwise. `data` is the module
-    whose functions `synthetic` and `open_files` make the data.
+    that makes the data; without it a benchmark has `synthetic_data` and `open_files` of its own.
     """
 
     name: ClassVar[str]
-    data: Any = None
+    data: ClassVar[DataModule | None] = None
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
     counted: ClassVar[tuple[str, ...]] = ()
@@ -84,14 +96,24 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     published_md5: ClassVar[Mapping[str, str]] = {}
     training_facts: ClassVar[frozenset[str]] = frozenset()
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        inherited = [
+            name
+            for name in ("synthetic_data", "open_files")
+            if cls.data is None and getattr(cls, name) is getattr(TrainingBenchmark, name)
+        ]
+        if inherited:
+            raise TypeError(f"{cls.__name__} makes no data: it has neither `data` nor {' and '.join(inherited)}")
+
     @abstractmethod
     def build_model(self, config: ConfigT) -> BenchmarkModel:
         """The model; called in the context of the meta device."""
 
     def synthetic_data(self, config: ConfigT) -> DataSets:
         """Data with a structure that the model can learn, generated from config.seed alone."""
-        made: DataSets = self.data.synthetic(config)
-        return made
+        assert self.data is not None, "__init_subclass__ refuses it"
+        return self.data.synthetic(config)
 
     def open_files(self, config: ConfigT, data_dir: Path) -> DataSets:
         """The real data. Opens every file and reads its headers; samples are read when they are needed.
@@ -99,8 +121,8 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
         Raises:
             DataError: a file is missing or broken.
         """
-        opened: DataSets = self.data.open_files(config, data_dir)
-        return opened
+        assert self.data is not None, "__init_subclass__ refuses it"
+        return self.data.open_files(config, data_dir)
 
     def work_of(self, config: ConfigT, batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor]:
         """Number of samples, of tokens and of floating-point operations (forward and backward, as flops_per_sample

@@ -91,13 +91,15 @@ class Trainer:
         self.step = 0
         self._evaluated = False
         self._logged: TrainingProgress | None = None
-        self.checkpoints = self._open_checkpoints(run, prepared)
+        self.checkpoints = self._open_checkpoints(benchmark.name, run, prepared)
         self._first_step = self.step
 
-    def _open_checkpoints(self, run: WorkloadContext[TrainingConfig], prepared: PreparedTraining) -> Checkpoints | None:
+    def _open_checkpoints(
+        self, name: str, run: WorkloadContext[TrainingConfig], prepared: PreparedTraining
+    ) -> Checkpoints | None:
         if self.config.checkpoint_dir is None:
             return None
-        identity = report.identity(self.config, self.schedule, run.group.placement.world_size, prepared)
+        identity = report.identity(name, self.config, self.schedule, run.group.placement.world_size, prepared)
         defaults = {key: field.default for key, field in type(self.config).model_fields.items()}
         checkpoints = Checkpoints(Path(self.config.checkpoint_dir), identity, defaults | {"model": identity["model"]})
         latest = checkpoints.open(resume=self.config.resume)

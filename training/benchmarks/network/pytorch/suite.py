@@ -87,8 +87,8 @@ _LOADED: dict[str, Callable[[WorkloadContext[Config]], Work]] = {
 def _work(run: WorkloadContext[Config], around: Topology) -> Work:
     if run.config.tool in SWEEPS:
         return AdaptiveScan(run, around) if run.config.pattern == "adaptive" else Sweep(run)
-    world = run.group.placement.world_size
-    refuse_unsupported(run.config, run.group.backend, [world // 2 if run.config.tool == "congestion" else world])
+    if run.config.tool != "congestion":  # its groups are not those of all ranks: it checks its own
+        refuse_unsupported(run.config, run.group.backend, [run.group.placement.world_size])
     return _LOADED.get(run.config.tool, ToolComparison)(run)
 
 

@@ -15,7 +15,7 @@ from training.benchmarks.network.slow_parts.comparison import Judge
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.packing import bandwidths, decode, host_names, unpacked
 from training.benchmarks.network.slow_parts.readings import scan_of
-from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, searched_again
+from training.benchmarks.network.slow_parts.search_rows import check_version, finding_of, repeats_of, searched_again
 
 
 def rows_of(value: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -162,6 +162,7 @@ def _compared(config: Config, steps: Sequence[Mapping[str, Any]], started: Mappi
         return {}
     around, slow, late = Topology.of_json(started["around"]), config.slow_percent, config.late_percent
     if config.pattern == "adaptive":
+        check_version(started)
         names, judge = started["hosts"], Judge(slow_percent=slow, late_percent=late)
         repeats = repeats_of(config.repeats)
         result, sizes = searched_again(steps, len(names), around, judge, config.search, repeats)

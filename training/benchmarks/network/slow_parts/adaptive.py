@@ -26,6 +26,8 @@ from training.benchmarks.network.slow_parts.comparison import Excess, Judge, Sca
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4
+# Raised when the same times lead to other rounds or another result: logs of other versions are not searched again.
+VERSION = 2
 # Known-good hosts with which a suspect is measured, one after the other.
 PARTNERS = 3
 # How often groups of bad hosts are searched again without them.
@@ -140,7 +142,10 @@ class AdaptiveSearch:
         if self._count < LEAST_HOSTS:
             raise ValueError(f"{self._count} hosts: a search compares groups and needs {LEAST_HOSTS} hosts or more")
         if len(uncompared(self._layout)) == self._count:
-            raise ValueError(f"{self._count} hosts of which too few are alike: a search compares hosts of one kind")
+            raise ValueError(
+                f"{self._count} hosts of which too few are alike: a search compares hosts of one kind,"
+                " within racks or across them"
+            )
         undecided: list[Members] = []
         rounds = screening(self._layout)
         suspicious = yield from self._screened("batches", rounds, unmatched(self._layout, rounds))
@@ -160,14 +165,15 @@ class AdaptiveSearch:
         self, purpose: str, rounds: Sequence[Sequence[Members]], unlike: Sequence[Members] = ()
     ) -> Generator[ScanRound, Sequence[Times], list[Members]]:
         """Measure rounds; returns the suspicious groups. `unlike`: those of the groups that are like no other, and so
-        are measured once more beside others of their sort.
+        are measured once more beside others of their sort, if good hosts can make such.
         """
         suspicious: list[Members] = []
         for number, groups in enumerate(rounds, start=1):
             found = yield from self._measured(f"{purpose} {number} of {len(rounds)}", groups, groups)
             suspicious += found
         self._doubtful = {*chain(*suspicious)}
-        suspicious += yield from self._tested(f"{purpose} beside others of their sort", unlike)
+        comparable = [group for group in unlike if self._controls([group], {*group})]
+        suspicious += yield from self._tested(f"{purpose} beside others of their sort", comparable)
         return suspicious
 
     def _search(

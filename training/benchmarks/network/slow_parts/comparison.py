@@ -104,6 +104,8 @@ class Judge:
         typical = dict(zip(alike, settled.values, strict=True))
         peers = [typical[group] for group in _controls(alike, set(chosen))]
         known = self._earlier.setdefault((symptom, like), [])
+        if len(alike) == 1 and not known:
+            return []  # compared with nobody, and no peer of its own later times
         if len(peers) < _ENOUGH_PEERS:
             peers = [*peers, *known]
         usual = sorted(peers)[(len(peers) - 1) // 3]

@@ -27,12 +27,11 @@ class Ground:
 
     def unseen(self, names: Sequence[str]) -> str:
         """The faults that a search on this ground does not see, in words; `names` are those of the hosts."""
-        missed = [names[host] for host in uncompared(self.layout)]
-        return self._of_racks(names) + (
-            f"; compared with nobody, for too few are like them: {_some(missed)}" * bool(missed)
-        )
+        missed = uncompared(self.layout)
+        told = f"; compared with nobody, for too few are like them: {_some([names[host] for host in missed])}"
+        return self._of_racks(names, missed) + told * bool(missed)
 
-    def _of_racks(self, names: Sequence[str]) -> str:
+    def _of_racks(self, names: Sequence[str], missed: Sequence[int]) -> str:
         racks, cells = len(set(self.layout.racks)), self.layout.cells()
         if racks < 2:
             why = {
@@ -40,7 +39,7 @@ class Ground:
                 "": f"racks are not looked for among fewer than {LEAST_TO_PLACE} hosts, or hosts of several kinds",
             }.get(self.source, "all hosts are in one rack")
             return f"{why}: a host behind uplinks that are slower than it is not seen"
-        lone = [names[cell[0]] for cell in cells if len(cell) == 1]
+        lone = [names[cell[0]] for cell in cells if len(cell) == 1 and cell[0] not in missed]
         text = (
             f"hosts are compared within {racks} racks ({self.source}): uplinks and paths between racks are not searched"
         )

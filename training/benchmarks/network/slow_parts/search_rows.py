@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from pydantic import BaseModel, Field
+
 from common.units import format_size
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.patterns.topology import Topology
-from training.benchmarks.network.slow_parts.adaptive import BadMembers, ScanResult, Search
+from training.benchmarks.network.slow_parts.adaptive import VERSION, BadMembers, ScanResult, Search
 from training.benchmarks.network.slow_parts.comparison import Judge, Times
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
 from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
@@ -20,6 +22,21 @@ _CAUSES: dict[str, tuple[str, str]] = {
     "host": ("NIC, cable, PCIe or load of the host", "drain the host; check its NICs, cables and counters"),
     "link": ("the path between them", "check the switches and cables between the two hosts"),
 }
+
+
+class _Logged(BaseModel):
+    """What TRAIN_START says of its search."""
+
+    search_version: int = Field(ge=VERSION, le=VERSION)
+
+
+def check_version(started: Mapping[str, Any]) -> None:
+    """Check that a log, whose TRAIN_START is given, is of a search that asks for the same rounds as this version's.
+
+    Raises:
+        pydantic.ValidationError: it is of another version.
+    """
+    _Logged.model_validate(started)
 
 
 def repeats_of(asked: int) -> int:

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of, prepared
-from training.benchmarks.driver.training.benchmark import PreparedTraining
+from training.benchmarks.driver.training.benchmark import PreparedTraining, TrainingBenchmark
 from training.benchmarks.driver.training.data.data_error import DataError
+from training.benchmarks.driver.training.measuring.report import identity
+from training.benchmarks.driver.training.settings.schedule import TrainingSchedule
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 
@@ -29,6 +31,20 @@ def test_synthetic_data_needs_nothing_and_the_model_has_no_storage() -> None:
     found = _prepare()
     assert len(found.data.train) == 128 and found.weights is None
     assert all(parameter.is_meta for parameter in found.model.parameters())
+
+
+def test_a_checkpoint_is_of_the_benchmark_whatever_class_sharding_makes_of_its_model() -> None:
+    found, config = _prepare(), config_of("llama")
+    found.model.__class__ = type("FSDPLlama", (type(found.model),), {})
+    schedule = TrainingSchedule.of(config, dp_size=1, train_samples=len(found.data.train))
+    assert identity("llama", config, schedule, 1, found)["model"] == "llama"
+
+
+@pytest.mark.parametrize("made", [{}, {"open_files": lambda self, config, data_dir: None}])
+def test_a_benchmark_that_makes_no_data_is_refused_where_it_is_written(made: dict[str, Any]) -> None:
+    missing = "synthetic_data" if made else "synthetic_data and open_files"
+    with pytest.raises(TypeError, match=f"^Forgetful makes no data: it has neither `data` nor {missing}$"):
+        type("Forgetful", (TrainingBenchmark,), made)
 
 
 def test_a_data_folder_and_synthetic_data_contradict_each_other(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.docs.pages import ROOT
 from tests.tiers import samples
@@ -24,9 +25,12 @@ from tests.training.benchmarks.network.adaptive_simulation import (
 )
 from tests.training.benchmarks.network.simulation import BUSY, QUIET
 from training.benchmarks.network.patterns.designs import batches, meetings
+from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import Topology
+from training.benchmarks.network.pytorch.config import Config
+from training.benchmarks.network.pytorch.summing import derived
 from training.benchmarks.network.slow_parts import adaptive
-from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, expected_rounds
+from training.benchmarks.network.slow_parts.adaptive import VERSION, AdaptiveSearch, ScanResult, Search, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import Judge, Times
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
@@ -271,6 +275,49 @@ def test_a_rack_of_fewer_hosts_than_all_others_is_compared_with_as_many_hosts_of
     assert found.named == {(bad,)} and found.unseen.endswith("are not searched")
 
 
+def test_a_host_that_is_compared_with_nobody_is_measured_once_and_not_named() -> None:
+    """Racks of 8 hosts and of 1, whose only uplink takes 30 % longer each time that it is used."""
+    around = Topology(tiers=Tiers(blocks=(dict(enumerate([*[0] * 8, 1])),)))
+    steps = searched(ground_of(range(9), around), Judge(slow_percent=15, late_percent=50), "hosts")
+    this_round, crossing = next(steps), 100.0
+    while True:
+        times: Times = {group: {"bandwidth": crossing if 8 in group else 100.0} for group in this_round.groups}
+        crossing *= 1.3 if any(8 in group for group in this_round.groups) else 1.0
+        try:
+            this_round = steps.send([times] * 3)
+        except StopIteration as end:
+            result, ground = end.value
+            break
+    assert result == ScanResult(bad=(), rounds=2)
+    assert ground.unseen("abcdefghi").endswith("are not searched; compared with nobody, for too few are like them: i")
+
+
+def test_a_group_without_any_peer_is_not_held_against_its_own_first_time() -> None:
+    judge = Judge(slow_percent=15, late_percent=50)
+    for us in (100.0, 130.0):
+        assert judge.suspicious([(7, 8)], [(7, 8)], [{(7, 8): {"bandwidth": us}}] * 3) == {}
+
+
+@pytest.mark.parametrize("said", [{}, {"search_version": VERSION - 1}, {"search_version": VERSION}])
+def test_a_log_of_a_search_of_another_version_is_of_other_settings_and_no_contradiction(said: dict[str, int]) -> None:
+    """Its rounds are others than this version asks for. A ValidationError accuses nobody, see ClaimsOutcome."""
+    row: dict[str, object] = {"size_bytes": 8, "world_size": 2, "hosts": ["a", "b"], "node_ranks": (0, 1)}
+    row |= {"busbw_GBps": 1.0, "algbw_GBps": 1.0, "time_us": {"p50": 1.0}, "correct": "pass"}
+    step = {
+        "pattern": "adaptive",
+        "round": "1: of another version",
+        "size_bytes": 8,
+        "correct": "pass",
+        "groups": [row],
+    }
+    started = {"around": Topology().to_json(), "hosts": ["a", "b", "c", "d"], **said}
+    with pytest.raises(
+        ValueError, match="has other groups" if VERSION in said.values() else "search_version"
+    ) as caught:
+        derived(Config.model_validate({"pattern": "adaptive"}), 4, [step], started)
+    assert isinstance(caught.value, ValidationError) == (VERSION not in said.values())
+
+
 def test_hosts_that_are_like_no_others_are_told_and_a_search_among_such_alone_is_refused() -> None:
     """Of a kind with two hosts neither can be compared."""
     ground = ground_of(range(7), Topology(kinds=dict(enumerate("aaaabbc"))))
@@ -279,6 +326,9 @@ def test_hosts_that_are_like_no_others_are_told_and_a_search_among_such_alone_is
         layout = ground_of(range(4), Topology(kinds=dict(enumerate(kinds)))).layout
         with pytest.raises(ValueError, match=r"^4 hosts of which too few are alike: a search compares hosts of one"):
             expected_rounds(4, "hosts", layout)
+    in_racks = Tiers(blocks=(dict(enumerate([0, 0, 1, 2])),))
+    with pytest.raises(ValueError, match="of one kind, within racks or across them"):
+        expected_rounds(4, "hosts", ground_of(range(4), Topology(tiers=in_racks)).layout)
 
 
 def test_kinds_of_hosts_are_batches_of_their_own() -> None:

@@ -27,9 +27,11 @@ _FREE = {
 
 
 def identity(
-    config: TrainingConfig, schedule: TrainingSchedule, world_size: int, prepared: PreparedTraining
+    benchmark: str, config: TrainingConfig, schedule: TrainingSchedule, world_size: int, prepared: PreparedTraining
 ) -> dict[str, Any]:
-    """Values that must be equal in a checkpoint's run and in the run that resumes from it."""
+    """Values that must be equal in a checkpoint's run and in the run that resumes from it, of the benchmark of this
+    name.
+    """
     settings = {
         key: value
         for key, value in config.model_dump(mode="json").items()
@@ -39,7 +41,7 @@ def identity(
     return settings | {
         "global_batch_size": schedule.global_batch_size,
         "lr_decay_steps": decay_steps(config, schedule.total_steps),
-        "model": type(prepared.model).__name__,
+        "model": benchmark,
         # Torch's implementations share one form of state, apex and a vendor's own have others.
         "optimizer_state": optimizer if optimizer in ("apex", FOLDER) else "torch",
         "train_samples": len(prepared.data.train),

@@ -27,7 +27,7 @@ from training.benchmarks.network.pytorch.measuring.output import Output
 from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import group_place, measured_once
 from training.benchmarks.network.pytorch.operations.exchanges import AllToAll
-from training.benchmarks.network.pytorch.operations.variants import created
+from training.benchmarks.network.pytorch.operations.variants import created, refuse_unsupported
 
 ALONE, BESIDE = "alone", "beside traffic"
 
@@ -70,8 +70,10 @@ class Congestion:
             self._round = roles(line_up(run.group))
         except ValueError as error:
             raise UnusableSettingsError(str(error)) from error
-        if refusal := run.config.refusal_of_group(len(self._round.groups[0].ranks)):
+        victims = len(self._round.groups[0].ranks)
+        if refusal := run.config.refusal_of_group(victims):
             raise UnusableSettingsError(refusal)
+        refuse_unsupported(run.config, run.group.backend, [victims])
         world = Team.world(run.group)
         self._sizes, self.skipped = fitting_sizes(run, created(run.config, world), traffic_of(run.config, world))
         self.total_steps = 2 * len(self._sizes)

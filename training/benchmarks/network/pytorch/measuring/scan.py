@@ -20,7 +20,7 @@ from training.benchmarks.network.pytorch.measuring.sharing import Exchange
 from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
 from training.benchmarks.network.pytorch.operations.variants import created
-from training.benchmarks.network.slow_parts.adaptive import ScanResult, expected_rounds
+from training.benchmarks.network.slow_parts.adaptive import VERSION, ScanResult, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound
 from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched
@@ -52,13 +52,16 @@ class AdaptiveScan:
         return rounds * self._repeats * len(self._sizes)
 
     def forecast(self, output: Output) -> dict[str, Any]:
-        """Say how long the search will take; returns the seconds and the hosts in their order for TRAIN_START."""
+        """Say how long the search will take; returns the seconds, the hosts in their order, and the search's
+        version for TRAIN_START.
+        """
         fewest, usual = (_seconds(self._forecast, rounds, self._repeats) for rounds in (self._fewest, self._usual))
         output.note(
             f"search for bad {self._config.search} among {len(self._hosts)} hosts, if nothing is suspicious:"
             f" rounds: {self._fewest}, {in_words(fewest)}; with one bad host: {self._usual}, {in_words(usual)}"
         )
-        return {"predicted_s": fewest, "predicted_with_a_bad_host_s": usual, "hosts": self._names}
+        predicted = {"predicted_s": fewest, "predicted_with_a_bad_host_s": usual}
+        return predicted | {"hosts": self._names, "search_version": VERSION}
 
     def steps(self, output: Output) -> Iterator[dict[str, Any]]:
         """Measure round after round; yields the value of each step's STEP_END."""
