@@ -67,7 +67,7 @@ def run_schedule(
     Raises:
         InputProblems: there are too many passes, or interleaving has micro-batches that the stages do not divide.
     """
-    check(schedule, stages, micro_batches, chunks)
+    check(schedule, stages, micro_batches, chunks, f"; --schedule {CLOSED} takes any number")
     took = {True: forward_us / chunks, False: backward_us / chunks}
     ends: dict[tuple[bool, int, int, int], float] = {}
     todo = [order(schedule, stages, stage, micro_batches, chunks) for stage in range(stages)]
@@ -91,11 +91,11 @@ def run_schedule(
     return PipelineRun(max(free), micro_batches * (forward_us + backward_us))
 
 
-def check(schedule: str, stages: int, micro_batches: int, chunks: int) -> None:
-    """See `run_schedule`."""
+def check(schedule: str, stages: int, micro_batches: int, chunks: int, advice: str = "") -> None:
+    """See `run_schedule`; `advice` follows what is said of too many passes."""
     passes = 2 * stages * micro_batches * chunks
     if passes > MOST_PASSES:
-        what = f"runs {passes} passes, at most {MOST_PASSES}; --schedule {CLOSED} takes any number"
+        what = f"runs {passes} passes, at most {MOST_PASSES}{advice}"
         raise input_problem(f"--schedule {schedule}", None, what)
     if schedule == INTERLEAVED and chunks > 1 and micro_batches % stages:
         nearest = max(1, round(micro_batches / stages)) * stages

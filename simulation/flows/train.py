@@ -71,10 +71,13 @@ class TurningSizes(Sequence[int]):
     @overload
     def __getitem__(self, place: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> list[int]: ...
-    def __getitem__(self, place: int | slice) -> int | list[int]:
+    def __getitem__(self, place: slice) -> Sequence[int]: ...
+    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
         if isinstance(place, slice):
-            return list(self)[place]
+            steps = range(self._steps)[place]
+            if steps.step != 1:
+                return list(self)[place]
+            return TurningSizes(self.blocks, (self._begin - steps.start) % len(self.blocks), len(steps))
         return self.blocks[(self._begin - range(self._steps)[place]) % len(self.blocks)]
 
     def __iter__(self) -> Iterator[int]:

@@ -137,7 +137,7 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
 
 
 def _check_operation(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
-    if arguments.op != ALL_REDUCE and arguments.algorithm != "ring":
+    if arguments.op != ALL_REDUCE and arguments.algorithm not in ("ring", AUTO):
         mistakes.add("--algorithm", arguments.algorithm, f"is for --op {ALL_REDUCE}")
     if arguments.pxn and arguments.algorithm in ("tree", "nvls") and arguments.dialect != SIMAI:
         mistakes.add("--pxn", None, f"is for rings and AllToAll, not for --algorithm {arguments.algorithm}")

@@ -24,6 +24,7 @@ from simulation.network.row_files import RowFiles
 from simulation.network.trace import write_trace
 
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
+GIVEN_UP = "--fast-forward was given up: parts overlap so much that all packets were simulated"
 PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 
@@ -107,12 +108,13 @@ def _others(request: NetworkRequest, network: Network) -> list[NetworkRun]:
 
 
 def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
-    if not request.fast_forward:
+    if not request.fast_forward or GIVEN_UP in request.notes:
         return simulate(network, request.job, request.wishes, write)
     try:
         found = FastForward(network, request.job, request.wishes).run()
     except OverlapsError:
         _check_memory(request._replace(fast_forward=False))
+        request.notes.append(GIVEN_UP)  # which holds for the runs that follow, too
         return simulate(network, request.job, request.wishes, write)
     if write:
         write(found)

@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
-from simulation.topology.fabric import NVSWITCH, Fabric
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.structure import joined
 
 
 class Homes(NamedTuple):
-    """The server of each GPU, its place there, and the NVSwitch that adds for each server."""
+    """The server of each GPU, its place there, and the NVSwitch that adds for a server: the first that all its GPUs
+    have a link to, if any.
+    """
 
     server: list[int]
     slot: list[int]
@@ -17,20 +19,29 @@ class Homes(NamedTuple):
 def homes_of(fabric: Fabric) -> Homes:
     """GPUs that NVSwitches join are in one server; without NVSwitches as many neighbours as the file says."""
     roots = joined(fabric)
-    first_switch: dict[int, int] = {}
-    for node, role in enumerate(fabric.roles):
-        if role == NVSWITCH:
-            first_switch.setdefault(roots[node], node)
+    with_switch = {roots[node] for node, role in enumerate(fabric.roles) if role == NVSWITCH}
     numbers: dict[int, int] = {}
-    switches: dict[int, int] = {}
     filled: dict[int, int] = {}
     servers, slots = [], []
     for gpu in range(fabric.gpus):
-        key = roots[gpu] if roots[gpu] in first_switch else -1 - gpu // max(fabric.gpus_per_server, 1)
+        key = roots[gpu] if roots[gpu] in with_switch else -1 - gpu // max(fabric.gpus_per_server, 1)
         server = numbers.setdefault(key, len(numbers))
-        if key >= 0:
-            switches[server] = first_switch[key]
         servers.append(server)
         slots.append(filled.get(server, 0))
         filled[server] = slots[-1] + 1
-    return Homes(servers, slots, switches)
+    return Homes(servers, slots, _adding(fabric, servers, filled))
+
+
+def _adding(fabric: Fabric, servers: list[int], gpus_of: dict[int, int]) -> dict[int, int]:
+    """The first NVSwitch of each server to which as many GPUs have links as it has."""
+    linked: dict[int, set[int]] = {}
+    for one, other, _kind in fabric.links():
+        for gpu, switch in ((one, other), (other, one)):
+            if fabric.roles[gpu] == GPU and fabric.roles[switch] == NVSWITCH:
+                linked.setdefault(switch, set()).add(gpu)
+    found: dict[int, int] = {}
+    for switch, gpus in sorted(linked.items()):
+        server = servers[next(iter(gpus))]
+        if len(gpus) == gpus_of[server]:
+            found.setdefault(server, switch)
+    return found

@@ -74,7 +74,7 @@ def test_a_folder_takes_the_file_under_its_usual_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["yaml", "json"])
-@pytest.mark.parametrize("name", ["\U0001f600 \u6a21", "a\u2028b\x85c", "a\x1b[2Jb"])
+@pytest.mark.parametrize("name", ["\U0001f600 \u6a21", "a\u2028b\x85c", "a\x1b[2Jb", "\U0001f469\u200d\U0001f4bb"])
 def test_a_model_of_any_name_is_described_and_said(
     name: str, ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

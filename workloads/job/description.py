@@ -73,8 +73,10 @@ def text_of(args: WorkloadArgs, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(said, indent=2) + "\n"
     # JSON's escapes of what is beyond 16 bits are no YAML; Unicode's line ends, which YAML folds, are not printable.
-    plain = {name: json.dumps(value, ensure_ascii=not str(value).isprintable()) for name, value in said.items()}
-    return "".join(f"{name}: {value}\n" for name, value in plain.items())
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in said.items()]
+    return "".join(
+        "".join(each if each.isprintable() else f"\\U{ord(each):08X}" for each in line) + "\n" for line in lines
+    )
 
 
 _SPELLINGS = {alias.removeprefix("--"): name for name, each in MEANINGS.items() for alias in each.aliases}

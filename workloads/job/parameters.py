@@ -310,6 +310,8 @@ class WorkloadArgs:
         unknown = sorted(set(values) - {each.name for each in fields(cls)})
         if unknown:
             raise ValueError(f"unknown parameters: {', '.join(unknown)}")
+        flags = {name: bool(value) for name, value in values.items() if KINDS[name] is bool and value in (0, 1)}
+        values = values | flags
         kinds = {name: int | float if KINDS[name] is float else KINDS[name] for name in values}
         wrong = [f"{name} is {value!r:.80}" for name, value in values.items() if not isinstance(value, kinds[name])]
         if wrong:

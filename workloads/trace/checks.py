@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from workloads.job import refusals
 from workloads.job.parameters import CP_COMM_TYPES, FSDP_UNITS, TORCHTITAN, TRAINING, WORKLOAD_PHASES
 from workloads.job.routing import routing
+from workloads.rows.ranks import MOST_RANKS
 from workloads.trace.job import TraceJob
 
 FRAMES = ("Megatron", "FSDP2", "DeepSpeed")
@@ -28,10 +29,6 @@ ZERO_LEAST = {
     "model_persistence_threshold": 0, "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0,
     "sub_group_size": 1,
 }  # fmt: skip
-
-
-MOST_RANKS = 2**31 - 1
-"""torch.distributed counts ranks in 32 bits."""
 
 
 def problems(job: TraceJob) -> list[str]:

@@ -129,19 +129,19 @@ class _Book:
         self._bounds: dict[int, tuple[Sequence[int], int, int]] = {}
 
     def add(self, train: FlowTrain) -> None:
-        """Take a train apart where its flows differ in target or size."""
+        """Take a train apart where its flows differ in target or size; join it to the one that it goes on with."""
         count, targets, sizes = len(train.ids), train.targets, train.sizes
         if isinstance(targets, int) and not isinstance(sizes, int):
             sizes = self._alike(sizes) or sizes
         whole = _Part(train.channel, train.source, 0, train.ids, 0, train.parents)
         if isinstance(targets, int) and isinstance(sizes, int):
-            self._append(whole._replace(target=targets, size=sizes))
+            self._append_or_join(whole._replace(target=targets, size=sizes))
             return
         targets = [targets] * count if isinstance(targets, int) else targets
         sizes = [sizes] * count if isinstance(sizes, int) else sizes
         edges = [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
         for begin, part in _cut(whole, edges):
-            self._append(part._replace(target=targets[begin], size=sizes[begin]))
+            self._append_or_join(part._replace(target=targets[begin], size=sizes[begin]))
 
     def _alike(self, sizes: Sequence[int]) -> int:
         """One size for all, where they differ by a few bytes; else 0."""
@@ -154,8 +154,16 @@ class _Book:
         self.apart = max(self.apart, most - least)
         return most
 
-    def _append(self, part: _Part) -> None:
+    def _append_or_join(self, part: _Part) -> None:
+        """Trains that differ in kind alone are one hop, which PXN's first step and its others are."""
+        joined = _joined(self._parts[-1], part) if self._parts else None
+        if joined:
+            self._parts[-1] = joined
+            return
         self._room.take(1, HOP_BYTES, "hops")
+        self._append(part)
+
+    def _append(self, part: _Part) -> None:
         self._begins[part.ids[0]] = len(self._parts)
         self._parts.append(part)
 
@@ -164,6 +172,7 @@ class _Book:
         while any(edges := [self._edges(part) for part in self._parts]):
             parts, self._parts, self._begins, self._every = self._parts, [], {}, {}
             for part, its in zip(parts, edges, strict=True):
+                self._room.take(len(its), HOP_BYTES, "hops")
                 for _begin, piece in _cut(part, its):
                     self._append(piece)
         former: dict[tuple[int, int, int], int] = {}
@@ -213,6 +222,25 @@ class _Book:
                 each: (place, step) for place, part in enumerate(self._parts) for step, each in enumerate(part.ids)
             }
         return self._every[flow]
+
+
+def _joined(former: _Part, part: _Part) -> _Part | None:
+    """Both as one part, where the second goes on with the next ids and the next flow of each parent."""
+    if former[:3] != part[:3] or former.size != part.size or len(former.parents) != len(part.parents):
+        return None
+    ids = _together(former.ids, part.ids)
+    parents = [_together(*each) for each in zip(former.parents, part.parents, strict=True)]
+    whole = all(len(each) == len(part.ids) for each in part.parents)
+    if ids is None or not whole or None in parents:
+        return None
+    return former._replace(ids=ids, parents=tuple(filter(None, parents)))
+
+
+def _together(one: Sequence[int], other: Sequence[int]) -> range | None:
+    """Two even rows of numbers as one, unless they are none; a row of one number may have any step."""
+    step = other[0] - one[-1] if one and other else 0
+    found = range(one[0], other[-1] + 1, step) if step > 0 else range(0)
+    return found if found and (found[: len(one)], found[len(one) :]) == (one, other) else None
 
 
 def _cut(part: _Part, edges: Sequence[int]) -> Iterator[tuple[int, _Part]]:

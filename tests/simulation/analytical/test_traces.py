@@ -32,9 +32,9 @@ def node(number: int, kind: str, micros: int = 0, **attributes: Value) -> schema
     return made
 
 
-def trace(path: Path, *nodes: schema.Node) -> Path:
+def trace(path: Path, *nodes: schema.Node, version: str = "0.0.4") -> Path:
     with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
-        for message in (schema.GlobalMetadata(version="0.0.4"), *nodes):
+        for message in (schema.GlobalMetadata(version=version), *nodes):
             encodeMessage(file, message)
     return path
 
@@ -42,6 +42,13 @@ def trace(path: Path, *nodes: schema.Node) -> Path:
 def collective(number: int, name: str, size: int, group: str = "") -> schema.Node:
     kind = schema.CollectiveCommType.Value(name)
     return node(number, "COMM_COLL_NODE", comm_type=kind, comm_size=size, pg_name=group)
+
+
+def test_a_chakra_trace_may_begin_with_any_length(tmp_path: Path) -> None:
+    """The first byte is the length of the first message; 91 is a bracket, as AICB's CSV may have one there."""
+    path = trace(tmp_path / "t.et", node(1, "COMP_NODE", 300), version="0" * 89)
+    assert path.read_bytes()[:1] == b"["
+    assert ask("-w", str(path), "-g", "8", *CLUSTER, "--json").summary["computation_us"] == 300
 
 
 @pytest.mark.parametrize("name", ["rank0.et", "rank0.et.gz"])

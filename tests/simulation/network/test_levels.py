@@ -11,11 +11,13 @@ from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import FlowWish, make
 from simulation.flows.groups import ParallelSizes
 from simulation.flows.nvls_flows import BETWEEN
+from simulation.network.flow_level.hops import HOP_BYTES, hops_of
 from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.simulate import simulate as simulate_flows
 from simulation.network.flow_level.trust import MARKS, judged
 from simulation.network.flow_level.verb import flow_wishes
 from simulation.network.job_reading import JobGroups, job_of_collective
+from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.placing import groups_by_kind, link_speeds
 from simulation.network.request import NetworkRequest
@@ -95,6 +97,17 @@ def test_every_step_of_a_ring_over_proxies_waits_for_the_one_before(
     assert fair_us(wanted)[0] == pytest.approx(packets.makespan_us, rel=CLOSE)
 
 
+@pytest.mark.parametrize("size", [1 << 28, (1 << 28) + 3])
+@pytest.mark.parametrize("op", ["ReduceScatter", "AllGather"])
+def test_a_ring_over_proxies_takes_one_hop_for_each_of_its_sends(size: int, op: str, tmp_path: Path) -> None:
+    """Each of 256 GPUs sends on 8 channels, and on each another one for every server."""
+    wanted = asked(network([8] * 32, tmp_path), op, size, "--pxn")
+    room = MemoryRoom("network", "less")
+    found = hops_of(wanted.job.collectives[0], 0, 256, room)
+    assert len(found.hops) == 8 * (256 + 32) and room.taken == HOP_BYTES * len(found.hops)
+    assert {hop.steps for hop in found.hops} == {255}
+
+
 def test_marks_are_expected_at_links_of_any_speed(tmp_path: Path) -> None:
     path = network([1] * 8, tmp_path)
     path.write_text(path.read_text().replace("0 16 200Gbps", "0 16 37Gbps"), encoding="utf-8")
@@ -116,11 +129,26 @@ def test_a_gpu_that_lost_one_of_its_nvlinks_is_still_in_its_server(tmp_path: Pat
     whole = read(path).fabric
     path.write_text(path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace(" 40 H", " 39 H"))
     assert homes_of(read(path).fabric).server == homes_of(whole).server == [0] * 4 + [1] * 4
+    # The NVSwitch that adds is the first one with links to all.
+    assert homes_of(whole).switch == {0: 8, 1: 12} and homes_of(read(path).fabric).switch == {0: 9, 1: 12}
+    assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "nvls"))[0] > 0
+
+
+def test_without_an_nvswitch_that_all_gpus_of_a_server_reach_no_nvswitch_adds(tmp_path: Path) -> None:
+    path = network([4, 4], tmp_path, nvswitches=2)
+    links = path.read_text().replace("1 8 2400Gbps 0.000025ms 0\n", "").replace("0 9 2400Gbps 0.000025ms 0\n", "")
+    path.write_text(links.replace(" 24 H", " 22 H"))
+    homes = homes_of(read(path).fabric)
+    assert homes.server == [0] * 4 + [1] * 4 and homes.switch == {1: 10}
+    assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "auto"))[0] > 0
 
 
 def test_without_nvswitches_the_fastest_algorithm_is_one_that_needs_none(tmp_path: Path) -> None:
     path = network([4], tmp_path, nvswitches=0)
     assert fair_us(asked(path, "AllReduce", 1 << 20, "--algorithm", "auto"))[0] > 0
+    assert fair_us(asked(path, "AllGather", 1 << 20, "--algorithm", "auto")) == fair_us(
+        asked(path, "AllGather", 1 << 20)
+    )
 
 
 def test_a_gpus_nvlinks_are_added_up(tmp_path: Path) -> None:

@@ -194,6 +194,34 @@ def test_a_load_counts_by_the_part_that_runs_not_by_those_merged_with_it_long_ag
     assert not merged.delays(sketch.mask, merged.end, network.ports)
 
 
+def test_what_overlaps_too_much_is_tried_once_and_said(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def give_up(its: fast_forward.FastForward) -> None:
+        tried.append(its)
+        raise fast_forward.OverlapsError
+
+    monkeypatch.setattr(fast_forward.FastForward, "run", give_up)
+    words = [
+        "-n",
+        str(fabric),
+        "-r",
+        f"{tmp_path}/o-",
+        "--op",
+        "AllGather",
+        "--size",
+        "1M",
+        "--tp",
+        "2",
+        "--seeds",
+        "2",
+    ]
+    assert main(["network", *words, "--fast-forward"]) == 0
+    assert "--fast-forward was given up" in capsys.readouterr().out and len(tried) == 1
+
+
 def test_a_pipeline_whose_gradients_meet_its_transfers_is_the_same_with_what_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
