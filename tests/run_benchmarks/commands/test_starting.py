@@ -78,11 +78,13 @@ def test_a_seal_that_a_killed_controller_owed_is_made_and_signed_or_it_says_why(
 ) -> None:
     folder, key = tmp_path / "run20261121191924", tmp_path / "key"
     folder.mkdir()
+    key.write_text("no key")
     prepared = prepare(load(TEST + f"SEAL_KEY = {str(key)!r}\n"), folder.name)
     assert starting._seal_late(prepared, folder) == EXIT_FAIL
     said = " ".join("".join(capsys.readouterr()).split())
     assert "Sealed as it is now: sha256" in said and "is not signed with SEAL_KEY" in said
     sealed = (folder / "seal.json").read_bytes()
+    key.unlink()
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (folder / "later.txt").touch()
     assert starting._seal_late(prepared, folder) == EXIT_PASS and (folder / "seal.json.sig").exists()
