@@ -30,6 +30,7 @@ leaves it out.
 EVERY = {"gemma2": 2, "gemma3_text": 6, "gpt_oss": 2}
 _QWEN = ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")
 """Types whose attention has a window in layers from max_window_layers on, if use_sliding_window says so."""
+_QWEN_WINDOW = 4096
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
 
@@ -92,7 +93,7 @@ def _leading(found: Mapping[str, object], where: str, mistakes: MistakeList) -> 
 
 def _window(found: Mapping[str, object], kind: str, where: str, mistakes: MistakeList) -> tuple[object, int] | None:
     """The window, and every how many layers one attends to all tokens (0: none); None: all do."""
-    window = found.get("sliding_window", WINDOWS.get(kind))
+    window = found.get("sliding_window", WINDOWS.get(kind, _QWEN_WINDOW))
     if not window or (kind not in WINDOWS and kind not in _QWEN):
         return None
     if kind in _QWEN and not found.get("use_sliding_window"):

@@ -71,7 +71,7 @@ def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine:
         "tp": powers(min(joined, gpus, int(row["heads"]))), "pp": powers(min(gpus, int(row["layers"]), 64)),
         "vpp": ["1", "2", "4"], "cp": ["1", "2"], "ep": powers(min(gpus, experts)) if experts else ["1"],
         "mbs": ["1", "2", "4"], "recompute": ["none", "full"], "fsdp": ["0"],
-        "zero": [row.get("distributed_optimizer") or "1"],
+        "zero": [""],
     }  # fmt: skip
     return {**given, **{key: given.get(key) or usual[key] for key in SWEPT}}
 
@@ -86,7 +86,8 @@ def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator
         dp, left = divmod(gpus, tp * pp * cp)
         if left or not dp or not _divides(gbs, dp * mbs, pp, vpp):
             continue
-        zero = chosen.pop("zero")
+        own = row.get("distributed_optimizer") if chosen["fsdp"] == "0" else None
+        zero = chosen.pop("zero") or own or "1"
         if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
             continue
         try:

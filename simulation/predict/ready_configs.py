@@ -70,9 +70,14 @@ def megatron_arguments(found: Prediction) -> str:
 
 
 def torchtitan_settings(found: Prediction) -> str:
-    """The sections of torchtitan's TOML that give this layout: a copy of the weights over `fsdp` ranks, or over all."""
+    """The sections of torchtitan's TOML that give this layout: a copy of the weights over `fsdp` ranks, or over all, or
+    on each with a whole optimizer.
+    """
     job = found.job
-    shards = job.fsdp // job.cp if job.fsdp >= job.cp and job.fsdp else job.dp
+    if job.fsdp:
+        shards = job.fsdp // job.cp if job.fsdp >= job.cp else job.dp
+    else:
+        shards = job.dp if job.distributed_optimizer else 1
     mode = "none" if job.recompute == "none" else "full" if job.recompute == "full" else "selective"
     option = '\nselective_ac_option = "op"' if mode == "selective" else ""
     return (

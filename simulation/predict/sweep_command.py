@@ -240,9 +240,9 @@ def _fewest(
         return found.fitting[0].tokens_per_second_and_gpu * SERVER * servers >= needed
 
     tried: dict[int, Ranking] = {}
-    below = 0
-    for servers in sorted({*map(int, powers(most)), most}):
-        if enough(servers):
-            return tried[next(filter(enough, range(below + 1, servers)), servers)]
-        below = servers
+    first = next(filter(enough, sorted({*map(int, powers(most)), most})), most + 1)
+    # Fewer GPUs may do what more do not, if they divide the batch.
+    best = next((each for each in range(1, min(first, most + 1)) if each not in tried and enough(each)), first)
+    if best in tried:
+        return tried[best]
     return Ranking(max(each.divided for each in tried.values()), [], min(each.least_gib for each in tried.values()))

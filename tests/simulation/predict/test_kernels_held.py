@@ -85,6 +85,7 @@ def test_a_window_has_the_flops_that_the_dialect_says_and_layers_without_are_cou
     for at in (0, 1):
         assert fourth[at] == pytest.approx(0.75 * every[at] + 0.25 * none[at])
     assert every[0] < 0.2 * none[0] and its(sliding_window=32768) == none
+    assert its(sliding_window=32768, cp=2) == its(cp=2)
     one = Attention(64, 8, 128, 128, False, 32, 0.0)
     watch = Stopwatch(job(gpus=8), machines()["H100"])
     assert watch.part(Part((one,), ())) == watch.part(Part((one._replace(full=1.0),), ()))

@@ -152,6 +152,14 @@ def test_what_is_not_predicted_of_a_models_configuration_is_said(
     assert said in capsys.readouterr().err
 
 
+def test_a_window_that_a_configuration_leaves_out_is_that_of_the_models_class() -> None:
+    """Qwen2Config of transformers has sliding_window=4096."""
+    qwen = {"model_type": "qwen2", "num_hidden_layers": 4, "use_sliding_window": True, "max_window_layers": 0}
+    mistakes = MistakeList()
+    assert hugging_face.columns(qwen, "config.json", mistakes)["sliding_window"] == 4096
+    assert "sliding_window" not in hugging_face.columns(qwen | {"use_sliding_window": False}, "config.json", mistakes)
+
+
 ATTENTION = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
 # Types, the sizes above, more of the published config.json, and the parameters in 1e9 of safetensors' index.
 PUBLISHED: dict[str, tuple[str, tuple[int, ...], dict[str, object], float]] = {

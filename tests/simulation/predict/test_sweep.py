@@ -18,7 +18,7 @@ from protocol.case_config import load_case_config
 from simulation import cli
 from simulation.predict import sweep_report
 from simulation.predict.iteration import predict
-from simulation.predict.job_table import jobs_of, read_rows
+from simulation.predict.job_table import jobs_of, preset, read_rows
 from simulation.predict.kept import Estimate
 from simulation.predict.layouts import Layout
 from simulation.predict.machine import machines
@@ -88,6 +88,16 @@ def test_fewest_gpus_are_no_power_of_two_where_the_batch_divides_otherwise(
     assert reached == [found["gpus"]] and reached[0] & (reached[0] - 1)
 
 
+@pytest.mark.parametrize(("most", "tokens", "fewest"), [("128", "6.5e11", 24), ("128", "1.3e12", 72)])
+def test_fewest_gpus_are_found_beside_powers_of_two_that_do_not_divide_the_batch(
+    most: str, tokens: str, fewest: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("sweep", "--model", "llama3_8b", "--gpu", "B200", "--gbs", "72", "--mbs", "1", "--tp", "1", "--pp", "1",
+             "--cp", "1", "--seq", "2048")  # fmt: skip
+    found = asked(capsys, *words, "--gpus", most, "--target", f"{tokens} tokens in 30 days")
+    assert found["gpus"] == fewest
+
+
 def test_layouts_may_be_held_to_sizes_of_data_parallelism_and_with_whole_optimizers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -99,6 +109,14 @@ def test_layouts_may_be_held_to_sizes_of_data_parallelism_and_with_whole_optimiz
     }  # fmt: skip
     assert "zero 0" in " ".join(map(sweep_report._named, (job(distributed_optimizer=0), job())))
     assert "--zero 2: must be 0, 1" in refused(capsys, *words, "--zero", "2")
+
+
+def test_a_job_with_whole_optimizers_is_swept_with_fsdp_too(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("job.json").write_text(json.dumps({**preset("llama3_8b"), "seq": 2048, "distributed_optimizer": 0}))
+    words = ("sweep", "--job", "job.json", "--gpu", "B200", "--gbs", "64", "--gpus", "32", "--fsdp", "0,1", "--pp", "1")
+    found = asked(capsys, *words, "--vpp", "1", "--cp", "1", "--mbs", "1", "--top", "99")["best"]
+    assert isinstance(found, list)
+    assert {(each["fsdp"], each["distributed_optimizer"]) for each in found} == {("0", "0"), ("1", "1")}
 
 
 def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,6 +203,8 @@ def test_the_best_are_predicted_again_on_the_flows_of_a_network(capsys: pytest.C
         ("llama3_8b", {"gpus": 16, "fsdp": 8, "gbs": 32, "recompute": "selective"}),
         ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "sliding_window": 1024, "full_attention_every": 4}),
         ("mixtral_8x7b", {"gpus": 32, "tp": 2, "ep": 8, "gbs": 32}),
+        ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "distributed_optimizer": 0}),
+        ("llama3_8b", {"gpus": 16, "gbs": 32, "distributed_optimizer": 0, "fsdp": 1}),
         ("deepseek_v3", {"gpus": 64, "tp": 1, "pp": 1, "ep": 64, "gbs": 64}),
     ],
 )
@@ -203,6 +223,7 @@ def test_configurations_of_a_layout_are_taken_by_our_case_and_say_the_same_to_to
     titan = tomllib.loads(files["torchtitan.toml"])["parallelism"]
     shards, copies = titan["data_parallel_shard_degree"], titan["data_parallel_replicate_degree"]
     assert shards * copies * its.tp * its.pp * its.cp == its.gpus
+    assert (shards > 1) == bool(its.fsdp or its.distributed_optimizer)
     assert f"--tensor-model-parallel-size {its.tp} " in files["megatron.sh"]
     checked = subprocess.run(["sh", "-n"], input=files["megatron.sh"], text=True, check=False)
     assert checked.returncode == 0
