@@ -167,6 +167,7 @@ def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
         (f"mount options of {tmp_path}", "no findmnt, or no answer"),
         ("largest frame", "no address of n7, or no route to it"),
         ("remapped rows of the GPUs", "nvidia-smi does not tell"),
+        ("NVLinks", "nvidia-smi nvlink -s does not answer"),
         ("clock synchronisation", "neither timedatectl nor chronyc answers"),
     }
 

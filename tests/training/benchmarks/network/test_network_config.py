@@ -154,7 +154,7 @@ def test_every_shipped_case_config_loads(path: Path) -> None:
     assert load_case_config(Config, path, {}).size_list
 
 
-@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
+@pytest.mark.parametrize("vendor", ["cpu", "common"])
 def test_a_shipped_case_of_pairs_compares_data_more_often_than_once_in_its_iterations(vendor: str) -> None:
     config = load_case_config(Config, ROOT / f"vendors/{vendor}/network-pytorch/config/config_pairs.py", {})
     assert config.check and config.check_interval is not None and config.check_interval <= config.iterations // 2

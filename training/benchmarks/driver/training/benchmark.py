@@ -87,7 +87,7 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
     """
 
     name: ClassVar[str]
-    data: ClassVar[DataModule | None] = None
+    data: DataModule | None = None
     throughput_unit: ClassVar[str] = "ips"
     attentions: ClassVar[tuple[str, ...]] = ("sdpa", "eager")
     counted: ClassVar[tuple[str, ...]] = ()
