@@ -107,12 +107,18 @@ def round_record(
     for node, part in zip(nodes, record.nodes, strict=True):
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
+    sights, seen = _seen_by_monitors(nodes, record)
+    return with_findings(case, record, seen, sights), judgement.step_curves
+
+
+def _seen_by_monitors(nodes: Sequence[RunningNode], record: RoundRecord) -> tuple[list[Sight], list[PartFinding]]:
+    """What the hosts' monitors saw of the network, and the bad parts that they saw."""
     told = [(part.host, node.outcome.folder, part.monitor) for node, part in zip(nodes, record.nodes, strict=True)]
     # Read twice: the objects of a host's 4 MiB take 90 MB, and are never those of all hosts at once.
     sights = [sight_of(host, read_sys_info(folder), monitor) for host, folder, monitor in told]
     usual = usual_links(sights)
     seen = [each for host, at, monitor in told for each in host_findings(host, read_sys_info(at), monitor, usual)]
-    return with_findings(case, record, seen, sights), judgement.step_curves
+    return sights, seen
 
 
 def with_findings(

@@ -71,7 +71,7 @@ def _by_signal(seconds: float) -> Iterator[None]:
 def _by_another_thread(seconds: float) -> Iterator[None]:
     """Raise in this thread, from one that waits meanwhile.
 
-    They share locks alone: the error may come inside a method of an Event, which then keeps its lock for ever.
+    They share locks alone: the error may come inside a method of an Event, which then keeps its lock.
     """
     here, held, sending = threading.get_ident(), threading.Lock(), threading.Lock()
 

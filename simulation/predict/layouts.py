@@ -1,6 +1,7 @@
 """Enumerates the layouts of a model over GPUs, keeps those that fit, and ranks them by time."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -90,10 +91,8 @@ def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator
         zero = chosen.pop("zero") or own or "1"
         if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
             continue
-        try:
+        with suppress(InputProblems):
             yield job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
-        except InputProblems:
-            continue
 
 
 def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:

@@ -16,7 +16,7 @@ from training.benchmarks.driver.training.measuring.meter import Meter, peak_memo
 from training.benchmarks.driver.workload import accelerator
 from training.benchmarks.driver.workload.device_events import cycles_per_ns
 from training.benchmarks.driver.workload.process_group import device_for
-from training.benchmarks.network.pytorch.measuring.compute import MatrixProducts
+from training.benchmarks.network.pytorch.measuring import compute
 
 BUSY_NS = 50_000_000
 
@@ -69,7 +69,8 @@ def _measured(device: torch.device) -> dict[str, Any]:
     clock = Clock(device, ClockLimits(iterations=3, warm_up=2))
     clock.measure(lambda: torch.get_device_module("abacus")._sleep(BUSY_NS // 10))
     slowly_queued = clock.measure(_queued_slowly).minimum
-    product = MatrixProducts(device)
+    compute._SIDE = 256  # a CPU without products of bfloat16 makes one of 2048 in 20 s
+    product = compute.MatrixProducts(device)
     capacity = Capacity(device, None)
     taken = capacity.take()
     capacity.make_room()

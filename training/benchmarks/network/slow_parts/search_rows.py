@@ -25,7 +25,7 @@ _CAUSES: dict[str, tuple[str, str]] = {
 
 
 class _Logged(BaseModel):
-    """What TRAIN_START says of its search."""
+    """The part of TRAIN_START that is of the search."""
 
     search_version: int = Field(ge=VERSION, le=VERSION)
 
