@@ -112,7 +112,7 @@ def round_record(
 
 
 def _seen_by_monitors(nodes: Sequence[RunningNode], record: RoundRecord) -> tuple[list[Sight], list[PartFinding]]:
-    """What the hosts' monitors saw of the network, and the bad parts that they saw."""
+    """The network as the hosts' monitors saw it, and the bad parts that they saw."""
     told = [(part.host, node.outcome.folder, part.monitor) for node, part in zip(nodes, record.nodes, strict=True)]
     # Read twice: the objects of a host's 4 MiB take 90 MB, and are never those of all hosts at once.
     sights = [sight_of(host, read_sys_info(folder), monitor) for host, folder, monitor in told]
