@@ -135,7 +135,7 @@ class Climb:
                 self._measure(record)
         except BaseException as error:
             said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-            record.reason = "; ".join(filter(None, [record.reason, said]))
+            _add_reasons(record, said)
             raise
         finally:
             record.seconds = round(time.monotonic() - began, 1)
@@ -197,8 +197,7 @@ class Climb:
         if loaded.record.verdict.is_measured:
             for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
-        proofless = [*against_datasheet(loaded), *without_result(loaded), *in_vain(loaded)]
-        record.reason = "; ".join(filter(None, [record.reason, *proofless]))
+        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""
@@ -232,8 +231,7 @@ class Climb:
             if again.record.verdict.is_failure:
                 tried = rest
         alone = [host for host in hosts if host not in tried]
-        also = f"also without {', '.join(alone)}" if alone else ""
-        record.reason = "; ".join(filter(None, [record.reason, reason, also]))
+        _add_reasons(record, reason, f"also without {', '.join(alone)}" if alone else "")
         record.not_run += _not_again(suspects, record.out)
         self._untested |= {*hosts}
         return loaded
@@ -282,7 +280,7 @@ class Climb:
     def _leave_in_doubt(self, record: RungRecord, found: Suspects, why: str) -> None:
         """Note the suspects that could not be tested again; they are neither out nor accepted."""
         if found:
-            record.reason = "; ".join(filter(None, [record.reason, f"suspects were not tested again: {why}"]))
+            _add_reasons(record, f"suspects were not tested again: {why}")
             record.not_run += _not_again(found)
             self._untested |= {*found}
 
@@ -360,6 +358,10 @@ def _not_again(found: Suspects, out: Container[str] = ()) -> list[str]:
     """A sentence on each suspect that was not tested again, nor is out."""
     doubtful = ((host, "; ".join(said)) for host, said in found.items() if host not in out)
     return [f"{host}: suspected, not tested again: {said}" for host, said in doubtful]
+
+
+def _add_reasons(record: RungRecord, *reasons: str) -> None:
+    record.reason = "; ".join(filter(None, [record.reason, *reasons]))
 
 
 def _why(run: LoadedRun) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from run_benchmarks.settings.value_types import (
     Retries,
     Rounds,
     Seconds,
+    repeated_hosts,
 )
 
 CASE_KEY_PARTS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
@@ -65,9 +65,8 @@ class CaseSettings(BaseModel):
     @field_validator("hosts")
     @classmethod
     def _each_once(cls, hosts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        repeated = sorted(host for host, count in Counter(hosts or ()).items() if count > 1)
-        if repeated:
-            raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
+        if mistake := repeated_hosts(hosts or ()):
+            raise ValueError(mistake)
         return hosts
 
     def hosts_of(self, hosts: Sequence[str]) -> tuple[str, ...]:

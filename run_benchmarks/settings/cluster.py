@@ -6,7 +6,6 @@ import getpass
 import ipaddress
 import os
 import re
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -36,6 +35,7 @@ from run_benchmarks.settings.value_types import (
     SlurmOption,
     SlurmWord,
     UserName,
+    repeated_hosts,
 )
 
 USER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?"
@@ -215,9 +215,8 @@ class ClusterConf(BaseModel):
     @field_validator("HOSTS")
     @classmethod
     def _valid_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        repeated = sorted(host for host, count in Counter(hosts).items() if count > 1)
-        if repeated:
-            raise ValueError(f"each host once, but {', '.join(repeated)} stands there more than once")
+        if mistake := repeated_hosts(hosts):
+            raise ValueError(mistake)
         local = [host for host in hosts if is_local(host)]
         if local and len(hosts) > 1:
             raise ValueError(f"{local[0]!r} means nothing to the other hosts: write the name by which they reach it")

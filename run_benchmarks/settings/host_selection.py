@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
+from run_benchmarks.settings.value_types import repeated_hosts
 
 COMMAND_LINE = "command line"
 
@@ -66,8 +66,6 @@ def _names(option: str, value: str, settings: Settings, problems: list[Problem])
         for name in dict.fromkeys(names)
         if name not in known
     ]
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        allowed = f"each host once, but {', '.join(repeated)} stands there more than once"
-        problems.append(Problem(COMMAND_LINE, option, value, allowed))
+    if mistake := repeated_hosts(names):
+        problems.append(Problem(COMMAND_LINE, option, value, mistake))
     return names

@@ -6,7 +6,8 @@ A `words` entry in a type's JSON schema describes the allowed values; without on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -20,6 +21,12 @@ from run_benchmarks.settings.container_options import ContainerOptions, parse_co
 MOST_PROCESSES, MOST_ROUNDS, MOST_RETRIES, MOST_HOSTS = 1024, 10_000, 100, 100_000
 # Rounds times hosts of a case: a plan has 5 KB for each, and its objects seven times that.
 MOST_ROUNDS_OF_HOSTS = 50_000
+
+
+def repeated_hosts(hosts: Sequence[str]) -> str:
+    """The mistake of a list that names a host more than once, in words; "" of any other list."""
+    repeated = sorted(host for host, count in Counter(hosts).items() if count > 1)
+    return f"each host once, but {', '.join(repeated)} stands there more than once" if repeated else ""
 
 
 def no_bool(value: object) -> object:
