@@ -10,7 +10,6 @@ from simulation.analytical.aicb_rows import read_aicb
 from simulation.analytical.chakra_rows import read_chakra
 from simulation.analytical.machine import Cluster
 from simulation.analytical.workload import RowSource, TextWorkload
-from workloads.formats.csvfile import RANKS_LINE
 from workloads.formats.simai_text import BEGINNING, MICRO, POLICY, begins_simai
 
 SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
@@ -44,6 +43,8 @@ def _kind(path: Path) -> str:
         raise input_problem("-w", path, f"cannot be read: {error.strerror or error}") from None
     if begins_simai(text):
         return SIMAI_TEXT
+    from workloads.formats.csvfile import RANKS_LINE
+
     if text.startswith("comm_type,") or RANKS_LINE.match(text):
         return AICB_CSV
     if path.suffix == ".et" or path.name.endswith(".et.gz"):

@@ -7,8 +7,8 @@ import pty
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -25,27 +25,34 @@ from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
 STYLE = re.compile(r"\x1b\[[0-9;]*m")  # of tables' heads
 
 
-def on_a_terminal(words: Sequence[str], columns: int = 80, while_it_runs: float = 0.0, lock: Path | None = None) -> str:
-    """What run.py prints on a terminal of that width; with `lock` a controller works on that run for some seconds."""
+def on_a_terminal(words: Sequence[str], columns: int = 80, until: str = "", lock: Path | None = None) -> str:
+    """What run.py prints on a terminal of that width; with `lock` a controller works on that run `until` it says so."""
     mine, its = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "LINES": "40"}
-    command = [sys.executable, str(RUN_PY), *words]
-    if lock is not None:
-        with controlling(lock):
-            child = subprocess.Popen(command, stdout=its, stderr=its, stdin=its, env=environment)
-            time.sleep(while_it_runs)
-    else:
-        child = subprocess.Popen(command, stdout=its, stderr=its, stdin=its, env=environment)
-    os.close(its)
     text = b""
-    try:
-        while piece := os.read(mine, 1 << 16):
+    with controlling(lock) if lock is not None else nullcontext():
+        child = subprocess.Popen(
+            [sys.executable, str(RUN_PY), *words], stdout=its, stderr=its, stdin=its, env=environment
+        )
+        os.close(its)
+        while until and until not in plain(text) and (piece := output_of(mine)):
             text += piece
-    except OSError:  # the end of a terminal
-        pass
+    while piece := output_of(mine):
+        text += piece
     os.close(mine)
     child.wait()
-    return STYLE.sub("", text.decode().replace("\r", ""))
+    return plain(text)
+
+
+def output_of(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the end of a terminal
+        return b""
+
+
+def plain(text: bytes) -> str:
+    return STYLE.sub("", text.decode(errors="replace").replace("\r", ""))
 
 
 @pytest.fixture
@@ -143,8 +150,8 @@ def test_attach_shows_all_cases_below_the_log_on_a_terminal_and_the_log_alone_in
     folder = tmp_path / "run20261102000000"
     begun(folder)
     (folder / "run.log").write_text("the log of the run\n")
-    text = on_a_terminal(["attach", str(folder)], while_it_runs=6.0, lock=folder)
+    text = on_a_terminal(["attach", str(folder)], until="round 2 runs for", lock=folder)
     assert "the log of the run" in text and "round 2 runs for" in text
-    assert "3:1" in text or "3:20" in text, "two rounds of 100 s, less some seconds"
+    assert re.search(r"3:([01]\d|20)", text), "two rounds of 100 s, less some seconds"
     piped = subprocess.run([sys.executable, str(RUN_PY), "attach", str(folder)], capture_output=True, text=True)
     assert piped.stdout == "the log of the run\n" and piped.returncode == 1, "its controller was killed"
