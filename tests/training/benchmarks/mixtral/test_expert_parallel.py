@@ -134,6 +134,8 @@ def test_a_resumed_run_of_divided_experts_has_the_very_same_curve(found: dict[st
     assert "is of other settings: num_experts was 8, is 4" in fewer
 
 
-def test_ranks_that_do_not_average_are_found_though_their_experts_have_gradients_of_others(found: dict[str, Any]) -> None:
+def test_ranks_that_do_not_average_are_found_though_their_experts_have_gradients_of_others(
+    found: dict[str, Any],
+) -> None:
     assert found["alone"]["none"] is None
     assert found["alone"]["shards apart"].startswith("rank 1 trains alone: its gradient is not the average")
