@@ -1,14 +1,28 @@
 """Writes the table of the rows of each job, with those that have ended while a simulation goes on."""
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from common.errors import MistakeList
 from common.whole_files import write_whole
 from simulation.network.job import Job
 from simulation.network.tables import IterationTimes, RanksRun
 
 INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows are missing
+FLOWS, LINKS, PAGE = "fct.txt", "links.csv", "network.html"
+
+
+def check_names(job: Job, prefix: str, *others: Path | None) -> None:
+    """No file has the name of one that is written while a simulation goes on, or after it.
+
+    Raises:
+        InputProblems: some have; it names all of them.
+    """
+    mistakes = MistakeList()
+    for path in (*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in (FLOWS, LINKS, PAGE)), *others):
+        if path is not None and path.is_file():
+            mistakes.add(str(path), None, "is there; give --force to overwrite it, or another -r")
+    mistakes.check()
 
 
 class RowFiles:
@@ -17,11 +31,11 @@ class RowFiles:
     def __init__(self, job: Job, prefix: str, slowness: Mapping[int, float]) -> None:
         self._job, self._slowness = job, slowness
         self._written = [-1] * len(job.parts)
-        uses = Counter(part.name for part in job.parts)
-        self.paths = []
-        for number, part in enumerate(job.parts):
-            own = part.name if uses[part.name] == 1 else f"{part.name}-{number}"
-            self.paths.append(Path(f"{prefix}{'' if len(job.parts) == 1 else f'{own}-'}EndToEnd.csv"))
+        names = [part.name for part in job.parts]
+        if len({*names}) < len(names):
+            names = [f"{name}-{number}" for number, name in enumerate(names)]
+        own = [""] if len(names) == 1 else [f"{name}-" for name in names]
+        self.paths = [Path(f"{prefix}{each}EndToEnd.csv") for each in own]
 
     def times(self, run: RanksRun) -> list[IterationTimes]:
         """The times of each job on its first rank."""

@@ -24,7 +24,7 @@ from simulation.network.flow_level.trust import (
 )
 from simulation.network.job import warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import RowFiles
+from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
 from simulation.topology.fabric import Fabric, names, tiers
 
 BUSIEST_SHOWN = 3
@@ -36,6 +36,8 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
+    if not arguments.force:
+        check_names(request.job, request.prefix)
     run, ways = _run(request, arguments.routing)
     request.notes.extend(warn_of_untimed(request.job, run.finished) if arguments.workload else ())
     return _summary(request, run, ways)
@@ -77,7 +79,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary:
     rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
-    flows, links = Path(f"{request.prefix}fct.txt"), Path(f"{request.prefix}links.csv")
+    flows, links = Path(request.prefix + FLOWS), Path(request.prefix + LINKS)
     written = run.flows <= MOST_LINES
     files = [str(path) for path in ((flows, links) if written else ())] + [str(path) for path in rows.paths]
     ends, first = run.rank_ends(), run.first_start()

@@ -116,13 +116,28 @@ def test_the_memory_of_flows_with_ways_of_their_own_is_estimated_by_what_they_ta
             rooms.append(self)
 
     monkeypatch.setattr("simulation.network.flow_level.net.MemoryRoom", Noted)
-    words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", *ONE]
+    words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--force", *ONE]
     assert main(words) == 0  # loads what it needs
     tracemalloc.start()
     assert main(words) == 0
     _now, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < rooms[-1].taken < 4 * peak
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_files_of_another_run_are_all_named_before_anything_is_simulated(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x-EndToEnd.csv").write_text("older")
+    (tmp_path / "x-fct.txt").write_text("older")
+    words = ["-n", str(SPINES), "-r", f"{tmp_path}/x-", "--level", level, *ONE]
+    error = refused(words, tmp_path, capsys)
+    for name in ("x-EndToEnd.csv", "x-fct.txt"):
+        assert f"{tmp_path}/{name}: is there; give --force to overwrite it, or another -r" in error
+    if level == "flow":
+        assert main(["network", *words, "--force"]) == 0
+        assert (tmp_path / "x-fct.txt").read_text() != "older"
 
 
 @pytest.mark.parametrize("asked", [True, False])

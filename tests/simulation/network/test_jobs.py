@@ -47,7 +47,7 @@ def data_parallel(path: Path) -> Path:
 def network(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, object]:
     """The answer of a call that ends with `code`."""
     capsys.readouterr()
-    assert main(["network", "--json", "--send-lat", "0", "--seed", "1", *words]) == code
+    assert main(["network", "--json", "--force", "--send-lat", "0", "--seed", "1", *words]) == code
     answer: dict[str, object] = json.loads(capsys.readouterr().out)
     return answer
 
@@ -167,7 +167,7 @@ def test_a_run_that_does_not_complete_says_so_and_leaves_the_rows_that_ended(
     assert (answer["complete"], answer["flows"], answer["flows_completed"]) == (False, 24, 18)
     table = list(csv.reader((tmp_path / "i-EndToEnd.csv").read_text(encoding="utf-8").splitlines()))
     assert [row[0] for row in table[3:-2]] == ["first"] and table[1][0] == "incomplete"
-    assert main(["network", *words, "--seed", "1"]) == 1
+    assert main(["network", *words, "--seed", "1", "--force"]) == 1
     assert "did not complete: 18 of 24 flows ended; 6 flows under way stopped" in capsys.readouterr().out
 
 
@@ -250,9 +250,9 @@ def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
     assert isinstance(costs, dict) and isinstance(worse, dict)
     assert 0 < costs["with_faults_us"] - costs["healthy_us"] < worse["with_faults_us"] - worse["healthy_us"] - 29
     strange = run_folder(tmp_path / "strange", finding("host", "host7"))
-    assert main(["network", *words, "--what-if", str(strange)]) == 2
+    assert main(["network", *words, "--force", "--what-if", str(strange)]) == 2
     assert "round.json: a finding is about host7" in capsys.readouterr().err
-    assert main(["network", *words, "--what-if", str(tmp_path)]) == 2
+    assert main(["network", *words, "--force", "--what-if", str(tmp_path)]) == 2
     assert "is no folder of a run" in capsys.readouterr().err
 
 
@@ -314,7 +314,7 @@ def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
     assert isinstance(costs, dict)
     assert costs["with_faults_us"] == took(["-n", str(by_hand), *words], capsys)
     small = [*words[:-1], "1M", "--what-if", str(tmp_path / "run")]
-    assert main(["network", "-n", str(fabric), *small]) == 0
+    assert main(["network", "-n", str(fabric), *small, "--force"]) == 0
     assert "assumed is a share of 0.0001" in " ".join(capsys.readouterr().out.split())
 
 

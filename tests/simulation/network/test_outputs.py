@@ -111,6 +111,7 @@ def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.Captur
     )
     words = ["-w", str(DATA / "workload" / recording["workload"]), "-n", str(DATA / "topology" / recording["topology"])]
     words += ["--dialect", "simai", "-r", f"{tmp_path}/e-", "--seed", "1", "--conf", str(conf), "--engine", "simai"]
+    words += ["--force"]
     root = Path(__file__).resolve().parents[3]
     command = f"env PYTHONPATH={shlex.quote(str(root))} {sys.executable} {shlex.quote(str(simulator))}"
     assert main(["network", *words, "--json", "--simulator", command]) == 0
@@ -135,7 +136,7 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
     words: list[str], less: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topology = DATA / "topology" / recordings()["dp2_wgar_g16_A100"]["topology"]
-    every = ["network", "-n", str(topology), *words, "-r", f"{tmp_path}/f-", "--json", "--seed", "3"]
+    every = ["network", "-n", str(topology), *words, "-r", f"{tmp_path}/f-", "--json", "--seed", "3", "--force"]
     answers = []
     for more in ([], ["--fast-forward"]):
         assert main([*every, *more]) == 0

@@ -171,7 +171,7 @@ def _check_band(recording: Recording, makespans: list[float], wanted: Times) -> 
 
 def network(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """Exit code and what was printed."""
-    code = main(["network", *words])
+    code = main(["network", "--force", *words])
     return code, capsys.readouterr().out
 
 
