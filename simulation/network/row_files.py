@@ -12,15 +12,18 @@ INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows
 FLOWS, LINKS, PAGE = "fct.txt", "links.csv", "network.html"
 
 
-def check_names(job: Job, prefix: str, *others: Path | None) -> None:
+def check_names(job: Job, prefix: str, trace: Path | None = None, *, force: bool) -> None:
     """No file has the name of one that is written while a simulation goes on, or after it.
 
     Raises:
-        InputProblems: some have; it names all of them.
+        InputProblems: some have, which `force` allows, and all are named; or the trace has the name of another.
     """
     mistakes = MistakeList()
-    for path in (*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in (FLOWS, LINKS, PAGE)), *others):
-        if path is not None and path.is_file():
+    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in (FLOWS, LINKS, PAGE))]
+    if trace in paths:
+        mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
+    for path in paths if trace is None else [*paths, trace]:
+        if path.is_file() and not force:
             mistakes.add(str(path), None, "is there; give --force to overwrite it, or another -r")
     mistakes.check()
 

@@ -14,7 +14,7 @@ from simulation.network.fast_forward import FastForward, OverlapsError
 from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
-from simulation.network.measured import measured_faults
+from simulation.network.measured import measured_faults, with_cost, with_faults
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network, network_of, simulate
@@ -33,8 +33,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
-    if not arguments.force:
-        check_names(request.job, request.prefix, arguments.trace)
+    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
@@ -42,11 +41,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.what_if:
         faults = measured_faults(arguments.what_if, request.fabric)
         healthy = _run(request, network)
-        slowness = {**request.wishes.slowness}
-        for rank, factor in faults.slowness.items():
-            slowness[rank] = slowness.get(rank, 1.0) * factor
-        wishes = request.wishes._replace(slowness=slowness)
-        request = request._replace(fabric=faults.fabric, wishes=wishes, notes=request.notes + faults.notes)
+        request = with_faults(request, faults)
         network = _network(request)
     theirs = run_engine(call) if call else None
     found, files = _written(request, network, arguments.trace)
@@ -56,7 +51,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     sure = Sureness(sorted([found.makespan_us, *others]), request.seeds)
     answer = summary(request, found, sure, [*files, page])
     if healthy and found.complete:
-        answer = _compared(answer, found, healthy)
+        answer = with_cost(answer, healthy.iteration_us, found.iteration_us)
     answer = _beside(answer, found, theirs) if theirs else answer
     write_whole(page, [html(request, found, sure.makespans, answer.text).encode()])
     return answer
@@ -122,16 +117,6 @@ def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun]
     if write:
         write(found)
     return found
-
-
-def _compared(answer: Summary, found: NetworkRun, healthy: NetworkRun) -> Summary:
-    """The summary with what the faults cost."""
-    with_faults, without = found.iteration_us, healthy.iteration_us
-    percent = 100 * (with_faults / without - 1) if without else 0.0
-    data: dict[str, JsonValue] = {**answer.data}
-    data["what_if"] = {"healthy_us": without, "with_faults_us": with_faults, "cost_percent": round(percent, 3)}
-    cost = f"without these faults {without:.3f} us, with them {with_faults:.3f} us: they cost the job {percent:+.2f} %"
-    return answer._replace(text=f"{answer.text}\n{cost}", data=data)
 
 
 def _engine_call(arguments: argparse.Namespace, request: NetworkRequest) -> EngineCall:

@@ -11,6 +11,8 @@ import pytest
 from protocol.finding import PartFinding
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
+from simulation.network.job import Job, JobPart
+from simulation.network.row_files import RowFiles
 
 # Two leaves with two GPUs each, over two spines; every GPU is a server of its own.
 LINKS = ["0 4", "1 4", "2 5", "3 5", "4 6", "4 7", "5 6", "5 7"]
@@ -236,6 +238,32 @@ def test_a_slow_host_costs_what_the_same_network_edited_by_hand_does(
     assert main(["topology", "edit", str(fabric), "--degrade", "gpu1-leaf0:0.5", "--slow-gpu", "1:0.5"]) == 0
     assert costs["with_faults_us"] == took(["-n", f"{fabric}-whatif", *words], capsys)
     assert costs["cost_percent"] > 0.50
+
+
+def test_a_slow_host_costs_at_flow_level_what_the_same_network_edited_does(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["network", "--level", "flow", "--json", "--force", "-r", f"{tmp_path}/h-", "-w", f"{job}@0-1"]
+    assert main(["topology", "edit", str(fabric), "--degrade", "gpu1-leaf0:0.5", "--slow-gpu", "1:0.5"]) == 0
+    what_if = ["--what-if", str(run_folder(tmp_path, finding("host", "host1")))]
+    answers = []
+    for more in (["-n", str(fabric)], ["-n", f"{fabric}-whatif"], ["-n", str(fabric), *what_if]):
+        capsys.readouterr()
+        assert main([*words, *more]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    sound, edited, costs = answers
+    assert costs["what_if"]["healthy_us"] == sound["iteration_us"]
+    assert costs["what_if"]["with_faults_us"] == costs["iteration_us"] == edited["iteration_us"]
+    assert costs["what_if"]["cost_percent"] == pytest.approx(
+        100 * (edited["iteration_us"] / sound["iteration_us"] - 1), abs=0.001
+    )
+
+
+def test_every_job_has_a_table_of_its_own() -> None:
+    parts = [JobPart(name, rank, 1, range(rank, rank + 1)) for rank, name in enumerate(("job", "job", "job-1"))]
+    paths = RowFiles(Job([], [], [], [], parts), "x-", {}).paths
+    assert [path.name for path in paths] == [f"x-{name}-EndToEnd.csv" for name in ("job-0", "job-1", "job-1-2")]
 
 
 def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
