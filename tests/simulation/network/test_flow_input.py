@@ -72,7 +72,7 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
     header, *lines = ([*line.split(",")] for line in (tmp_path / "links.csv").read_text().splitlines())
     assert header[:4] == ["link", "Gbps", "bytes", "3.01 us"]
     shares = [sum(map(float, cells[3:])) / len(cells[3:]) for cells in lines]
-    assert shares == sorted(shares, reverse=True) and 60 < shares[0] <= 100
+    assert shares == pytest.approx(sorted(shares, reverse=True), abs=0.1) and 60 < shares[0] <= 100
     for name, gbps, size, *parts in lines:
         sent = sum(map(float, parts)) / 100 * answer["makespan_us"] / len(parts) * float(gbps) * 1000 / 8
         assert sent == pytest.approx(int(size), rel=0.02, abs=0.001 * answer["makespan_us"] * 50e3), name
