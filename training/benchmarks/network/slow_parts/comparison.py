@@ -12,8 +12,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 
+from common.statistics import student_quantile
 from training.benchmarks.network.slow_parts.findings import SymptomName
-from training.benchmarks.network.slow_parts.noise import quantile, settle
+from training.benchmarks.network.slow_parts.noise import settle
 
 # One repeat of a round: by group (its members' places) the microseconds of an operation that shows each symptom.
 Times = Mapping[tuple[int, ...], Mapping[SymptomName, float]]
@@ -113,7 +114,7 @@ class Judge:
         sigma, degrees = spread, max(1, len(peers) - 1)
         if settled.degrees:
             sigma, degrees = max(spread, settled.calm), settled.degrees
-        limit = max(self._bounds[symptom], quantile(chance, degrees) * sigma)
+        limit = max(self._bounds[symptom], student_quantile(chance, degrees) * sigma)
         over = {group: typical[group] - usual for group in alike}
         known += [typical[group] for group in alike if over[group] <= limit]
         del known[:-_KEPT]
