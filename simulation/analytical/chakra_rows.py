@@ -164,7 +164,7 @@ def _groups(given: list[str]) -> dict[str, str]:
 def _made(row: _Row, division: Division | None, cluster: Cluster | None) -> NamedRow:
     phase = LayerPhase(row.time_ns, NONE, TP, 0)
     if row.collective:
-        ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division, cluster.gpus)[0]
+        ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division)[0]
         size = int(whole_size(row.attributes, row.collective, ranks))
         phase = LayerPhase(row.time_ns, COLLECTIVE[row.collective], row.group, size)
     return once(row.name, 0, phase)
