@@ -57,7 +57,7 @@ def settle(repeats: Sequence[Sequence[float]], chance: float) -> Settled:
     quiet, fewer = _noise(still, chance, lost_degrees=len(repeats) - 1)
     columns: tuple[Sequence[float], ...] = tuple(repeats)
     shown: Sequence[Sequence[float]] = sampled
-    if fewer and (not degrees or _limit(quiet, fewer, chance) < _limit(noise, degrees, chance)):
+    if fewer and (not degrees or limit(0.0, quiet, fewer, chance) < limit(0.0, noise, degrees, chance)):
         columns = tuple([value - d for value in column] for column, d in zip(repeats, drifts, strict=True))
         noise, degrees, shown = quiet, fewer, still
     calm, wild = _without_extremes(_scatter(shown))
@@ -116,6 +116,13 @@ def plain_noise(repeats: Sequence[Sequence[float]]) -> float:
     return repeat_noise(_scatter([every_nth(column) for column in repeats]))
 
 
+def limit(bound: float, noise: float, degrees: int, chance: float) -> float:
+    """The deviation beyond a bound and beyond noise of `degrees` degrees of freedom, which alone exceeds it with the
+    probability `chance` (0 to 1); all others are logarithms.
+    """
+    return max(bound, student_quantile(chance, degrees) * noise if noise else 0.0)
+
+
 def tail(deviation: float, noise: float, degrees: int) -> float:
     """Probability (0 to 1) that noise alone exceeds a deviation; all are logarithms, the noise of `degrees` degrees of
     freedom.
@@ -123,10 +130,6 @@ def tail(deviation: float, noise: float, degrees: int) -> float:
     if degrees < 1 or deviation <= 0:
         return 1.0
     return student_tail(deviation / noise, degrees) if noise > 0 else 0.0
-
-
-def _limit(noise: float, degrees: int, chance: float) -> float:
-    return student_quantile(chance, degrees) * noise
 
 
 def _scatter(columns: Sequence[Sequence[float]]) -> list[list[float]]:
