@@ -23,7 +23,7 @@ def attributes_of(node: Any) -> dict[str, Any]:
     found = {}
     for each in node.attr:
         field = each.WhichOneof("value") or ""
-        value = getattr(each, field) if field else None
+        value: Any = getattr(each, field) if field else None
         found[each.name] = tuple(value.values) if field.endswith("_list") else value
     return found
 
