@@ -154,11 +154,12 @@ def _read(folder: Path, flows: Path, seconds: float) -> EngineRun:
     lines = flows.read_text(encoding="ascii", errors="replace").splitlines() if flows.exists() else []
     if not lines:
         raise SimulationError("SimAI_simulator wrote no flow: it did not simulate anything")
-    spans = []
+    spans: list[tuple[list[int], int, int]] = []
     for number, line in enumerate(lines, 1):
+        cells = line.split()
         try:
-            nodes, begin, took = line.split()[:2], *map(int, line.split()[5:7])
-            spans.append(([(int(address, 16) >> 8) & 0xFFFF for address in nodes], begin, begin + took))
+            begin, took = map(int, cells[5:7])
+            spans.append(([(int(address, 16) >> 8) & 0xFFFF for address in cells[:2]], begin, begin + took))
         except ValueError:
             raise SimulationError(f"SimAI_simulator wrote no flow in line {number} of {flows.name}: {line}") from None
     first = min(begin for _nodes, begin, _end in spans)
