@@ -167,10 +167,8 @@ def our_case(found: Prediction) -> str:
     has no such stages, or no FSDP2 with experts, stages or divided sequences.
     """
     job = found.job
-    chunks = stage_sizes(job)
-    stages = [set(chunks[stage :: job.pp]) for stage in range(job.pp)]
-    middle = {size for each in stages[1:-1] for size in each}
-    if any(len(each) > 1 for each in (*stages, middle)) or (job.fsdp and (job.experts or job.pp * job.cp > 1)):
+    division = _our_division(job)
+    if division is None:
         return ""
     settings: dict[str, object] = {
         "dialect": "framework", "frame": "FSDP2" if job.fsdp else "Megatron", "num_layers": job.layers,
@@ -179,18 +177,7 @@ def our_case(found: Prediction) -> str:
         "untie_embeddings": not job.tied, "seq_length": job.seq, "micro_batch": job.mbs,
         "global_batch": job.mbs * job.micro_batches * job.dp, "tensor_model_parallel_size": job.tp,
     }  # fmt: skip
-    if job.fsdp:
-        settings |= {"replicate": max(1, job.dp * job.cp // job.fsdp), "fsdp_units": "torchtitan"}
-    else:
-        settings |= {
-            "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
-            "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
-        }  # fmt: skip
-        if len(set(chunks)) > 1:
-            settings |= {
-                "num_layers_first_stage": job.vpp * chunks[0], "num_layers_last_stage": job.vpp * chunks[-1],
-            }  # fmt: skip
-        settings |= {"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}
+    settings |= division
     if job.experts:
         settings |= {
             "moe_enable": True, "moe_grouped_gemm": True, "num_experts": job.experts, "moe_router_topk": job.topk,
@@ -206,3 +193,23 @@ def our_case(found: Prediction) -> str:
         }  # fmt: skip
         del settings["num_query_groups"], settings["kv_channels"]
     return "".join(f"{key} = {value!r}\n" for key, value in settings.items())
+
+
+def _our_division(job: TrainingJob) -> dict[str, object] | None:
+    """The settings of a case that divide states, layers and sequences; None: there are none."""
+    if job.fsdp:
+        if job.experts or job.pp * job.cp > 1:
+            return None
+        return {"replicate": max(1, job.dp // job.fsdp), "fsdp_units": "torchtitan"}
+    chunks = stage_sizes(job)
+    stages = [set(chunks[stage :: job.pp]) for stage in range(job.pp)]
+    middle = {size for each in stages[1:-1] for size in each}
+    if any(len(each) > 1 for each in (*stages, middle)):
+        return None
+    ends = {"num_layers_first_stage": job.vpp * chunks[0], "num_layers_last_stage": job.vpp * chunks[-1]}
+    return {
+        "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
+        "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
+        **(ends if len(set(chunks)) > 1 else {}),
+        **({"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}),
+    }  # fmt: skip
