@@ -5,11 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common.errors import MistakeList
-
-GROUP_KINDS = ("TP", "DP", "EP", "DP_EP", "PP")
-ORIGINAL_KINDS = GROUP_KINDS[:4]
-# Also asked for by workloads of frameworks; their members are in groups of the other kinds, too.
-EVERY_KIND = (*GROUP_KINDS, "EP_TP", "EMBEDDING", "ALL")
+from simulation.flows.names import EVERY_KIND, GROUP_KINDS
 
 
 class RankGroup(NamedTuple):
