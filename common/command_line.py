@@ -222,7 +222,7 @@ class Program(NamedTuple):
         return script("run" if self.is_script else self.module, 2 if self.is_script else 3, words)
 
     def verb(self, name: str) -> Verb:
-        """What runs a verb, imported now."""
+        """The object that runs a verb, imported now."""
         found: Verb = _imported(self.verbs[name][0].split()[-1])
         return found
 
