@@ -42,7 +42,7 @@ from run_benchmarks.acceptance.suspects import (
     usual_of,
     without_result,
 )
-from run_benchmarks.acceptance.warned import Warned
+from run_benchmarks.acceptance.warned import Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
@@ -303,6 +303,7 @@ class Climb:
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
+        self.warned.add(warnings_of(loaded))
         looked = self.gate(hosts)
         self.warned.add(looked.warnings)
         for host, said in looked.sick.items():

@@ -28,7 +28,7 @@ from run_benchmarks.acceptance.rungs import (
 )
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RunRecord, Verdict
+from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RoundRecord, RunRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import case
 
 NONE: Mapping[str, float] = MappingProxyType({})
@@ -48,6 +48,7 @@ class Cluster:
         self.falls_ill: dict[str, str] = {}
         self.kind: FindingKind = "constant"
         self.warns: list[Looked] = []
+        self.rounds: dict[str, list[RoundRecord]] = {}
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
         if name == self.ends:
@@ -69,7 +70,7 @@ class Cluster:
             vendor="cpu", code_digest="", git_revision=None, versions={}, hosts=[], drain=drain,
             cases=[self._case(verdict)],
         )  # fmt: skip
-        return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds={})
+        return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds=self.rounds)
 
     def gate(self, hosts: Sequence[str]) -> Looked:
         """The health after a run: `falls_ill` has by run whom it finds."""

@@ -1,0 +1,60 @@
+"""Judges how hosts resolve names: their own, and those of others, to which all hosts have to give the same answer."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+
+from run_benchmarks.inspection.findings import Found
+
+SHOWN = 4
+Answers = Mapping[str, Mapping[str, frozenset[str]]]
+"""By host and name the addresses that the host resolves the name to; none: it does not resolve."""
+DIFFERS, UNRESOLVED = (
+    "set the same in /etc/hosts or DNS everywhere",
+    "look at resolv.conf and /etc/hosts, as on the others",
+)
+
+
+def odd_answers(answers: Answers) -> Iterator[tuple[str, Found]]:
+    """Each host that does not resolve what others do, or resolves it to other addresses, or to itself.
+
+    A name with several addresses may be answered by any of them; the host with that name knows it as it likes.
+    """
+    unresolved: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(name for own in answers.values() for name in own):
+        told = {host: own[name] for host, own in answers.items() if name in own and host != name}
+        counted = Counter(each for each in told.values() if each and not _is_own(each))
+        if not counted:
+            continue
+        ((most, _),) = counted.most_common(1)
+        agreeing = sum(bool(each & most) for each in told.values())
+        expected = f"{_in_words(most)}, as {agreeing} of {len(told)} hosts"
+        for host, own in told.items():
+            if not own:
+                unresolved[host].append(name)
+            elif _is_own(own):
+                found = f"{name} resolves to {_in_words(own)}, this host itself"
+                yield host, ("names", found, expected, DIFFERS, "failure")
+            elif not own & most:
+                yield host, ("names", f"{name} resolves to {_in_words(own)}", expected, DIFFERS, "warning")
+    for host, names in unresolved.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        found = f"{', '.join(names[:SHOWN])}{more} do not resolve"
+        yield host, ("names", found, "they resolve on other hosts", UNRESOLVED, "warning")
+
+
+def _in_words(addresses: frozenset[str]) -> str:
+    return ", ".join(sorted(addresses)[:SHOWN])
+
+
+def _is_own(addresses: frozenset[str]) -> bool:
+    return all(_is_loopback(each) for each in addresses)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
