@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from protocol.finding import PartFinding
 from run_benchmarks.acceptance.climb import Looked
 from run_benchmarks.acceptance.warned import MOST_HOSTS, MOST_KINDS, MOST_PARTS, Warned
@@ -56,7 +58,7 @@ def test_what_the_monitors_of_a_run_warn_of_is_told_and_what_was_not_run_is_not(
         suggested_action="reset",
         sentence="s",
     )
-    others = [{"kind": "not_run", "device": "", "hosts": ("n1", "n2")}, {"severity": "fault"}]
+    others: list[dict[str, Any]] = [{"kind": "not_run", "device": "", "hosts": ("n1", "n2")}, {"severity": "fault"}]
     found = [held, *(held.model_copy(update=each) for each in others)]
     cluster = Cluster({})
     cluster.rounds = {"ACCEPT_DEVICES": [a_round([]).model_copy(update={"findings": found})]}
