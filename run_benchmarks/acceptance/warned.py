@@ -71,7 +71,7 @@ class Warned:
 
 
 def warnings_of(run: LoadedRun) -> dict[str, list[tuple[str, str]]]:
-    """What the monitors and benchmarks of a run warn of, by host: the device, or the case, and a sentence."""
+    """The warnings of a run by its monitors and benchmarks, by host: the device, or the case, and a sentence."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for case, records in run.rounds.items():
         for each in (each for record in records for each in record.findings):

@@ -58,7 +58,7 @@ def _of_nvlinks(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found
 
 
 def _of_others(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
-    """What the tools and drivers of other devices tell, each thing in a line of its own."""
+    """Each thing that the tools and drivers of other devices tell has a line of its own."""
     lines = [*of("device", 3)]
     links = [value.split()[0] for _, what, value in lines if what == "link" and value.strip()]
     for name, what, value in lines:
