@@ -145,7 +145,7 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
             values = part.get("values_of_ranks") if isinstance(part, dict) else None
             if isinstance(values, list):
                 promised, test = part.get("datasheet"), str(part.get("test"))
-                yield _Figure(
+                figure = _Figure(
                     test=test,
                     key=f"{test} of {str(part.get('file_system'))[:200]}" if test in DATA_TESTS else test,
                     unit=str(part.get("unit")),
@@ -160,13 +160,29 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
                     },
                     fewest=1 if part is step else _fewest(str(step.get("tool"))),
                 )
+                yield from _by_disk(figure, part)
+
+
+def _by_disk(figure: _Figure, part: Mapping[str, object]) -> Iterator[_Figure]:
+    """Of a test of disks the figure of each model by itself: two models are of two speeds; of others the figure."""
+    told, of_ranks = part.get("disk_models"), part.get("disk_model_of_ranks")
+    models = [str(model)[:80] for model in told] if isinstance(told, list) else [""]
+    places = of_ranks if isinstance(of_ranks, list) and len(models) > 1 else [0] * len(figure.values)
+    if len(places) != len(figure.values) or not all(at in range(len(models)) for at in places):
+        yield figure
+        return
+    for place, model in enumerate(models):
+        own = [value if at == place else None for value, at in zip(figure.values, places, strict=True)]
+        nonsense = {rank: sent for rank, sent in figure.nonsense.items() if places[rank] == place}
+        key = f"{figure.key} on {model}" if model else figure.key
+        yield replace(figure, key=key, values=own, nonsense=nonsense)
 
 
 def _fewest(tool: str) -> float:
     """See _Figure. NCCL Inspector's times are of collectives: they depend on how many hosts take part."""
     if tool not in TOOLS:
         return math.inf
-    return FEWEST_OF_PAIRS if TOOLS[tool].scope == "pairs" else 1
+    return FEWEST_OF_PAIRS if TOOLS[tool].scope in ("pairs", "ring") else 1
 
 
 def slow_devices(

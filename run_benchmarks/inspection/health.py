@@ -108,6 +108,7 @@ def judged(
         for found in (
             *_kernel_log(health),
             *_of_host(health),
+            *_names_and_clocks(health),
             *device_state(health.of),
             *_storage(health),
         ):
@@ -161,6 +162,9 @@ def _of_host(health: HostHealth) -> Iterator[Found]:
         if has_rdma and groups.isdecimal() and int(groups):
             action = "boot with iommu=pt: copies between devices go around the host's memory then"
             yield "IOMMU", f"translates for {groups} groups of devices", "pass-through", action, "warning"
+
+
+def _names_and_clocks(health: HostHealth) -> Iterator[Found]:
     for host, told in health.of("own_name", 2):
         if not told:
             found, action = f"{host} does not resolve", "add it to /etc/hosts or DNS: libraries look it up"
@@ -202,12 +206,7 @@ def _storage(health: HostHealth) -> Iterator[Found]:
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
     """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
-    for name, odd in _odd(_versions(healths)):
-        yield name, (f"version of {odd.key}", odd.own or "none", odd.expected, "install the same everywhere", "warning")
-    for name, odd in _odd({n: _firmware(h) for n, h in healths.items()}, lacking=False):
-        yield name, (f"version of {odd.key}", odd.own, odd.expected, "install the same everywhere", "warning")
-    for name, odd in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
-        yield name, (odd.key, odd.own or "none", odd.expected, "set the same everywhere", "warning")
+    yield from _unlike(healths)
     ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
     for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
         values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
@@ -218,6 +217,15 @@ def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str,
                 yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
     yield from _narrow(healths)
     yield from _slow_slots(healths)
+
+
+def _unlike(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    for name, odd in _odd(_versions(healths)):
+        yield name, (f"version of {odd.key}", odd.own or "none", odd.expected, "install the same everywhere", "warning")
+    for name, odd in _odd({n: _firmware(h) for n, h in healths.items()}, lacking=False):
+        yield name, (f"version of {odd.key}", odd.own, odd.expected, "install the same everywhere", "warning")
+    for name, odd in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
+        yield name, (odd.key, odd.own or "none", odd.expected, "set the same everywhere", "warning")
 
 
 def _severity(is_failure: bool) -> Severity:

@@ -25,24 +25,26 @@ def odd_answers(answers: Answers) -> Iterator[tuple[str, Found]]:
     unresolved: dict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(name for own in answers.values() for name in own):
         told = {host: own[name] for host, own in answers.items() if name in own and host != name}
-        counted = Counter(each for each in told.values() if each and not _is_own(each))
-        if not counted:
-            continue
-        ((most, _),) = counted.most_common(1)
-        agreeing = sum(bool(each & most) for each in told.values())
-        expected = f"{_in_words(most)}, as {agreeing} of {len(told)} hosts"
-        for host, own in told.items():
-            if not own:
+        if counted := Counter(each for each in told.values() if not _is_own(each)):
+            for host in (host for host, own in told.items() if not own):
                 unresolved[host].append(name)
-            elif _is_own(own):
-                found = f"{name} resolves to {_in_words(own)}, this host itself"
-                yield host, ("names", found, expected, DIFFERS, "failure")
-            elif not own & most:
-                yield host, ("names", f"{name} resolves to {_in_words(own)}", expected, DIFFERS, "warning")
+            yield from _others(name, told, counted.most_common(1)[0][0])
     for host, names in unresolved.items():
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         found = f"{', '.join(names[:SHOWN])}{more} do not resolve"
         yield host, ("names", found, "they resolve on other hosts", UNRESOLVED, "warning")
+
+
+def _others(name: str, told: Mapping[str, frozenset[str]], most: frozenset[str]) -> Iterator[tuple[str, Found]]:
+    """The hosts whose answer has none of the usual addresses."""
+    agreeing = sum(bool(each & most) for each in told.values())
+    expected = f"{_in_words(most)}, as {agreeing} of {len(told)} hosts"
+    for host, own in told.items():
+        if own and _is_own(own):
+            found = f"{name} resolves to {_in_words(own)}, this host itself"
+            yield host, ("names", found, expected, DIFFERS, "failure")
+        elif own and not own & most:
+            yield host, ("names", f"{name} resolves to {_in_words(own)}", expected, DIFFERS, "warning")
 
 
 def _in_words(addresses: frozenset[str]) -> str:
@@ -50,7 +52,8 @@ def _in_words(addresses: frozenset[str]) -> str:
 
 
 def _is_own(addresses: frozenset[str]) -> bool:
-    return all(_is_loopback(each) for each in addresses)
+    """Whether there is none but of the host itself."""
+    return all(map(_is_loopback, addresses))
 
 
 def _is_loopback(address: str) -> bool:
