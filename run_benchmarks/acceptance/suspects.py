@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
+from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import kinds_of
 from run_benchmarks.acceptance.records import Levels, Usual
 from run_benchmarks.acceptance.rungs import DATA_TESTS
@@ -63,6 +64,14 @@ def suspects_of(run: LoadedRun, limit: float, usual: Levels = NO_LEVELS) -> Susp
 def proven(run: LoadedRun) -> set[str]:
     """Hosts with a finding that needs no second occasion: a wrong bit may not come again for days."""
     return {entry.host for entry in run.record.drain if any(each.kind in PROOFS for each in entry.evidence)}
+
+
+def unattributed(run: LoadedRun) -> list[PartFinding]:
+    """The faults of which no host is known to be guilty, such as a bad link or rack, or two hosts with unlike bits."""
+    found = (each for records in run.rounds.values() for record in records for each in record.findings)
+    doubtful = (each for each in found if not each.drained_hosts and each.kind != "not_run")
+    faults = (each for each in doubtful if each.severity == "fault" or each.kind in PROOFS)
+    return list({each.sentence: each for each in faults}.values())
 
 
 def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
@@ -344,8 +353,14 @@ def _slow_pairs(
 def not_run_in(run: LoadedRun) -> list[str]:
     """The tests of a run that no host made, with the reason, and the tools that a host lacks, each once."""
     records = [record for records in run.rounds.values() for record in records]
-    steps = (step for record in records for step in record.steps)
+    steps = [step for record in records for step in record.steps]
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
+    alone = ((step.get("test"), step.get("not_compared")) for step in steps)
+    said += [
+        f"{test}: the bits of {count} devices were compared with none: each is alone of its kind"[:300]
+        for test, count in alone
+        if isinstance(count, int) and count > 0
+    ]
     tools = (each.evidence for record in records for each in record.findings if each.kind == "not_run")
     said += [evidence.removeprefix("not run: ")[:300] for evidence in tools]
     return list(dict.fromkeys(said))
