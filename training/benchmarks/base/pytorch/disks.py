@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from training.benchmarks.base.pytorch.config import DATA_TESTS
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
@@ -215,11 +216,12 @@ def disk_models_of(folder: Path, numbers: Path = Path("/sys/dev/block")) -> str:
     return ", ".join(sorted(_models((numbers / _pair(number)).resolve())))
 
 
-def by_model(of_ranks: Sequence[str]) -> dict[str, list[str] | list[int]]:
+def by_model(of_ranks: Sequence[str]) -> dict[str, JsonValue]:
     """The models of the ranks' disks, and where they differ which is whose: its place among them, by rank."""
     models = sorted({*of_ranks})
-    found: dict[str, list[str] | list[int]] = {"disk_models": models}
-    return found if len(models) == 1 else {**found, "disk_model_of_ranks": [models.index(each) for each in of_ranks]}
+    if len(models) == 1:
+        return {"disk_models": [*models]}
+    return {"disk_models": [*models], "disk_model_of_ranks": [models.index(each) for each in of_ranks]}
 
 
 def _pair(number: int) -> str:

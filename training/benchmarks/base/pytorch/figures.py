@@ -108,7 +108,7 @@ def _disk(test: str, config: Config, group: ProcessGroup, data_dir: Path | None)
             made.close()
     assert figure is not None
     folder = data_dir if test in DATA_TESTS and data_dir is not None else log_folder()
-    details = {"file_system": file_system_of(folder), "past_the_page_cache": made.is_direct}
+    details: dict[str, JsonValue] = {"file_system": file_system_of(folder), "past_the_page_cache": made.is_direct}
     return replace(figure, details=details | by_model(group.gathered(disk_models_of(folder))))
 
 
