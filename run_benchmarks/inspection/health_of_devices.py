@@ -11,6 +11,8 @@ STATE = (
     "persistence mode", "power limit", "default power limit", "clocks", "default clocks", "hardware slowdown",
     "locked clocks", "uncorrected ECC errors",
 )  # fmt: skip
+MAX_CHARACTERS = 120
+"""Of a name or a value: a host may send anything."""
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
     "kernel": ("a kernel without dma_buf for RDMA", "install Linux 5.12 or newer with ib_umem_dmabuf"),
@@ -63,8 +65,8 @@ def _of_others(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]
     links = [value.split()[0] for _, what, value in lines if what == "link" and value.strip()]
     for name, what, value in lines:
         if (judge := _JUDGES.get(what)) is not None:
-            for found, expected, action, severity in judge(value.strip(), links):
-                yield f"accelerator {name}", found, expected, action, severity
+            for found, expected, action, severity in judge(value.strip()[:MAX_CHARACTERS], links):
+                yield f"accelerator {name[:MAX_CHARACTERS]}", found, expected, action, severity
 
 
 _Judged = Iterator[tuple[str, str, str, Severity]]

@@ -22,13 +22,17 @@ def odd_answers(answers: Answers) -> Iterator[tuple[str, Found]]:
 
     A name with several addresses may be answered by any of them; the host with that name knows it as it likes.
     """
+    by_name: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for host, own in answers.items():
+        for name, told in own.items():
+            if name != host:
+                by_name[name][host] = told
     unresolved: dict[str, list[str]] = defaultdict(list)
-    for name in dict.fromkeys(name for own in answers.values() for name in own):
-        told = {host: own[name] for host, own in answers.items() if name in own and host != name}
-        if counted := Counter(each for each in told.values() if not _is_own(each)):
-            for host in (host for host, own in told.items() if not own):
+    for name, given in by_name.items():
+        if counted := Counter(each for each in given.values() if not _is_own(each)):
+            for host in (host for host, told in given.items() if not told):
                 unresolved[host].append(name)
-            yield from _others(name, told, counted.most_common(1)[0][0])
+            yield from _others(name, given, counted.most_common(1)[0][0])
     for host, names in unresolved.items():
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         found = f"{', '.join(names[:SHOWN])}{more} do not resolve"

@@ -319,6 +319,14 @@ def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
 
 
 @pytest.mark.parametrize(
+    "line", ["cpu\t1e3 2e6", "cpu\t1 inf", "device\t0\tpower\t1 inf", "device\t0\talarm\t" + 999 * "x"]
+)
+def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
+    ((key, severity),) = said({"n0": parsed(f"{line}\nend\tok\n")}).items()
+    assert severity in ("warning", "failure") and len(key[2]) < 200
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "gpu\t0, Enabled",
