@@ -202,16 +202,23 @@ def _storage(health: HostHealth) -> Iterator[Found]:
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
     """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
     yield from _unlike(healths)
+    yield from _ports(healths)
+    yield from _narrow(healths)
+    yield from _slow_slots(healths)
+
+
+def _ports(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    """RDMA ports unlike those of most hosts. One that is lost is a failure: its host has fewer than most, and some."""
     ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
+    usual = Counter(map(len, ports.values())).most_common(1)[0][0] if ports else 0
     for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
         values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
         for name, odd in _odd(values):
             if odd.most:
                 action = "check cable, switch port and subnet manager"
-                severity = _severity(is_failure and odd.own != "" and odd.is_rare)
+                is_lost = 0 < len(ports[name]) < usual
+                severity = _severity(is_failure and odd.is_rare and (odd.own != "" or is_lost))
                 yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
-    yield from _narrow(healths)
-    yield from _slow_slots(healths)
 
 
 def _unlike(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:

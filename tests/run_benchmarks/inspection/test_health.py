@@ -207,6 +207,21 @@ def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -
     }
 
 
+def test_a_host_that_lost_a_port_is_bad_and_one_without_rdma_or_with_other_names_is_another_kind() -> None:
+    whole = "".join(f"rdma\tmlx5_{n}/1\tACTIVE\t400\t0xffff\n" for n in range(4))
+    kinds = {
+        "lost": whole.replace("rdma\tmlx5_3/1\tACTIVE\t400\t0xffff\n", ""),
+        "none": "",
+        "renamed": whole.replace("mlx5_", "rocep"),
+    }
+    for kind, text in kinds.items():
+        texts = {f"n{n}": whole for n in range(3)} | {"odd": text}
+        found = said({name: parsed(f"{each}end\tok\n") for name, each in texts.items()})
+        states = {how for (host, _, was), how in found.items() if host == "odd" and was == "state none"}
+        assert states == {"failure" if kind == "lost" else "warning"}, kind
+        assert {host for host, *_ in found} == {"odd"}
+
+
 def test_a_narrow_slot_of_every_host_is_no_failure(tmp_path: Path) -> None:
     healths = {f"n{n}": looked(tree(tmp_path / f"{n}", host_files(8, firmware=f"{n}"))) for n in range(2)}
     found = said(healths)
