@@ -31,7 +31,6 @@ from run_benchmarks.acceptance.rungs import (
     stages_of,
 )
 from run_benchmarks.acceptance.suspects import (
-    PROOFS,
     Suspects,
     against_datasheet,
     agreed,
@@ -42,6 +41,7 @@ from run_benchmarks.acceptance.suspects import (
     suspects_of,
     unattributed,
     unjudged,
+    unlike,
     usual_of,
     without_result,
 )
@@ -201,7 +201,7 @@ class Climb:
         if loaded.record.verdict.is_measured:
             for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
-        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
+        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded), *unlike(loaded))
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
         """Fail a rung for faults of which no host is known to be guilty, once they are seen on another occasion, too.
@@ -389,11 +389,9 @@ def _standing(record: RungRecord, run: LoadedRun) -> list[PartFinding]:
 
 
 def _seen_again(first: Sequence[PartFinding], second: Sequence[PartFinding]) -> list[str]:
-    """The faults whose hosts have one on the second occasion, too, or that are no matter of chance."""
+    """The faults whose hosts have one on the second occasion, too."""
     seen = {host for each in second for host in each.hosts}
-    return [
-        each.sentence for each in first if each.kind in PROOFS or len(seen & {*each.hosts}) >= min(2, len(each.hosts))
-    ]
+    return [each.sentence for each in first if len(seen & {*each.hosts}) >= min(2, len(each.hosts))]
 
 
 def _once(faults: Sequence[PartFinding]) -> dict[str, list[tuple[str, str]]]:

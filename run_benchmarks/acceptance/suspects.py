@@ -67,11 +67,19 @@ def proven(run: LoadedRun) -> set[str]:
 
 
 def unattributed(run: LoadedRun) -> list[PartFinding]:
-    """The faults of which no host is known to be guilty, such as a bad link or rack, or two hosts with unlike bits."""
+    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again."""
+    return [each for each in _of_nobody(run) if each.severity == "fault" and each.kind not in PROOFS]
+
+
+def unlike(run: LoadedRun) -> list[str]:
+    """A sentence on each group of devices whose bits differ, where nobody knows which of them are wrong."""
+    return [each.sentence for each in _of_nobody(run) if each.kind in PROOFS]
+
+
+def _of_nobody(run: LoadedRun) -> list[PartFinding]:
     found = (each for records in run.rounds.values() for record in records for each in record.findings)
-    doubtful = (each for each in found if not each.drained_hosts and each.kind != "not_run")
-    faults = (each for each in doubtful if each.severity == "fault" or each.kind in PROOFS)
-    return list({each.sentence: each for each in faults}.values())
+    nobodys = (each for each in found if not each.drained_hosts and each.kind != "not_run")
+    return list({each.sentence: each for each in nobodys}.values())
 
 
 def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:

@@ -457,6 +457,7 @@ def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one
     cluster.sees = {"single1": [unlike]}
     found = cluster.climb()
     assert (found.rungs[1].verdict, found.rungs[1].reason) == ("fail", "n1, n2: bits differ") and not found.ready
+    assert found.rungs[1].runs == ["run_single1"], "they are no matter of chance"
     quiet = Cluster({})
     quiet.sees = {"single1": [fault("n1", kind="not_run"), fault("n1", severity="warning"), fault("n1", drained=True)]}
     assert quiet.climb().ready
