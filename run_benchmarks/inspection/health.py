@@ -172,9 +172,9 @@ def _names_and_clocks(health: HostHealth) -> Iterator[Found]:
     for (line,) in health.of("cpu", 1):
         now, _, most = line.partition(" ")
         if is_below(now, most):
-            found, usual = (f"{float(each) / 1000:.0f} MHz" for each in (now, most))
+            capped, usual = (f"{float(each) / 1000:.0f}" for each in (now, most))
             action = "cpupower frequency-set -u, unless this is meant"
-            yield "CPU", f"its clock is capped at {found}", f"{usual}, its default", action, "warning"
+            yield "CPU", f"its clock is capped at {capped} MHz", f"{usual} MHz, its default", action, "warning"
     for (answer,) in health.of("synced", 1):
         if answer not in ("yes", "1"):
             yield "clock", "is not synchronised", "NTP or PTP", "start chronyd or systemd-timesyncd", "warning"
