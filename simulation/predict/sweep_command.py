@@ -192,7 +192,7 @@ def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None
     if arguments.top < 1:
         mistakes.add("--top", arguments.top, "must be at least 1")
     if arguments.price is not None and not 0 < arguments.price < 1e6:
-        mistakes.add("--price", arguments.price, "must be above 0")
+        mistakes.add("--price", arguments.price, "must be above 0 and below 1e6")
 
 
 def _ranked(
