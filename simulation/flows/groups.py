@@ -6,12 +6,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from common.errors import MistakeList
+from simulation.flows.names import EVERY_KIND, GROUP_KINDS
 from workloads.rows.grid import MegatronGrid
-
-GROUP_KINDS = ("TP", "DP", "EP", "DP_EP", "PP")
-ORIGINAL_KINDS = GROUP_KINDS[:4]
-# Also asked for by workloads of frameworks; their members are in groups of the other kinds, too.
-EVERY_KIND = (*GROUP_KINDS, "EP_TP", "EMBEDDING", "ALL")
 
 
 class RankGroup(NamedTuple):
