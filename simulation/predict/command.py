@@ -138,18 +138,7 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     from simulation.predict import inference, inference_page
     from simulation.predict.machine import machines
 
-    mistakes = MistakeList()
-    beside = {key: getattr(arguments, key) for key in ("calibrate", *_OF_ONE_JOB) if key not in ("phase", "report")}
-    for key, value in beside.items():
-        if value is not None:
-            mistakes.add(f"--{key}", value, "has no effect with --phase: it is for training")
-    for key in inference.OF_TRAINING:
-        if (value := getattr(arguments, f"row_{key}")) is not None:
-            mistakes.add(ROW_OPTIONS[key][0], value, "has no effect with --phase: it is for training")
-    for key in ("mbs", "seq"):
-        if (value := getattr(arguments, f"row_{key}")) is not None and not all(map(str.strip, value.split(","))):
-            mistakes.add(ROW_OPTIONS[key][0], value, "must be whole numbers with commas between")
-    mistakes.check()
+    _check_inference(arguments)
     no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
     lists = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
     phases = PHASES if arguments.phase == BOTH else (arguments.phase,)
@@ -164,6 +153,23 @@ def _inference(arguments: argparse.Namespace) -> Summary:
     if arguments.report is not None:
         write_whole(arguments.report, [inference_page.html(found, text).encode()], keep_other=not arguments.force)
     return Summary(text, inference.data(found))
+
+
+def _check_inference(arguments: argparse.Namespace) -> None:
+    from simulation.predict import inference
+
+    mistakes = MistakeList()
+    beside = {key: getattr(arguments, key) for key in ("calibrate", *_OF_ONE_JOB) if key not in ("phase", "report")}
+    for key, value in beside.items():
+        if value is not None:
+            mistakes.add(f"--{key}", value, "has no effect with --phase: it is for training")
+    for key in inference.OF_TRAINING:
+        if (value := getattr(arguments, f"row_{key}")) is not None:
+            mistakes.add(ROW_OPTIONS[key][0], value, "has no effect with --phase: it is for training")
+    for key in ("mbs", "seq"):
+        if (value := getattr(arguments, f"row_{key}")) is not None and not all(map(str.strip, value.split(","))):
+            mistakes.add(ROW_OPTIONS[key][0], value, "must be whole numbers with commas between")
+    mistakes.check()
 
 
 def _machine(calibrate: Path | None, job: "TrainingJob") -> "Machine":
