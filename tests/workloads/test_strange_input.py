@@ -128,6 +128,22 @@ def test_odd_files_are_refused(text: str, words: str, said: str, capsys: pytest.
     assert [each.name for each in Path().iterdir()] == ["w.csv"]
 
 
+@pytest.mark.parametrize("form", ["aicb", "full", "simai"])
+def test_all_wrong_rows_are_told_at_once(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Up to twenty, and how many more there are."""
+    wrong = [f"row {number}" for number in range(30)]
+    good = communication() if form == "aicb" else FULL.format("all_reduce", "", "", "")
+    text = HEADER.format(tp=1, ep=1, pp=1, vpp=1, ga=1, gpus=8, pp_comm=0) + "\n30\n" if form == "simai" else csv(good)
+    Path("w.csv").write_text(text.rstrip("\n") + "\n" + "\n".join(wrong) + "\n")
+    assert main(["show", "w.csv"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    first = 3 if form == "simai" else len(text.splitlines()) + 1
+    assert [line.partition(": ")[2].partition(": ")[0] for line in lines[:20]] == [
+        f"w.csv, line {first + number}" for number in range(20)
+    ]
+    assert lines[20:] == ["error: w.csv: 10 more lines are wrong"]
+
+
 def test_the_work_of_a_computation_beyond_63_bits_is_left_out_of_a_trace() -> None:
     Path("w.csv").write_text(
         csv(computation("((999999999 9999) (9999 999999999))"), computation("8", "x flops=" + "9" * 50))

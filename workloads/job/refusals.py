@@ -7,7 +7,7 @@ from workloads.job.rules import divisor_near, multiple_near
 
 FLEX = "DeepEP sends from its own GPU kernels, not by collectives that can be seen"
 MOST = {"num_layers": 100_000, "num_experts": 100_000}
-"""What each costs memory and time of its own, far beyond any model: 100,000 of them take 2 s and 300 MB by rules."""
+"""Limits far beyond any model: each layer and expert takes memory and time, 100,000 of them 2 s and 300 MB."""
 DISPATCHERS = ("allgather", "alltoall")
 """How tokens reach their experts, as far as it can be traced."""
 DEEPEP = "deepep"

@@ -365,7 +365,7 @@ def test_cases_as_a_list(listed: str, tree: Path) -> None:
     assert notes == ["none is given; write data_dir_host and _container"]
 
 
-def test_a_folder_that_is_no_flagperf(tmp_path: Path) -> None:
+def test_a_folder_without_flagperfs_files_is_refused(tmp_path: Path) -> None:
     assert [problem.allowed for problem in translate(tmp_path).problems] == [
         "no such file: expected a FlagPerf repository"
     ] * 2

@@ -12,7 +12,7 @@ COLLECTIVES = {
     "reduce_scatter": "REDUCESCATTER",
     "all_to_all": "ALLTOALL",
 }
-"""What SimAI knows; AICB writes the word None for anything else."""
+"""The collectives that SimAI knows; AICB writes the word None for any other."""
 
 
 def generate(args: WorkloadArgs) -> SimaiWorkload:

@@ -1,4 +1,4 @@
-"""Tells the bytes of a communication node: those of the full tensor, where comm_size may be one rank's share."""
+"""Computes the bytes of a communication node: those of the full tensor, where comm_size may be one rank's share."""
 
 from collections.abc import Mapping
 from math import inf
