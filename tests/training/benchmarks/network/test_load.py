@@ -69,9 +69,9 @@ def test_congestion_refuses_types_and_sizes_that_its_victims_cannot_measure(
 
 @pytest.mark.parametrize("tool", ["overlap", "soak"])
 def test_tools_refuse_a_type_that_the_backend_cannot_reduce(tool: str) -> None:
-    config = Config.model_validate({"tool": tool, "op": "avg", "dtype": "int8"})
+    config = Config.model_validate({"tool": tool, "dtype": "float8_e5m2"})
     group = SimpleNamespace(backend="gloo", placement=SimpleNamespace(world_size=2))
-    with pytest.raises(UnusableSettingsError, match="gloo takes no mean of integers"):
+    with pytest.raises(UnusableSettingsError, match="gloo cannot add 8-bit floating point"):
         _work(cast("Any", SimpleNamespace(config=config, group=group)), Topology())
 
 
