@@ -196,3 +196,24 @@ def test_what_the_analytical_model_reads_is_bounded(
     output = [] if "--explain" in words else ["--output", "a.csv"]
     code = simulation(["analytical", "-w", "w.csv", "-g", "8", *CLUSTER, *words.split(), *schedule, *output])
     assert (code, said in capsys.readouterr().err) == (2 if said else 0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        ("generate -m 7 --world_size 8 --output w", "--seq_length 64"),
+        ("simai -m 7 --world_size 8 --output w", "--seq_length 64"),
+        ("job -m 7 --world_size 8 --output w", "--seq_length 64"),
+    ],
+)
+def test_a_file_with_other_content_is_overwritten_with_force_alone(
+    words: str, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(words.split()) == 0, "the same again is no overwriting"
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    assert main([*words.split(), *other.split()]) == 2
+    assert "is there with other content; give --force to overwrite it" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+    assert main([*words.split(), *other.split(), "--force"]) == 0
+    assert {path: path.read_bytes() for path in Path().iterdir()} != before
