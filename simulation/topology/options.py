@@ -105,7 +105,10 @@ OPTIONS = (
     TopologyOption("-apbw", "--ap_bandwidth", "ap_bandwidth", link_bandwidth, "bandwidth from a leaf to a spine"),
     TopologyOption("-app", "--asw_per_psw", "asw_per_psw", whole_number, "leaves that a spine can connect"),
 )
-_UNITS = {link_bandwidth: ", such as 400Gbps or 50GBps", link_latency: ", such as 0.5us or 500ns"}
+_UNITS: dict[Callable[[str], object], str] = {
+    link_bandwidth: ", such as 400Gbps or 50GBps",
+    link_latency: ", such as 0.5us or 500ns",
+}
 SWITCHES = {"ro": "rail-optimised", "dt": "two leaves per GPU (dual ToR)", "dp": "a plane of spines per ToR"}
 
 BASE = {
