@@ -97,7 +97,7 @@ def test_window_and_longest_round_trip_are_those_of_ns3(name: str) -> None:
     each = recordings()[name]
     fabric = read(DATA / "topology" / each["topology"]).fabric
     ports = ports_of(fabric)
-    found = window_bytes(ports, routes_of(fabric, ports), fabric.gpus, 9000)
+    found = window_bytes(ports, routes_of(fabric), fabric.gpus, 9000)
     assert found == (each["window_bytes"], each["max_rtt_ns"])
 
 
