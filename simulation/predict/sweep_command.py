@@ -64,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
     )
     parser.add_argument("--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
