@@ -107,7 +107,7 @@ def test_equal_next_hops_stand_in_the_order_of_ns3(name: str) -> None:
     """Of switches, which hash among them; ns-3 printed each list once."""
     fabric = read(DATA / "topology" / recordings()[name]["topology"]).fabric
     ports = ports_of(fabric)
-    routes = routes_of(fabric, ports)
+    routes = routes_of(fabric)
     found = set()
     for switch, target in itertools.product(range(fabric.gpus, len(fabric.roles)), range(fabric.gpus)):
         begin, count = int(routes.begin[switch, target]), int(routes.counts[switch, target])
