@@ -36,7 +36,7 @@ SERVER = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
+    """See Verb."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument(
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     from simulation.predict import ready_configs, sweep_report
     from simulation.predict.kept import KeptLayouts
 
