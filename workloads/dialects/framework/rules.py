@@ -26,7 +26,6 @@ CHOICES = {
     "normalization": ("RMSNorm", "LayerNorm"),
     "activation_recompute": ("none", "selective", "full"),
     "cp_comm_type": CP_COMM_TYPES,
-    "fp8_recipe": FP8_RECIPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
 _COLLECTIVE = of_section(COLLECTIVE)
@@ -47,8 +46,12 @@ _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
 
 
-_COMPUTED = {"Megatron": {"hidden_dropout", "sliding_window", "full_attention_every"}, "FSDP2": {"fp8_recipe"}}
+_COMPUTED = {
+    "Megatron": {"hidden_dropout", "sliding_window", "full_attention_every", "fp8_recipe"},
+    "FSDP2": {"fp8_recipe"},
+}
 """By frame, parameters that change what is computed alone."""
+_RECIPES = {"Megatron": ("none", "tensorwise", "delayed", "mxfp8"), "FSDP2": ("none", "tensorwise", "rowwise")}
 
 
 def without_effect(args: WorkloadArgs) -> set[str]:
@@ -68,6 +71,8 @@ def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
     if args.frame == "DeepSpeed":
         return (idle | _MEGATRON | _EXPERTS | _LATENT | _FSDP2) - EFFECTIVE[args.stage]
     idle |= _FSDP2 - {"grad_reduce_in_fp32"}
+    if args.enable_sequence_parallel and args.phase == TRAINING:
+        idle = idle - {"fp8_recipe"}  # what is gathered is smaller
     if args.virtual_pipeline == 1:
         idle = idle | {"overlap_p2p"}
     if args.context_parallel_size == 1:
@@ -119,6 +124,9 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
         value = getattr(args, name)
         if value not in allowed:
             yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
+    recipes = _RECIPES.get(args.frame, FP8_RECIPES)
+    if args.fp8_recipe not in recipes:
+        yield f"fp8_recipe is {args.fp8_recipe!r}; frame {args.frame} has {', '.join(recipes)}"
     for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
                  "num_layers_last_stage", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
                  "moe_shared_expert_size"):  # fmt: skip
