@@ -142,6 +142,6 @@ def test_experts_quantise_the_tokens_that_came_and_their_gradients() -> None:
 
 @pytest.mark.parametrize(("frame", "recipe"), [("Megatron", "rowwise"), ("FSDP2", "mxfp8"), ("FSDP2", "delayed")])
 def test_a_recipe_of_the_other_frame_is_refused(frame: str, recipe: str) -> None:
-    more = {} if frame == "Megatron" else {"frame": frame}
+    more: dict[str, Any] = {} if frame == "Megatron" else {"frame": frame}
     with pytest.raises(Exception, match=f"fp8_recipe is '{recipe}'; frame {frame} has none, tensorwise"):
         generate(job(**more, fp8_recipe=recipe), dialect="framework")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import lzma
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -175,4 +174,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
