@@ -12,7 +12,7 @@ VERBS = {
         "describe a cluster's network: SimAI's templates, NVLink racks, or your own description",
     ),
     "flows": (
-        "simulation.flows.command",
+        "simulation.flows.options simulation.flows.command",
         "cut collectives into flows between GPUs, as SimCCL does: rings, trees, NVLS, PAT, PXN",
     ),
     "topology show": (
@@ -36,7 +36,7 @@ VERBS = {
         "make a topology file of one in InfraGraph's format",
     ),
     "analytical": (
-        "simulation.analytical.command",
+        "simulation.analytical.options simulation.analytical.command",
         "compute the time of a training iteration from a workload, in closed form",
     ),
     "network": (

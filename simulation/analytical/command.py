@@ -17,7 +17,6 @@ from simulation.analytical.details import explained_text, inputs, json_chunks, s
 from simulation.analytical.evaluation import Evaluation
 from simulation.analytical.machine import Question
 from simulation.analytical.model import RepairedModel
-from simulation.analytical.options import add_options
 from simulation.analytical.original.model import OriginalModel
 from simulation.analytical.repairs import chosen_repairs, in_force
 from simulation.analytical.report import csv_chunks, report_text, settled
@@ -40,11 +39,6 @@ class Prepared(NamedTuple):
     model: Model
     repairs: tuple[Repair, ...]
     notes: tuple[str, ...]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
-    add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -14,7 +14,6 @@ from simulation.flows.choice import PROTOCOL_NAMES
 from simulation.flows.collective import (
     OP_NUMBERS,
     ORIGINAL_NAMES,
-    ORIGINAL_OPS,
     MadeFlows,
     kept_mistakes,
     make,
@@ -22,15 +21,11 @@ from simulation.flows.collective import (
     repairs,
 )
 from simulation.flows.groups import RankGroup, megatron_groups, original_groups
-from simulation.flows.request import DEFAULT_OUTPUT, FlowRequest, add_options, read_request
+from simulation.flows.names import ORIGINAL_OPS
+from simulation.flows.request import DEFAULT_OUTPUT, FlowRequest, read_request
 from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30, RowForm, rows
 from simulation.flows.tables import groups_table, rings_table, trees_table
 from simulation.flows.workload import WorkloadCollective, collectives
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
-    add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> Summary:

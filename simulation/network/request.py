@@ -13,10 +13,10 @@ from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
 from simulation.flows.choice import nvls_missing
-from simulation.flows.collective import AUTO, FlowWish, make, make_original
+from simulation.flows.collective import FlowWish, make, make_original
 from simulation.flows.copies import Schedules, in_copies
 from simulation.flows.groups import ParallelSizes, RankGroup
-from simulation.flows.ring_flows import ALL_REDUCE
+from simulation.flows.names import ALL_REDUCE, AUTO
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job

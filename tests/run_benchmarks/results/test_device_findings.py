@@ -81,6 +81,12 @@ def test_a_device_that_comes_back_is_not_lost(watch: Watch) -> None:
     assert told(monitor) == []
 
 
+def test_a_device_that_is_lost_before_the_round_is_named_and_the_others_are_sampled(watch: Watch) -> None:
+    monitor = watch("3:lost@0=1")
+    assert told(monitor) == [("accelerator 3", "lost", "fault", "lost during the round: NVML: GPU is lost")]
+    assert monitor["power"]["accelerator"]["devices"] == [7, 8]
+
+
 def test_a_sum_of_power_says_how_many_devices_it_is_of(watch: Watch) -> None:
     power = watch("3:lost@4=1 4:nopower@0=1")["power"]["accelerator"]
     assert power["devices"] == [6, 8]

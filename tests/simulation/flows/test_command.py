@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
-from simulation.flows.request import add_options
+from simulation.flows.options import add_arguments
 from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30
 from tests.docs.pages import ROOT, text_of
 from tests.simulation.flows.interpreter import check, parse
@@ -171,7 +171,7 @@ def test_tables_of_the_default_dialect_are_written_beside() -> None:
 def test_the_page_explains_every_option() -> None:
     page = text_of(ROOT / "docs" / "reference" / "simulation.md")
     parser = argparse.ArgumentParser(add_help=False)
-    add_options(parser)
+    add_arguments(parser)
     options = [action.option_strings for action in parser._actions]
     assert not [names for names in options if not any(f"`{name}`" in page for name in names)]
 

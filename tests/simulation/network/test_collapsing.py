@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.flows.collective import ORIGINAL_OPS
+from simulation.flows.names import ORIGINAL_OPS
 from simulation.network.flow_level import many_steps, twins
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level.files import LinkLoads

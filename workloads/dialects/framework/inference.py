@@ -15,13 +15,6 @@ from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.traced_op import Call
 
-TRAINING_ONLY = frozenset({
-    "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "grad_reduce_in_fp32",
-    "bucket_size", "activation_recompute", "moe_aux_loss", "moe_expert_bias", "hidden_dropout",
-    "fp8_recipe",
-})  # fmt: skip
-"""Parameters that change no call of inference."""
-
 
 class InferenceRank(MegatronRank):
     """One rank; `setup` is that of training."""
