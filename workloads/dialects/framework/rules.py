@@ -95,8 +95,7 @@ def _parallel(args: WorkloadArgs) -> Iterator[str]:
         )
     if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
-    if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):
-        yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+    yield from refusals.overlapped(args)
     if args.pp_rank < -1 or args.pp_rank >= args.pipeline_model_parallel:
         yield (
             f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {args.pipeline_model_parallel - 1}"
