@@ -17,7 +17,7 @@ from simulation.predict.attention import CUDNN_BACKWARD, FLASH_2, WIDE_BACKWARD
 from simulation.predict.duration import Stopwatch
 from simulation.predict.iteration import predict
 from simulation.predict.machine import MEMORY_SHARE, NIC_SHARE, Factors, machines
-from simulation.predict.operations import EXPERTS, Attention, Part, Product
+from simulation.predict.operations import EXPERTS, QUANTISATION, Attention, Part, Product, Traffic, parts
 from tests.simulation.predict.accuracy import DATA, held, own_kernels
 from tests.simulation.predict.test_counts import job
 from workloads.compute.operators import OPERATORS
@@ -57,6 +57,40 @@ def test_a_backward_pass_takes_its_flops_and_the_lower_rate(gpu: str, qk: int, f
     watch = Stopwatch(job(gpu=gpu, gpus=8, fsdp=fsdp), machines()[gpu])
     ahead, back = (watch.part(Part((Attention(4096, 128, qk, 128, each),), ()))["attention"] for each in (False, True))
     assert back / ahead == pytest.approx(times)
+
+
+def test_a_framework_of_megatron_has_its_own_modules_however_weights_are_sharded() -> None:
+    """Llama-3 8B by Megatron-FSDP: the time of a micro-batch is Megatron's, and no buffers are copied."""
+    torch, megatron, plain = (
+        predict(
+            job(gpu="H100", gpus=8, gbs=128, precision="FP8-CS", fsdp=fsdp, framework=framework), machines()["H100"]
+        )
+        for fsdp, framework in ((1, ""), (1, "Megatron-Bridge, NeMo 26.04"), (0, ""))
+    )
+    assert megatron.stages_ms == plain.stages_ms
+    assert megatron.classes["attention"] < 0.75 * torch.classes["attention"]
+    assert megatron.classes["memory-bound"] == plain.classes["memory-bound"] < torch.classes["memory-bound"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "text", "share"),
+    [
+        # Bytes of an element: 2 read and 1 written in either order; on Blackwell one order will do.
+        ("H100", "FP8", 4), ("B200", "FP8", 3), ("B200", "FP8 delayed", 3), ("B200", "MXFP8", 4 + 1 / 16),
+        ("B200", "NVFP4", 2 * 2 + 2 * 0.5625),
+    ],
+)  # fmt: skip
+def test_quantisation_is_priced_by_the_bytes_of_its_scaling(gpu: str, text: str, share: float) -> None:
+    its = parts(job(gpu=gpu, gpus=1, precision=text)).dense
+    assert its is not None
+    found = [each for each in (*its.forward, *its.backward) if isinstance(each, Traffic)]
+    moved = sum(each.bytes for each in found if each.part == QUANTISATION)
+    tokens, hidden, ffn, keys = 8192, 4096, 14336, 1024
+    inputs, gradients = hidden + hidden + hidden + ffn, hidden + 2 * keys + hidden + 2 * ffn + hidden
+    # Scales of tensors at present look for the largest element first, but for what comes from a norm.
+    largest = 2 * (inputs + gradients - 2 * hidden) if text == "FP8" else 0
+    assert moved == pytest.approx(tokens * (share * (inputs + gradients) + largest), rel=1e-3)
+    assert all(each.quantised for each in its.forward if isinstance(each, Product))
 
 
 @pytest.mark.parametrize("gpu", ["H200", "GB200"])
