@@ -337,7 +337,7 @@ _SCALINGS = (("rowwise", ("rowwise",)), ("mxfp8", ("mx",)), ("delayed", ("delaye
 
 
 def _scaling(row: Mapping[str, str]) -> str:
-    """What a precision such as "FP8-MX" says of scales; else those of tensors at present."""
+    """The scales that a precision such as "FP8-MX" names; else those of tensors at present."""
     text = (row.get("precision") or "").lower()
     return next((name for name, words in _SCALINGS if any(word in text for word in words)), "tensorwise")
 
