@@ -32,8 +32,8 @@ H200 by torch's cuDNN, whose backward passes are as cuDNN's own (test_kernels_he
 """
 
 
-def times_longer(gpu: str, at: Attention, *, flash_2: bool) -> float:
-    """A pass over the tables' forward pass; flash_2: by FlashAttention-2, where torch has that on Hopper."""
+def over_tables(gpu: str, at: Attention, *, flash_2: bool) -> float:
+    """A pass over the tables' forward pass; flash_2: by FlashAttention-2, as torch has it on Hopper."""
     flops = at.products_of_backward if at.backward else 1.0
     if flash_2 and gpu in HOPPER:
         return FLASH_2[at.backward] * flops

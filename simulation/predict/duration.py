@@ -6,7 +6,7 @@ from typing import Protocol
 from simulation.analytical.nccl_tuning import ONE_HOP_US
 from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
 from simulation.predict import kernels
-from simulation.predict.attention import times_longer
+from simulation.predict.attention import over_tables
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import MEMORY_SHARE, NIC_SHARE, Machine
 from simulation.predict.operations import (
@@ -111,7 +111,7 @@ class Stopwatch:
         if isinstance(operation, Product):
             return operation.part, self._product(operation)
         if isinstance(operation, Attention):
-            us = self._attention(operation) * factors.attention * self._times_longer(operation)
+            us = self._attention(operation) * factors.attention * self._over_tables(operation)
             return ATTENTION, max(us, self.shortest_us)
         if isinstance(operation, Decoding):
             return ATTENTION, max(kernels.decode_us(self.machine.gpu, *operation), self.shortest_us)
@@ -124,9 +124,9 @@ class Stopwatch:
             us *= factors.dispatch
         return operation.group, us * (EXPOSED if self.job.overlap else 1.0)
 
-    def _times_longer(self, at: Attention) -> float:
+    def _over_tables(self, at: Attention) -> float:
         """A pass of training over the tables' forward pass."""
-        return times_longer(self.machine.gpu, at, flash_2=self.job.of_torch and not self.job.cudnn)
+        return over_tables(self.machine.gpu, at, flash_2=self.job.of_torch and not self.job.cudnn)
 
     def _attention(self, at: Attention) -> float:
         """A forward pass of the mean layer; one with a window takes what tiles of queries take that see it, and moves

@@ -322,17 +322,26 @@ def _one_of_each(job: TrainingJob) -> WorkloadArgs:
 
 def _priced(job: TrainingJob, events: Iterable[Event], fused: Mapping[str, _Cost] = _NONE) -> tuple[Operation, ...]:
     costs = {**_COSTS, **({} if job.fused_loss else _UNFUSED_LOSS), **(_EAGER if job.eager else {}), **fused}
-    calls = (event for event in events if isinstance(event, Call))
+    calls = [event for event in events if isinstance(event, Call)]
     if job.precision == FP4:
         costs |= _FOUR_BITS
-        calls = (replace(call, bytes=round(call.bytes * FOUR_OF_EIGHT)) if call.group and call.dtype == FLOAT8 else call
-                 for call in calls)  # fmt: skip
-    elif not job.of_torch and job.gpu not in BY_ROWS and job.scaling != MXFP8:
+        calls = [_in_four_bits(call) for call in calls]
+    elif _takes_either_order(job):
         costs |= _EITHER
-        calls = (call for call in calls if not call.kernel.startswith("transpose"))
+        calls = [call for call in calls if not call.kernel.startswith("transpose")]
     # What a rank receives of a ring is timed with what it sends.
     its = (_operation(call, costs) for call in calls if call.comm_type is not CommType.irecv)
     return tuple(its) if job.full_share == 1 else tuple(_windowed(job, each) for each in its)
+
+
+def _takes_either_order(job: TrainingJob) -> bool:
+    """Whether one copy of an operand in FP8 serves both of its products."""
+    return not job.of_torch and job.gpu not in BY_ROWS and job.scaling != MXFP8
+
+
+def _in_four_bits(call: Call) -> Call:
+    is_gathered = call.group and call.dtype == FLOAT8
+    return replace(call, bytes=round(call.bytes * FOUR_OF_EIGHT)) if is_gathered else call
 
 
 def _windowed(job: TrainingJob, each: Operation) -> Operation:

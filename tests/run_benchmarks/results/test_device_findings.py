@@ -138,3 +138,14 @@ def test_a_device_that_its_vendor_s_tool_does_not_call_well_is_named() -> None:
     assert told({"devices": devices}) == [
         ("accelerator 1", "device_errors", "warning", "the vendor's tool calls its health other than OK")
     ]
+
+
+def test_clocks_that_a_setting_holds_are_told_of_a_device_that_works() -> None:
+    def monitor(held: int, idle: int, samples: int = 40) -> dict[str, Any]:
+        throttled = {"applications_clocks_setting": held, "gpu_idle": idle, "sw_power_cap": 3}
+        return {"devices": [{"index": 0, "samples": samples, "throttled": throttled}]}
+
+    said = ("accelerator 0", "device_errors", "warning", "a setting held its clocks in 28 of 30 samples")
+    assert told(monitor(28, 10)) == [said]
+    assert told(monitor(0, 40)) == told(monitor(2, 10)) == told(monitor(0, 0, 0)) == []
+    assert told({"devices": [{"index": 0, "samples": "40", "throttled": ["applications_clocks_setting"]}]}) == []
