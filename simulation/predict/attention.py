@@ -33,7 +33,7 @@ H200 by torch's cuDNN, whose backward passes are as cuDNN's own (test_kernels_he
 
 
 def over_tables(gpu: str, at: Attention, *, flash_2: bool) -> float:
-    """Ratio of a pass to the tables' forward pass; flash_2: by FlashAttention-2, as torch has it on Hopper."""
+    """The ratio of a pass to the tables' forward pass; flash_2: by FlashAttention-2, as torch has it on Hopper."""
     flops = at.products_of_backward if at.backward else 1.0
     if flash_2 and gpu in HOPPER:
         return FLASH_2[at.backward] * flops
