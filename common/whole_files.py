@@ -4,19 +4,22 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from common.errors import input_problem
+from common.errors import MistakeList, input_problem
 
 STDOUT = Path("-")
 STDOUT_NAMES = (STDOUT, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 NAME_BYTES = "surrogateescape"  # a file's name whose bytes the locale cannot read keeps them
 RESERVE_FROM = 4 << 20  # bytes
+_OTHER = "is there with other content; give --force to overwrite it, or another --output"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
+_KEEPS_OTHERS = ContextVar("_KEEPS_OTHERS", default=False)
 
 
 def target(output: Path | None, name: str) -> Path:
@@ -24,6 +27,16 @@ def target(output: Path | None, name: str) -> Path:
     if output is None:
         return Path(name)
     return output / name if output != STDOUT and output.is_dir() else output
+
+
+@contextmanager
+def others_kept(*, keep: bool) -> Generator[None, None, None]:
+    """In the block every file is written as with `keep_other`, if `keep` is set: a command's own files are many."""
+    before = _KEEPS_OTHERS.set(keep)
+    try:
+        yield
+    finally:
+        _KEEPS_OTHERS.reset(before)
 
 
 def is_special(path: Path) -> bool:
@@ -105,13 +118,33 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
         target = path.resolve()
         made = _make_folders(target.parent)
         try:
-            with _replacing(target, keep_other=path if keep_other else None, size=size) as file:
+            with _replacing(target, keep_other=path if keep_other or _KEEPS_OTHERS.get() else None, size=size) as file:
                 yield file
         except BaseException:
             with suppress(OSError):  # another process may have put a file there
                 for folder in made:
                     folder.rmdir()
             raise
+
+
+@contextmanager
+def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[BinaryIO], None, None]:
+    """Several files, as `whole_file` writes one: all take their places at the end of the block, or none does.
+
+    Raises:
+        InputProblems: `keep_other` is set and some are there with other content; it names all of them.
+        OSError: a file cannot be written.
+    """
+    with ExitStack() as places:
+        files = [places.enter_context(whole_file(path)) for path in paths]
+        yield files
+        mistakes = MistakeList()
+        for path, file in zip(paths, files, strict=True):
+            if keep_other and path != STDOUT and path.is_file():
+                file.flush()
+                if not _same(Path(file.name), path):
+                    mistakes.add(str(path), None, _OTHER)
+        mistakes.check()
 
 
 @contextmanager
@@ -140,9 +173,7 @@ def _replacing(
                 _reserve(file.fileno(), size)
             yield file
         if keep_other is not None and target.exists() and not _same(temporary, target):
-            raise input_problem(
-                str(keep_other), None, "is there with other content; give --force to overwrite it, or another --output"
-            )
+            raise input_problem(str(keep_other), None, _OTHER)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)

@@ -41,7 +41,7 @@ ROW_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
+    """See Verb."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument("--job", type=Path, metavar="FILE", help="a job in JSON or YAML, in the columns of --rows")
@@ -67,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", type=Path, metavar="RUN_FOLDER", help="the iterations that a run measured, beside it"
     )
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="a page with the timeline and where time goes")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 LEVELS = ("analytical", "flow")
@@ -83,7 +82,7 @@ def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> 
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     from simulation.predict import report
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows

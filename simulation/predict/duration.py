@@ -215,6 +215,7 @@ ELEMENTWISE = "selective elementwise"
 _AGAIN_ELEMENTWISE = {MEMORY: 1.0, CP: 1.0}
 _AGAIN = {ATTENTION: 1.0}
 _AGAIN_FSDP = {PRODUCTS: 0.5, QUANTISATION: 0.5, MEMORY: 1.0}
-"""What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
-operations between products. Elementwise: these and the exchange of sequences alone, as our trainer's.
+"""Shares of the forward pass that selective recomputation repeats: Megatron-LM's attention; torchtitan's "op" every
+second product and the operations between products. Elementwise: these and the exchange of sequences alone, as our
+trainer's.
 """

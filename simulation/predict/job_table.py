@@ -33,7 +33,7 @@ _WORDS = {
     "grad_dtype": {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2},
     "ce_fusion": {"none": 0, "no": 0, "not": 0, "0": 0, "1": 1, "on": 1, "te": 1, "native": 1},
 }  # fmt: skip
-"""What the first word of a cell says; what follows is a remark, as in "none (TP, DP)"."""
+"""Values by the first word of a cell; the words after it are a remark, as in "none (TP, DP)"."""
 CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
 MODEL = (
     "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",

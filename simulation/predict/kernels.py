@@ -174,7 +174,7 @@ class ExpertRates(NamedTuple):
 
 @cache
 def expert_rates() -> dict[tuple[str, str], ExpertRates]:
-    """By GPU and type."""
+    """The measured rates of experts' kernels, by GPU and type of the products."""
     rows = csv.DictReader(EXPERTS.read_text(encoding="utf-8").splitlines())
     return {(row["gpu"], row["dtype"]): ExpertRates(*(float(row[key]) for key in ExpertRates._fields)) for row in rows}
 

@@ -166,7 +166,7 @@ _EAGER = {
     "gated_activation": _Cost(1, 5), "gated_activation_backward": _Cost(1, 9),
     "amax": _Cost(2, 3), "quantize": _Cost(4, 13.5), "rescale": _Cost(2, 6),
 }  # fmt: skip
-"""What moves where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
+"""Costs where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
 positions in 32-bit complex numbers, a gate, and FP8 (sizes, largest; cast to 32 bits, product, limits, cast).
 """
 QUANTISED_BYTES = 4
@@ -183,7 +183,7 @@ FOUR_OF_EIGHT = FP4_BYTES / (1 + 1 / BLOCK)
 _FOUR_BITS = {"quantize_both": _Cost(2, (2 * HALF + 2 * FP4_BYTES) / HALF)}
 """The largest element is looked for first."""
 _FUSED = {"residual": _Cost(0), "rope": _Cost(0)}
-"""What inference engines compute in the kernels beside it: the sum in the norm, positions where keys are stored."""
+"""Costs that inference engines pay in other kernels: the sum in the norm, positions where keys are stored."""
 _CLASSES = {
     HEAD: ("loss",), PERMUTATION: ("permute", "routing"), QUANTISATION: ("amax", "quantize", "transpose", "rescale"),
 }  # fmt: skip

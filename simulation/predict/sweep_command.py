@@ -36,7 +36,7 @@ SERVER = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
+    """See Verb."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument(
@@ -64,11 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
     )
     parser.add_argument("--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     from simulation.predict import ready_configs, sweep_report
     from simulation.predict.kept import KeptLayouts
 

@@ -197,7 +197,7 @@ def _replica(part: nn.Module, ranks: dist.ProcessGroup | None, device: torch.dev
 
 
 class _WatchedReduceScatter(DefaultReduceScatter):
-    """FSDP2's own reduction of gradients to shards, which `note` sees before."""
+    """FSDP2's own reduction of gradients to shards; `note` is given each gradient before."""
 
     def __init__(self, note: Callable[[Tensor], None]) -> None:
         self._note = note
