@@ -63,6 +63,7 @@ def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixt
     rate = float(found["best"][0]["tokens_per_second_and_gpu"])  # type: ignore[index]
     gpus = int(found["gpus"])  # type: ignore[call-overload]
     assert rate * gpus >= needed
+    assert found["target_days"] == pytest.approx(1e11 / rate / gpus / 86400)
     half = asked(capsys, *words, "--gpus", str(gpus // 2))
     assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
 
