@@ -44,6 +44,9 @@ class EngineWatch(Stopwatch):
             return operations.ATTENTION, kernels.latent_decode_us(gpu, operation.context, job.mbs, heads, widths)
         return super()._timed(operation)
 
+    def _over_tables(self, at: operations.Attention) -> float:
+        return 1.0
+
     def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:
         """See Stopwatch."""
         us = super().collective_us(op, ranks, stride, size)

@@ -28,7 +28,7 @@ GRADIENT_BYTES = 4
 """Bytes of a main gradient, which Megatron keeps and reduces in 32 bits."""
 
 
-FP8_RECIPES = ("none", "tensorwise", "rowwise")
+FP8_RECIPES = ("none", "tensorwise", "rowwise", "delayed", "mxfp8")
 
 
 COLLECTIVES = tuple(member.name for member in AICB_TYPES)
@@ -188,7 +188,11 @@ class WorkloadArgs:
         FRAMEWORKS, 0, "with sliding_window: every so many layers, one attends to all tokens, 0: none"
     )
     fp8_recipe: str = said(
-        FRAMEWORKS, "none", "FSDP2: products of the layers in FP8, scaled as torchao does", choices=FP8_RECIPES
+        FRAMEWORKS,
+        "none",
+        "products of the layers in FP8: FSDP2 tensorwise or rowwise as torchao scales, Megatron "
+        "tensorwise (current scaling), delayed or mxfp8 as Transformer Engine does",
+        choices=FP8_RECIPES,
     )
     overlap_param_gather: bool = said(FRAMEWORKS, False, "parameters gathered during the forward pass")
     overlap_p2p: bool = said(FRAMEWORKS, False, "interleaved schedule: sends and receives beside the computation")
