@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias, cast
+from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
 from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
@@ -122,7 +122,8 @@ def _ignored(_: argparse.Namespace) -> None:
 
 class Program(NamedTuple):
     """A program of verbs. module: its name, or the path of a script. verbs: where each is, a module or `module:name`
-    that is imported when it is called; its help.
+    that is imported when it is called; its help. Of two places the first has the options, the second runs the verb:
+    what takes long to import is not read for --help.
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
@@ -221,10 +222,9 @@ class Program(NamedTuple):
         return script("run" if self.is_script else self.module, 2 if self.is_script else 3, words)
 
     def verb(self, name: str) -> Verb:
-        """A verb, imported now."""
-        module, _, attribute = self.verbs[name][0].partition(":")
-        found = importlib.import_module(module)
-        return cast(Verb, getattr(found, attribute) if attribute else found)
+        """The object that runs a verb, imported now."""
+        found: Verb = _imported(self.verbs[name][0].split()[-1])
+        return found
 
     def parser(self, name: str, words: Sequence[str] = ()) -> VerbParser:
         """The parser of a verb, with all its options."""
@@ -233,7 +233,7 @@ class Program(NamedTuple):
         self.common(made)
         if self.is_summarised:
             made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-        self.verb(name).add_arguments(made)
+        _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         return made
 
     def _run(self, words: list[str]) -> int:
@@ -278,6 +278,13 @@ class Program(NamedTuple):
             index += 2 if _underscored(words[index]) in valued else 1
         verb, rest = words[index : index + 1] or [self.default], words[index + 1 :]
         return [*verb, *words[:index], *rest]
+
+
+def _imported(place: str) -> Any:
+    """The module or the object of a module that `place` names."""
+    module, _, attribute = place.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found
 
 
 def _underscored(name: str) -> str:

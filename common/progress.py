@@ -12,16 +12,16 @@ IN_FILE_S = 10.0
 
 
 Item = TypeVar("Item")
-STEP = 1 << 14  # items between two looks at the clock
+STEP = 1 << 14
 
 
-def watched(what: str, total: int, items: Iterable[Item]) -> Iterator[Item]:
-    """The items, with progress of how many of about `total` were taken."""
+def watched(what: str, total: int, items: Iterable[Item], step: int = STEP) -> Iterator[Item]:
+    """The items, with progress of how many of about `total` were taken; `step` are between two looks at the clock."""
     with StepProgress(what, total) as progress:
         for number, item in enumerate(items, 1):
             yield item
-            if not number % STEP:
-                progress.advance(STEP)
+            if not number % step:
+                progress.advance(step)
 
 
 class StepProgress:

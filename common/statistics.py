@@ -6,7 +6,8 @@ The head node has no scipy, and Python's own `statistics` knows no Student's t.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from functools import lru_cache
+from statistics import NormalDist, median
 from typing import Literal
 
 CONFIDENCE = 0.95
@@ -92,33 +93,56 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
-def student_quantile(probability: float, degrees: int) -> float:
-    """The value that t with `degrees` degrees of freedom (1 or more) exceeds with 1 - probability; dimensionless.
+@lru_cache(maxsize=4096)
+def student_quantile(chance: float, degrees: int) -> float:
+    """The value that t with `degrees` degrees of freedom exceeds with the probability `chance`, above 0 and up to 0.5.
 
-    `probability` lies between 0.5 and 1. Found by bisection, to nine digits.
+    Dimensionless; infinite without a degree of freedom. By Newton's steps in the logarithms of both.
     """
-    low, high = 0.0, 1.0
-    while student_distribution(high, degrees) < probability:
-        high *= 2
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_distribution(middle, degrees) < probability else (low, middle)
-    return high
+    if degrees < 1:
+        return math.inf
+    value = -NormalDist().inv_cdf(chance)
+    for _ in range(100 if value > 0 else 0):
+        tail, weight = _student(value, degrees)
+        step = math.log(tail / chance) * tail / weight
+        value *= math.exp(step)
+        if abs(step) < 1e-12:
+            break
+    return value
 
 
-def student_distribution(value: float, degrees: int) -> float:
-    """Probability that t with `degrees` degrees of freedom (1 or more) is below `value`, at least 0.
+def student_tail(value: float, degrees: int) -> float:
+    """Probability (0 to 1) that t with `degrees` degrees of freedom (1 or more) exceeds `value`, at least 0.
 
-    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.1.
     """
-    angle = math.atan(value / math.sqrt(degrees))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    if degrees == 1:
-        return 0.5 + angle / math.pi
-    odd = degrees % 2
-    term = total = cosine if odd else 1.0
-    for number in range(2 + odd, degrees, 2):
-        term *= cosine * cosine * (number - 1) / number
-        total += term
-    within = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return 0.5 + within / 2
+    return _student(value, degrees)[0]
+
+
+def _student(value: float, degrees: int) -> tuple[float, float]:
+    """That probability, and `value` times the density of t there."""
+    half, ratio = degrees / 2, value * value / degrees
+    ways = math.lgamma(half + 0.5) - math.lgamma(half) - math.lgamma(0.5)
+    weight = math.exp(ways - half * math.log1p(ratio)) * math.sqrt(ratio / (1 + ratio))
+    far = 1 / (1 + ratio)
+    if far < (half + 1) / (half + 2.5):
+        return weight / degrees * _beta_fraction(far, half, 0.5), weight
+    return 0.5 - weight * _beta_fraction(ratio * far, 0.5, half), weight
+
+
+def _beta_fraction(x: float, a: float, b: float) -> float:
+    """The continued fraction of the incomplete beta function, for x below (a + 1) / (a + b + 2).
+
+    Source: NIST Digital Library of Mathematical Functions, 8.17.22; by Lentz's method (Applied Optics 15, 1976).
+    """
+    whole = above = 1.0
+    below = 0.0
+    for at in range(1, 100_000):
+        m = at // 2
+        up = -(a + m) * (a + b + m) if at % 2 else m * (b - m)
+        part = up * x / ((a + at - 1) * (a + at))
+        above, below = 1 + part / above, 1 / (1 + part * below)
+        whole *= above * below
+        if abs(above * below - 1) < 1e-15:
+            break
+    return 1 / whole

@@ -4,17 +4,18 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from common.errors import input_problem
+from common.errors import MistakeList, input_problem
 
 STDOUT = Path("-")
 STDOUT_NAMES = (STDOUT, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 NAME_BYTES = "surrogateescape"  # a file's name whose bytes the locale cannot read keeps them
 RESERVE_FROM = 4 << 20  # bytes
+_OTHER = "is there with other content; give --force to overwrite it, or another --output"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
 
@@ -115,6 +116,26 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
 
 
 @contextmanager
+def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[BinaryIO], None, None]:
+    """Several files, as `whole_file` writes one: all take their places at the end of the block, or none does.
+
+    Raises:
+        InputProblems: `keep_other` is set and some are there with other content; it names all of them.
+        OSError: a file cannot be written.
+    """
+    with ExitStack() as places:
+        files = [places.enter_context(whole_file(path)) for path in paths]
+        yield files
+        mistakes = MistakeList()
+        for path, file in zip(paths, files, strict=True):
+            if keep_other and path != STDOUT and path.is_file():
+                file.flush()
+                if not _same(Path(file.name), path):
+                    mistakes.add(str(path), None, _OTHER)
+        mistakes.check()
+
+
+@contextmanager
 def _named_after(path: Path) -> Generator[None, None, None]:
     """An OSError in the block names `path`, not the temporary file."""
     try:
@@ -140,9 +161,7 @@ def _replacing(
                 _reserve(file.fileno(), size)
             yield file
         if keep_other is not None and target.exists() and not _same(temporary, target):
-            raise input_problem(
-                str(keep_other), None, "is there with other content; give --force to overwrite it, or another --output"
-            )
+            raise input_problem(str(keep_other), None, _OTHER)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)

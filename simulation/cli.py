@@ -12,7 +12,7 @@ VERBS = {
         "describe a cluster's network: SimAI's templates, NVLink racks, or your own description",
     ),
     "flows": (
-        "simulation.flows.command",
+        "simulation.flows.options simulation.flows.command",
         "cut collectives into flows between GPUs, as SimCCL does: rings, trees, NVLS, PAT, PXN",
     ),
     "topology show": (
@@ -36,7 +36,7 @@ VERBS = {
         "make a topology file of one in InfraGraph's format",
     ),
     "analytical": (
-        "simulation.analytical.command",
+        "simulation.analytical.options simulation.analytical.command",
         "compute the time of a training iteration from a workload, in closed form",
     ),
     "network": (
@@ -55,6 +55,8 @@ VERBS = {
 
 
 def _add_common(parser: VerbParser) -> None:
+    if parser.verb != "topology show":  # which writes nothing
+        parser.add_argument("--force", action="store_true", help="overwrite files that are there with other content")
     if " " not in parser.verb:
         parser.add_argument("--output", type=Path, metavar="FILE", help="where to write; - is stdout")
         parser.add_argument("--dialect", choices=DIALECTS, default=DEFAULT_DIALECT, help="default: %(default)s")

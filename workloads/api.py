@@ -1,13 +1,17 @@
 """Generates workloads from parameters: checks the rules, then calls the dialect."""
 
+from typing import TYPE_CHECKING
+
 from workloads import dialects
 from workloads.dialects.base import Dialect
-from workloads.dialects.model import MockedModel
-from workloads.formats.simai import SimaiWorkload
-from workloads.formats.workload import Workload
 from workloads.job import rules
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import DEFAULTS, WorkloadArgs
+
+if TYPE_CHECKING:  # the start of a command needs none of them
+    from workloads.dialects.model import MockedModel
+    from workloads.formats.simai import SimaiWorkload
+    from workloads.formats.workload import Workload
 
 FORCE_HINT = "--force writes what {dialect} would write all the same"
 
@@ -15,11 +19,11 @@ FORCE_HINT = "--force writes what {dialect} would write all the same"
 def generate(
     args: WorkloadArgs,
     *,
-    model: MockedModel | None = None,
+    model: "MockedModel | None" = None,
     dialect: str = dialects.DEFAULT_DIALECT,
     force: bool = False,
     pp_stage: int = 0,
-) -> Workload:
+) -> "Workload":
     """The workload of one rank.
 
     model: a model of your own instead of the one that the parameters describe; for frame DeepSpeed any `MockedModel`,
@@ -38,7 +42,7 @@ def generate(
     return chosen.workload(args, model, pp_stage)
 
 
-def simai(args: WorkloadArgs, *, dialect: str = dialects.DEFAULT_DIALECT, force: bool = False) -> SimaiWorkload:
+def simai(args: WorkloadArgs, *, dialect: str = dialects.DEFAULT_DIALECT, force: bool = False) -> "SimaiWorkload":
     """The SimAI text of one iteration.
 
     Raises:

@@ -38,11 +38,11 @@ VERBS = {
         "read a Chakra execution trace as a workload CSV",
     ),
     "trace": (
-        "workloads.trace.command",
+        "workloads.trace.options workloads.trace.command",
         "run Megatron-core, FSDP2 or DeepSpeed itself for one rank of any job on this machine; write what it sends",
     ),
     "aiob": (
-        "training.benchmarks.aicb.measuring.command",
+        "training.benchmarks.aicb.measuring.options training.benchmarks.aicb.measuring.command",
         "measure each sub-module of a layer at the shapes of one rank, forward and backward (AIOB)",
     ),
     "compute look-up": (
@@ -66,15 +66,15 @@ VERBS = {
         "merge databases; rows that differ in version, source or time are kept apart",
     ),
     "log": (
-        "workloads.commands.log",
+        "workloads.commands.run_readers:LOG",
         "print what was measured of an executed workload, as AICB prints it; write its log CSV",
     ),
     "analyze": (
-        "workloads.commands.analyze",
+        "workloads.commands.run_readers:ANALYZE",
         "find what makes an executed workload jitter, or differs between two. Exit codes: 0 nothing, 1 something",
     ),
     "visualize": (
-        "workloads.commands.visualize",
+        "workloads.commands.run_readers:VISUALIZE",
         "write one page, for any browser without a network, of a run's op logs or of a workload",
     ),
     "deviations": (

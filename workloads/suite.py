@@ -27,13 +27,14 @@ class SuiteRow:
         return {**self.values, **more}
 
 
-def _megatron(name: str, hidden: int, layers: int, heads: int, seq: int, ffn: int, tp: int, pp: int, *, sp: bool,
-              vocab: int, **more: Any) -> dict[str, Any]:  # fmt: skip
+_MEGATRON = ("model_name", "hidden_size", "num_layers", "num_attention_heads", "seq_length", "ffn_hidden_size",
+             "tensor_model_parallel_size", "pipeline_model_parallel")  # fmt: skip
+
+
+def _megatron(*sizes: str | int, sp: bool, vocab: int, **more: Any) -> dict[str, Any]:
     return {
-        "frame": "Megatron", "model_name": name, "hidden_size": hidden, "num_layers": layers,
-        "num_attention_heads": heads, "seq_length": seq, "ffn_hidden_size": ffn, "tensor_model_parallel_size": tp,
-        "pipeline_model_parallel": pp, "enable_sequence_parallel": sp, "use_distributed_optimizer": True,
-        "vocab_size": vocab, **more,
+        "frame": "Megatron", **dict(zip(_MEGATRON, sizes, strict=True)), "enable_sequence_parallel": sp,
+        "use_distributed_optimizer": True, "vocab_size": vocab, **more,
     }  # fmt: skip
 
 

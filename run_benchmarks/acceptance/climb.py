@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from protocol.finding import PartFinding
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.kinds import alike_first, kinds_of
 from run_benchmarks.acceptance.links import idle_ports
@@ -38,11 +39,13 @@ from run_benchmarks.acceptance.suspects import (
     not_run_in,
     proven,
     suspects_of,
+    unattributed,
     unjudged,
+    unlike,
     usual_of,
     without_result,
 )
-from run_benchmarks.acceptance.warned import Warned
+from run_benchmarks.acceptance.warned import Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
@@ -192,12 +195,37 @@ class Climb:
             self._confirm(record, stage, hosts, found)
         else:
             loaded = self._without(record, stage, hosts, loaded, found)
+        self._look_again(record, stage, loaded)
         said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
         record.not_run += [each for each in said if each not in record.not_run]
         if loaded.record.verdict.is_measured:
             for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
-        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
+        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded), *unlike(loaded))
+
+    def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
+        """Fail a rung for faults of which no host is known to be guilty, once they are seen on another occasion, too.
+
+        One that concerns a host that is out went with it.
+        """
+        first = _standing(record, loaded)
+        hosts = [host for host in self.ran[loaded.folder.name][1] if host not in record.out]
+        if not first or len(hosts) < FEWEST[record.rung]:
+            return
+        why = "it ended before" if self._room >= 1 else self._is_spent
+        not_again = [f"{each.sentence}: not tested again: {why}" for each in first]
+        if self._room < 1:
+            _add_reasons(record, *not_again)
+            return
+        try:
+            again, found = self._occasion(record, stage, hosts)
+        except BaseException:
+            _add_reasons(record, *not_again)
+            raise
+        record.unsteady |= {host: said for host, said in found.items() if host not in record.out}
+        steady = _seen_again(first, _standing(record, again))
+        _add_reasons(record, *steady, "" if again.record.verdict.is_measured else _why(again))
+        self.warned.add(_once([each for each in first if each.sentence not in steady]))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""
@@ -303,6 +331,7 @@ class Climb:
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
+        self.warned.add(warnings_of(loaded))
         looked = self.gate(hosts)
         self.warned.add(looked.warnings)
         for host, said in looked.sick.items():
@@ -352,6 +381,23 @@ class Climb:
     @property
     def _is_whole(self) -> bool:
         return {*self.planned} <= {rung.rung for rung in self.rungs}
+
+
+def _standing(record: RungRecord, run: LoadedRun) -> list[PartFinding]:
+    """The faults of a run of which no host is known to be guilty, but those of hosts that are out."""
+    return [each for each in unattributed(run) if record.out.keys().isdisjoint(each.hosts)]
+
+
+def _seen_again(first: Sequence[PartFinding], second: Sequence[PartFinding]) -> list[str]:
+    """The faults whose hosts have one on the second occasion, too."""
+    seen = {host for each in second for host in each.hosts}
+    return [each.sentence for each in first if len(seen & {*each.hosts}) >= min(2, len(each.hosts))]
+
+
+def _once(faults: Sequence[PartFinding]) -> dict[str, list[tuple[str, str]]]:
+    """The warnings by host of faults that the second occasion did not show."""
+    hosts = dict.fromkeys(host for each in faults for host in each.hosts)
+    return {host: [("seen once", each.sentence) for each in faults if host in each.hosts] for host in hosts}
 
 
 def _not_again(found: Suspects, out: Container[str] = ()) -> list[str]:

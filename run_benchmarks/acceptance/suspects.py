@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
+from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import kinds_of
 from run_benchmarks.acceptance.records import Levels, Usual
 from run_benchmarks.acceptance.rungs import DATA_TESTS
@@ -63,6 +64,22 @@ def suspects_of(run: LoadedRun, limit: float, usual: Levels = NO_LEVELS) -> Susp
 def proven(run: LoadedRun) -> set[str]:
     """Hosts with a finding that needs no second occasion: a wrong bit may not come again for days."""
     return {entry.host for entry in run.record.drain if any(each.kind in PROOFS for each in entry.evidence)}
+
+
+def unattributed(run: LoadedRun) -> list[PartFinding]:
+    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again."""
+    return [each for each in _of_nobody(run) if each.severity == "fault" and each.kind not in PROOFS]
+
+
+def unlike(run: LoadedRun) -> list[str]:
+    """A sentence on each group of devices whose bits differ, where nobody knows which of them are wrong."""
+    return [each.sentence for each in _of_nobody(run) if each.kind in PROOFS]
+
+
+def _of_nobody(run: LoadedRun) -> list[PartFinding]:
+    found = (each for records in run.rounds.values() for record in records for each in record.findings)
+    nobodys = (each for each in found if not each.drained_hosts and each.kind != "not_run")
+    return list({each.sentence: each for each in nobodys}.values())
 
 
 def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
@@ -145,7 +162,7 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
             values = part.get("values_of_ranks") if isinstance(part, dict) else None
             if isinstance(values, list):
                 promised, test = part.get("datasheet"), str(part.get("test"))
-                yield _Figure(
+                figure = _Figure(
                     test=test,
                     key=f"{test} of {str(part.get('file_system'))[:200]}" if test in DATA_TESTS else test,
                     unit=str(part.get("unit")),
@@ -160,13 +177,29 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
                     },
                     fewest=1 if part is step else _fewest(str(step.get("tool"))),
                 )
+                yield from _by_disk(figure, part)
+
+
+def _by_disk(figure: _Figure, part: Mapping[str, object]) -> Iterator[_Figure]:
+    """Of a test of disks the figure of each model by itself: two models are of two speeds; of others the figure."""
+    told, of_ranks = part.get("disk_models"), part.get("disk_model_of_ranks")
+    models = [str(model)[:80] for model in told] if isinstance(told, list) else [""]
+    places = of_ranks if isinstance(of_ranks, list) and len(models) > 1 else [0] * len(figure.values)
+    if len(places) != len(figure.values) or not all(at in range(len(models)) for at in places):
+        yield figure
+        return
+    for place, model in enumerate(models):
+        own = [value if at == place else None for value, at in zip(figure.values, places, strict=True)]
+        nonsense = {rank: sent for rank, sent in figure.nonsense.items() if places[rank] == place}
+        key = f"{figure.key} on {model}" if model else figure.key
+        yield replace(figure, key=key, values=own, nonsense=nonsense)
 
 
 def _fewest(tool: str) -> float:
     """See _Figure. NCCL Inspector's times are of collectives: they depend on how many hosts take part."""
     if tool not in TOOLS:
         return math.inf
-    return FEWEST_OF_PAIRS if TOOLS[tool].scope == "pairs" else 1
+    return FEWEST_OF_PAIRS if TOOLS[tool].scope in ("pairs", "ring") else 1
 
 
 def slow_devices(
@@ -328,8 +361,14 @@ def _slow_pairs(
 def not_run_in(run: LoadedRun) -> list[str]:
     """The tests of a run that no host made, with the reason, and the tools that a host lacks, each once."""
     records = [record for records in run.rounds.values() for record in records]
-    steps = (step for record in records for step in record.steps)
+    steps = [step for record in records for step in record.steps]
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
+    alone = ((step.get("test"), step.get("not_compared")) for step in steps)
+    said += [
+        f"{test}: the bits of {count} devices were compared with none: each is alone of its kind"[:300]
+        for test, count in alone
+        if isinstance(count, int) and count > 0
+    ]
     tools = (each.evidence for record in records for each in record.findings if each.kind == "not_run")
     said += [evidence.removeprefix("not run: ")[:300] for evidence in tools]
     return list(dict.fromkeys(said))

@@ -53,7 +53,7 @@ def others_of(config: Config, nproc: int, there: Container[str] | None = None) -
 
 def _seconds(config: Config, name: str, nproc: int) -> float:
     devices = nproc if config.devices is None else len(config.devices)
-    calls = {"host": 1, "loopback": devices, "pairs": devices * MOST_MEETINGS}
+    calls = {"host": 1, "loopback": devices, "pairs": devices * MOST_MEETINGS, "ring": 1}
     return calls[TOOLS[name].scope] * TOOLS[name].usual_seconds(config.words_of(name))
 
 

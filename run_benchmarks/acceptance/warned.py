@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from run_benchmarks.acceptance.records import WarningRecord
+from run_benchmarks.results.loading import LoadedRun
 
 MOST_KINDS, MOST_HOSTS, MOST_PARTS, MOST_OF_HOST = 64, 64, 8, 32
 """Kinds of an acceptance, hosts of a kind that are named, sentences of a host on one kind, as of its devices, and kinds
@@ -67,3 +68,14 @@ class Warned:
             )
             for kind, by_host in ordered
         ]
+
+
+def warnings_of(run: LoadedRun) -> dict[str, list[tuple[str, str]]]:
+    """The warnings of a run by its monitors and benchmarks, by host: the device, or the case, and a sentence."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for case, records in run.rounds.items():
+        for each in (each for record in records for each in record.findings):
+            if each.severity == "warning" and each.kind != "not_run":
+                for host in each.hosts:
+                    found[host].append((each.device or case, f"{each.evidence}: {each.suggested_action}"))
+    return found

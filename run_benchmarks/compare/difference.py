@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
-from common.statistics import student_distribution, student_quantile
+from common.statistics import student_quantile, student_tail
 
 MAX_DEGREES = 1000
 POWER = 0.8
@@ -46,11 +46,11 @@ class Difference:
 
     def half_width(self, confidence: float) -> float:
         """Half of the interval that holds the true difference with this confidence."""
-        return student_quantile((1 + confidence) / 2, self.degrees) * self.error
+        return student_quantile((1 - confidence) / 2, self.degrees) * self.error
 
     def found(self, confidence: float) -> float:
         """The difference that such a comparison finds with probability POWER."""
-        return self.half_width(confidence) + student_quantile(POWER, self.degrees) * self.error
+        return self.half_width(confidence) + student_quantile(1 - POWER, self.degrees) * self.error
 
     def needed(self, width: float, confidence: float) -> int | None:
         """The units on each side at which half of the interval is at most `width`; None beyond MOST_UNITS."""
@@ -58,7 +58,7 @@ class Difference:
 
         def suffices(units: int) -> bool:
             degrees = min(2 * units - 2, MAX_DEGREES)
-            return student_quantile((1 + confidence) / 2, degrees) * scale * math.sqrt(2 / units) <= width
+            return student_quantile((1 - confidence) / 2, degrees) * scale * math.sqrt(2 / units) <= width
 
         found = bisect_left(range(2, MOST_UNITS), True, key=suffices) + 2
         return found if found < MOST_UNITS else None
@@ -109,11 +109,9 @@ def between_runs(first: Sequence[float], second: Sequence[float], history: Sprea
 
 def _difference(first: float, second: float, error: float, degrees: int, units: tuple[int, int]) -> Difference:
     degrees = min(degrees, MAX_DEGREES)
-    if error > 0:
-        p_value = 2 * (1 - student_distribution(abs(second - first) / error, degrees))
-    else:
-        p_value = 1.0 if first == second else 0.0
-    return Difference(first=first, second=second, error=error, degrees=degrees, p_value=max(0.0, p_value), units=units)
+    certain = 1.0 if first == second else 0.0
+    p_value = 2 * student_tail(abs(second - first) / error, degrees) if error > 0 else certain
+    return Difference(first=first, second=second, error=error, degrees=degrees, p_value=p_value, units=units)
 
 
 def spread_of(groups: Sequence[Sequence[float]]) -> Spread | None:

@@ -17,8 +17,9 @@ from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.findings import Found, HostReport, Severity
 from run_benchmarks.inspection.frames import lost_frames
-from run_benchmarks.inspection.health_of_devices import device_state
+from run_benchmarks.inspection.health_of_devices import device_state, is_below
 from run_benchmarks.inspection.health_script import SCRIPT
+from run_benchmarks.inspection.resolving import odd_answers
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.device_findings import APPLICATION
 from run_benchmarks.results.host_findings import FEWEST
@@ -53,19 +54,20 @@ class HostHealth:
 def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport], plan: Plan) -> None:
     """Look at all hosts whose report has no finding yet or that told their facts, and add what is wrong with each.
 
-    Each host sends the largest frame to the others, of many to MOST_PEERS of them.
+    Each host resolves the names of the others and sends them the largest frame, of many MOST_PEERS of them.
     """
     folders = ("/", "/tmp", "/var", str(Path(plan.code_dir_host).parent), str(Path(plan.log_root_host).parent))
     names = [name for name in hosts if reports[name].facts is not None or not reports[name].findings]
+    asked = [[*folders, "--", *others] for others in peers_of(names)]
     peers = peers_of([hosts[name].address for name in names])
-    result = for_each(
-        {name: hosts[name] for name in names}, lambda host: _look(host, folders, peers[names.index(host.name)])
-    )
+    arguments = {name: [*asked[place], "--", *peers[place]] for place, name in enumerate(names)}
+    result = for_each({name: hosts[name] for name in names}, lambda host: _look(host, arguments[host.name]))
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
     for name, found in judged(healths, {hosts[name].address: name for name in names}):
-        reports[name].add(*found)
+        if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
+            reports[name].add(*found)
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
@@ -78,13 +80,13 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
     return [[addresses[(place + step) % count] for step in steps] for place in range(count)]
 
 
-def _look(host: Host, folders: Sequence[str], peers: Sequence[str]) -> HostHealth:
+def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
     """See the script.
 
     Raises:
         HostError: it fails.
     """
-    argv = ["sh", "-c", SCRIPT, "sh", "", *folders, "--", *peers]
+    argv = ["sh", "-c", SCRIPT, "sh", "", *arguments]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 
 
@@ -106,6 +108,7 @@ def judged(
         for found in (
             *_kernel_log(health),
             *_of_host(health),
+            *_names_and_clocks(health),
             *device_state(health.of),
             *_storage(health),
         ):
@@ -114,6 +117,12 @@ def judged(
             yield name, (what, why, "an answer", "install the tool or give permission", "not seen")
         if not health.is_whole:
             yield name, ("health", "not looked at to the end", "an answer", "log in and look", "not seen")
+    yield from odd_answers(
+        {
+            name: {asked: frozenset(filter(None, told.split(","))) for asked, told in health.of("resolved", 2)}
+            for name, health in healths.items()
+        }
+    )
     yield from lost_frames({name: [*health.of("frame", 5)] for name, health in healths.items()}, names)
     yield from _beside_the_others(healths)
 
@@ -153,6 +162,19 @@ def _of_host(health: HostHealth) -> Iterator[Found]:
         if has_rdma and groups.isdecimal() and int(groups):
             action = "boot with iommu=pt: copies between devices go around the host's memory then"
             yield "IOMMU", f"translates for {groups} groups of devices", "pass-through", action, "warning"
+
+
+def _names_and_clocks(health: HostHealth) -> Iterator[Found]:
+    for host, told in health.of("own_name", 2):
+        if not told:
+            found, action = f"{host} does not resolve", "add it to /etc/hosts or DNS: libraries look it up"
+            yield "own name", found, "an address", action, "warning"
+    for (line,) in health.of("cpu", 1):
+        now, _, most = line.partition(" ")
+        if is_below(now, most):
+            capped, usual = (f"{float(each) / 1000:.0f}" for each in (now, most))
+            action = "cpupower frequency-set -u, unless this is meant"
+            yield "CPU", f"its clock is capped at {capped} MHz", f"{usual} MHz, its default", action, "warning"
     for (answer,) in health.of("synced", 1):
         if answer not in ("yes", "1"):
             yield "clock", "is not synchronised", "NTP or PTP", "start chronyd or systemd-timesyncd", "warning"
@@ -179,20 +201,33 @@ def _storage(health: HostHealth) -> Iterator[Found]:
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
     """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
-    for name, odd in _odd(_versions(healths)):
-        yield name, (f"version of {odd.key}", odd.own or "none", odd.expected, "install the same everywhere", "warning")
-    for name, odd in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
-        yield name, (odd.key, odd.own, odd.expected, "set the same everywhere", "warning")
+    yield from _unlike(healths)
+    yield from _ports(healths)
+    yield from _narrow(healths)
+    yield from _slow_slots(healths)
+
+
+def _ports(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    """RDMA ports unlike those of most hosts. One that is lost is a failure: its host has fewer than most, and some."""
     ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
+    usual = Counter(map(len, ports.values())).most_common(1)[0][0] if ports else 0
     for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
         values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
         for name, odd in _odd(values):
             if odd.most:
                 action = "check cable, switch port and subnet manager"
-                severity = _severity(is_failure and odd.own != "" and odd.is_rare)
+                is_lost = 0 < len(ports[name]) < usual
+                severity = _severity(is_failure and odd.is_rare and (odd.own != "" or is_lost))
                 yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
-    yield from _narrow(healths)
-    yield from _slow_slots(healths)
+
+
+def _unlike(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
+    for name, odd in _odd(_versions(healths)):
+        yield name, (f"version of {odd.key}", odd.own or "none", odd.expected, "install the same everywhere", "warning")
+    for name, odd in _odd({n: _firmware(h) for n, h in healths.items()}, lacking=False):
+        yield name, (f"version of {odd.key}", odd.own, odd.expected, "install the same everywhere", "warning")
+    for name, odd in _odd({n: dict(h.of("setting", 2)) for n, h in healths.items()}):
+        yield name, (odd.key, odd.own or "none", odd.expected, "set the same everywhere", "warning")
 
 
 def _severity(is_failure: bool) -> Severity:
@@ -206,6 +241,14 @@ def _versions(healths: Mapping[str, HostHealth]) -> dict[str, dict[str, str]]:
     }
 
 
+def _firmware(health: HostHealth) -> dict[str, str]:
+    """The versions of the parts that the host has, by kind of part."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for part, version in health.of("firmware", 2):
+        found[part.strip()].add(version.strip())
+    return {part: ", ".join(sorted(versions)) for part, versions in found.items()}
+
+
 class _Odd(NamedTuple):
     """A value that differs from that of the largest group of hosts. is_rare: that group is most of three or more."""
 
@@ -216,9 +259,13 @@ class _Odd(NamedTuple):
     is_rare: bool
 
 
-def _odd(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, _Odd]]:
-    """Each host whose value of a key is not that of the largest group of hosts; of two groups alike the first."""
-    for key in dict.fromkeys(key for own in values.values() for key in own):
+def _odd(every: Mapping[str, Mapping[str, str]], *, lacking: bool = True) -> Iterator[tuple[str, _Odd]]:
+    """Each host whose value of a key is not that of the largest group of hosts; of two groups alike the first.
+
+    lacking: whether one without the key counts, too.
+    """
+    for key in dict.fromkeys(key for own in every.values() for key in own):
+        values = {name: own for name, own in every.items() if lacking or key in own}
         counted = Counter(own.get(key, "") for own in values.values())
         ((most, count),) = counted.most_common(1)
         is_rare = len(values) >= FEWEST and 2 * count > len(values)

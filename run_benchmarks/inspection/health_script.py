@@ -6,7 +6,10 @@ NVIDIA, nvidia-smi (1), and "GPUDirect RDMA" (dma_buf needs the open kernel modu
 
 from __future__ import annotations
 
-# Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", peers.
+from run_benchmarks.inspection.device_script import DEVICES
+
+# Arguments: what stands before /sys and /proc ("" on a host), folders whose file systems are looked at; "--", names to
+# resolve; "--", addresses of peers.
 # A line `cannot<TAB>what<TAB>why` says that something could not be looked at.
 SCRIPT = r"""
 root=$1; shift
@@ -29,9 +32,11 @@ fi
 if [ -n "$log" ]; then
   say log read
   printf '%s\n' "$log" | grep -E 'NVRM: Xid|Hardware Error|EDAC .* UE |EXT4-fs error|XFS .*[Cc]orruption|I/O error|'\
-'emounting filesystem read-only|fallen off the bus|uncorrectable hardware' |
+'emounting filesystem read-only|fallen off the bus|uncorrectable hardware|'\
+'amdgpu.*(GPU reset begin|ring [^ ]+ timeout)' |
     grep -Ev 'dev (sr|fd|loop)[0-9]' | tail -n 64 | sed 's/^/log_line	/'
 else say cannot "kernel log	no permission (kernel.dmesg_restrict), or no dmesg and no journalctl"; fi
+[ -d "$root/sys/bus/pci/devices" ] || say cannot "PCIe links	no /sys/bus/pci"
 for device in "$root"/sys/bus/pci/devices/*; do
   class=$(value "$device/class") || continue
   case $class in 0x03*|0x12*|0x02*|0x0108*) ;; *) continue ;; esac
@@ -53,8 +58,15 @@ for module in nvidia amdgpu mlx5_core ib_core efa irdma bnxt_re; do
   if version=$(value "$root/sys/module/$module/version"); then say version "$module $version"; fi
 done
 say version "kernel $(value "$root/proc/sys/kernel/osrelease")"
-if [ -d "$root/sys/module/nvidia" ] && [ -e /dev/nvidia-nvswitchctl ]; then
-  if pgrep -x nv-fabricmanage >/dev/null 2>&1; then say fabric up; else say fabric down; fi
+if bios=$(value "$root/sys/class/dmi/id/bios_version"); then
+  say firmware "BIOS of $(value "$root/sys/class/dmi/id/product_name")	$bios"
+fi
+for device in "$root"/sys/class/nvme/*; do
+  if revision=$(value "$device/firmware_rev"); then say firmware "$(value "$device/model")	$revision"; fi
+done
+if [ -d "$root/sys/module/nvidia" ] && [ -e "$root/dev/nvidia-nvswitchctl" ]; then
+  if ! command -v pgrep >/dev/null 2>&1; then say cannot "fabric manager	no pgrep"
+  elif pgrep -x nv-fabricmanage >/dev/null 2>&1; then say fabric up; else say fabric down; fi
 fi
 for device in "$root"/sys/class/infiniband/*; do
   [ -d "$device" ] || continue
@@ -69,31 +81,12 @@ for device in "$root"/sys/class/infiniband/*; do
 done
 if [ -d "$root/sys/module/nvidia" ] && [ -n "$(ls "$root/sys/class/infiniband" 2>/dev/null)" ]; then
   if [ -d "$root/sys/module/nvidia_peermem" ]; then say rdma_memory nvidia_peermem
+  elif ! grep -q . "$root/proc/kallsyms" 2>/dev/null; then say cannot "RDMA to GPU memory	no /proc/kallsyms"
   elif ! grep -qw ib_umem_dmabuf_get "$root/proc/kallsyms" 2>/dev/null; then say rdma_memory kernel
   elif ! grep -q 'Open Kernel Module' "$root/proc/driver/nvidia/version" 2>/dev/null; then say rdma_memory driver
   else say rdma_memory dma_buf; fi
 fi
-if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
-  asked=index,persistence_mode,power.limit,power.default_limit,clocks.applications.graphics
-  asked=$asked,clocks.default_applications.graphics,clocks_throttle_reasons.hw_slowdown
-  asked=$asked,ecc.errors.uncorrected.volatile.total
-  if state=$(timeout 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader,nounits 2>/dev/null); then
-    printf '%s\n' "$state" | sed 's/^/gpu	/'
-  else say cannot "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
-  asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure
-  if state=$(timeout 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader 2>/dev/null); then
-    printf '%s\n' "$state" | sed 's/^/rows	/'
-  else say cannot "remapped rows of the GPUs	nvidia-smi does not tell"; fi
-  if state=$(timeout 20 nvidia-smi nvlink -s 2>/dev/null); then :
-  else state=; say cannot "NVLinks	nvidia-smi nvlink -s does not answer"; fi
-  printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
-    if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
-    END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
-  timeout 20 nvidia-smi nvlink -e 2>/dev/null | awk '/^GPU/ {gpu = $2 + 0}
-    /Link [0-9]+: (Replay|Recovery) Errors: [0-9]+$/ {errors[gpu] += $NF}
-    END {for (gpu in errors) print "nvlink_errors\t" gpu "\t" errors[gpu]}'
-fi
-translated=0
+DEVICEStranslated=0
 for kind in "$root"/sys/kernel/iommu_groups/*/type; do
   case $(value "$kind") in DMA*) translated=$((translated + 1)) ;; esac
 done
@@ -107,25 +100,44 @@ fi
 if governor=$(value "$root/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); then
   say setting "CPU governor	$governor"
 fi
+most=$(value "$root/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+if capped=$(value "$root/sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq"); then say cpu "$capped	$most"; fi
 say memlock "$(ulimit -l)"; say files "$(ulimit -Hn)"
-synced=$(timeout 5 timedatectl show -p NTPSynchronized --value 2>/dev/null)
+# chronyd without rtcsync leaves the kernel's mark, which timedatectl shows, unset.
+tracking=$(timeout 5 chronyc -n tracking 2>/dev/null)
+case $tracking in
+  *'Not synchronised'*) synced=no ;;
+  *'Leap status'*) synced=yes ;;
+  *) synced=$(timeout 5 timedatectl show -p NTPSynchronized --value 2>/dev/null) ;;
+esac
 if [ -n "$synced" ]; then say synced "$synced"
-elif timeout 5 chronyc -n tracking 2>/dev/null | grep -q '^Leap status *: Normal'; then say synced yes
 else say cannot "clock synchronisation	neither timedatectl nor chronyc answers"; fi
 while [ "$1" != -- ]; do
   if [ -d "$1" ]; then
     options=$(findmnt -nro OPTIONS -T "$1" 2>/dev/null) || say cannot "mount options of $1	no findmnt, or no answer"
     case $1,$options, in
     /,ro,* | /,*,ro,*) ;; # an operating system that is an image: its root is always full and never written
-    *,ro,*) say readonly "$1" ;;
+    *,ro,* | *,emergency_ro,*) say readonly "$1" ;;
     *)
-      df -Pk "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4}'
+      df -Pk "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4; told = 1}
+        END {exit !told}' || say cannot "space of $1	no answer of df"
       df -Pi "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
       ;;
     esac
-  fi
+  else say cannot "file system of $1	no such folder"; fi
   shift
 done
+shift
+addresses() { timeout 8 getent ahosts "$1" 2>/dev/null | awk '!seen[$1]++ {printf "%s%s", n++ ? "," : "", $1}'; }
+if command -v getent >/dev/null 2>&1; then
+  if own=$(value "$root/proc/sys/kernel/hostname"); then say own_name "$own	$(addresses "$own")"; fi
+  for name; do
+    if [ "$name" = -- ]; then break; fi
+    say resolved "$name	$(addresses "$name")" & # a dead server of names costs each its time
+  done
+  wait
+else say cannot "names	no getent"; fi
+while [ "$1" != -- ]; do shift; done
 shift
 reaches() { # a frame with so many bytes after its headers, twice if the first is lost
   for try in 1 2; do
@@ -161,4 +173,4 @@ for peer in "$@"; do
   fi
 done
 say end ok
-"""
+""".replace("DEVICES", DEVICES)

@@ -70,6 +70,7 @@ def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
     yield from _events(device)
     yield from _links(device)
     yield from _heat(device)
+    yield from _held_clocks(device)
     if _state(device, "alarm"):
         yield "device_errors", "warning", "the vendor's tool calls its health other than OK", "ask it for the alarm"
 
@@ -124,6 +125,17 @@ def _heat(device: Mapping[str, Any]) -> Iterator[_Found]:
     if hottest >= (limit or ASSUMED_LIMIT_C):
         says = f"it slows down from {limit:g}" if limit else f"{ASSUMED_LIMIT_C:g} is assumed to be too hot"
         yield "heat", "warning", f"{hottest:g} degrees Celsius; {says}", "check fans, airflow and coolant"
+
+
+def _held_clocks(device: Mapping[str, Any]) -> Iterator[_Found]:
+    """Clocks that a setting held while the device worked: an idle one does not tell that they are locked."""
+    told = device.get("throttled")
+    by_reason = told if isinstance(told, dict) else {}
+    held = number(by_reason.get("applications_clocks_setting"))
+    busy = number(device.get("samples")) - number(by_reason.get("gpu_idle"))
+    if 0 < busy <= 2 * held:
+        said = f"a setting held its clocks in {held:g} of {busy:g} samples"
+        yield "device_errors", "warning", said, "reset locked and application clocks, unless this is meant"
 
 
 def _count(device: Mapping[str, Any], which: Literal["counts", "first_counts"], name: str) -> float:

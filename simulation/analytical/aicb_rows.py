@@ -11,9 +11,6 @@ from common.errors import input_problem
 from simulation.analytical.workload import MadeRows, NamedRow, once
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
     BROADCAST,
     DP,
     DP_EP,
@@ -22,8 +19,8 @@ from workloads.formats.simai_text import (  # fmt: skip
     EP_TP,
     NONE,
     PP,
-    REDUCESCATTER,
     TP,
+    WORDS,
     LayerPhase,
     WorkloadHeader,
 )
@@ -31,19 +28,7 @@ from workloads.formats.simai_text import (  # fmt: skip
 if TYPE_CHECKING:
     from workloads.rows.ops import LogItem
 
-COLLECTIVE = {
-    "all_reduce": ALLREDUCE,
-    "all_gather": ALLGATHER,
-    "all_gather_into_tensor": ALLGATHER,
-    "reduce_scatter": REDUCESCATTER,
-    "reduce_scatter_tensor": REDUCESCATTER,
-    "all_to_all": ALLTOALL,
-    "all_to_all_single": ALLTOALL,
-    "broadcast": BROADCAST,
-    "reduce": BROADCAST,
-    "gather": BROADCAST,
-    "scatter": BROADCAST,
-}
+COLLECTIVE = WORDS | dict.fromkeys(("reduce", "gather", "scatter"), BROADCAST)
 GROUP = {
     "tp_group": TP,
     "dp_group": DP,

@@ -11,18 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from common.errors import MistakeList, SimulationError, input_problem
-from simulation.analytical.aicb_rows import GROUP
+from simulation.analytical.aicb_rows import COLLECTIVE, GROUP
 from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import ranks_and_stride
 from simulation.analytical.settings import divide
 from simulation.analytical.workload import MadeRows, NamedRow, once
-from workloads.formats.chakra.node_sizes import OPERATION, plain, whole_size
+from workloads.formats.chakra.node_sizes import OPERATION, attributes_of, kind_of, plain, whole_size
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
-    ALLGATHER,
-    ALLREDUCE,
-    ALLTOALL,
-    BROADCAST,
     EP,
     NONE,
     REDUCESCATTER,
@@ -35,17 +31,7 @@ from workloads.formats.simai_text import (  # fmt: skip
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
 
-COLLECTIVE = {
-    "ALL_REDUCE": ALLREDUCE,
-    "ALL_GATHER": ALLGATHER,
-    "REDUCE_SCATTER": REDUCESCATTER,
-    "REDUCE_SCATTER_BLOCK": REDUCESCATTER,
-    "ALL_TO_ALL": ALLTOALL,
-    "BROADCAST": BROADCAST,
-    "REDUCE": BROADCAST,
-    "GATHER": BROADCAST,
-    "SCATTER": BROADCAST,
-}
+_COLLECTIVE = {name.upper(): word for name, word in COLLECTIVE.items()} | {"REDUCE_SCATTER_BLOCK": REDUCESCATTER}
 GROUP_ATTRIBUTES = ("pg_name", "comm_group", "pg_desc")
 
 
@@ -76,10 +62,9 @@ class _Nodes:
         Raises:
             ValueError: its size is none.
         """
-        kinds, collectives = self._schema.NodeType, self._schema.CollectiveCommType
-        attributes = {attribute.name: _value(attribute) for attribute in node.attr}
+        collectives, attributes = self._schema.CollectiveCommType, attributes_of(node)
         name = "_".join(plain(node.name).split()) or str(node.id)
-        kind = kinds.Name(node.type) if node.type in kinds.values() else str(node.type)
+        kind = kind_of(node, self._schema)
         if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
             self.rows.append(_Row(name, node.duration_micros * 1000))
         elif kind == "COMM_SEND_NODE":
@@ -87,7 +72,7 @@ class _Nodes:
         elif kind == "COMM_COLL_NODE":
             number = attributes.get("comm_type", -1)
             collective = collectives.Name(number) if number in collectives.values() else ""
-            if collective in COLLECTIVE:
+            if collective in _COLLECTIVE:
                 whole_size(attributes, collective, 1)
                 self.rows.append(_Row(name, 0, collective, self._group(attributes), attributes))
             else:
@@ -164,15 +149,10 @@ def _groups(given: list[str]) -> dict[str, str]:
 def _made(row: _Row, division: Division | None, cluster: Cluster | None) -> NamedRow:
     phase = LayerPhase(row.time_ns, NONE, TP, 0)
     if row.collective:
-        ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division, cluster.gpus)[0]
+        ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division)[0]
         size = int(whole_size(row.attributes, row.collective, ranks))
-        phase = LayerPhase(row.time_ns, COLLECTIVE[row.collective], row.group, size)
+        phase = LayerPhase(row.time_ns, _COLLECTIVE[row.collective], row.group, size)
     return once(row.name, 0, phase)
-
-
-def _value(attribute: object) -> object:
-    field = attribute.WhichOneof("value")  # type: ignore[attr-defined]
-    return None if field is None else getattr(attribute, field)
 
 
 def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":

@@ -111,7 +111,7 @@ class CollectiveTimes:
     def _place(self, group: str, weight: bool) -> GroupPlacement:
         question = self._question
         if OWN_GROUP in self._repairs:
-            ranks, stride = ranks_and_stride(group, question.division, question.cluster.gpus)
+            ranks, stride = ranks_and_stride(group, question.division)
         else:
             division, stride = question.division, 0
             wide = division.dp // division.ep if group == DP_EP else division.dp

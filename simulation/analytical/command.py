@@ -2,8 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -11,13 +10,12 @@ from common.errors import InputProblems, MistakeList, input_problem
 from common.printable import printable
 from common.summary import JsonValue, Summary
 from common.units import rates_taken
-from common.whole_files import is_special, target, whole_file, write_whole
+from common.whole_files import is_special, target, whole_files
 from simulation.analytical.busbw_file import read_busbw
 from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
 from simulation.analytical.evaluation import Evaluation
 from simulation.analytical.machine import Question
 from simulation.analytical.model import RepairedModel
-from simulation.analytical.options import add_options
 from simulation.analytical.original.model import OriginalModel
 from simulation.analytical.repairs import chosen_repairs, in_force
 from simulation.analytical.report import csv_chunks, report_text, settled
@@ -40,11 +38,6 @@ class Prepared(NamedTuple):
     model: Model
     repairs: tuple[Repair, ...]
     notes: tuple[str, ...]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
-    add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> Summary:
@@ -130,22 +123,19 @@ def _write(
     name = Path(prefix).name
     _check_output(arguments, path)
     about = _about(arguments, prepared, evaluation, overview)
-    written = [path]
-    if simai:
-        write_whole(path, csv_chunks(name, overview, evaluation, None))
-    else:
-        remarks = [header(prepared.repairs), _said(prepared.question)]
-        with ExitStack() as files:  # both take their places at the end, or neither
-            if not is_special(path):
-                written.append(path.with_suffix(".json"))
-                explained = files.enter_context(whole_file(written[-1]))
-                explained.writelines(json_chunks(about, prepared.repairs, prepared.model, evaluation))
-            files.enter_context(whole_file(path)).writelines(csv_chunks(name, overview, evaluation, remarks))
+    remarks = None if simai else [header(prepared.repairs), _said(prepared.question)]
+    tables: dict[Path, Iterable[bytes]] = {path: csv_chunks(name, overview, evaluation, remarks)}
+    if not simai and not is_special(path):
+        explained = json_chunks(about, prepared.repairs, prepared.model, evaluation)
+        tables[path.with_suffix(".json")] = explained
     if arguments.visual == "1":
         from simulation.analytical.chart import chart_page
 
-        written.append(Path(beside + CHART_NAME))
-        write_whole(written[-1], [chart_page(name, overview)])
+        tables[Path(beside + CHART_NAME)] = [chart_page(name, overview)]
+    with whole_files([*tables], keep_other=not arguments.force) as files:
+        for file, chunks in zip(files, tables.values(), strict=True):
+            file.writelines(chunks)
+    written = [*tables]
     text = report_text(overview, evaluation.rows, written)
     text += rates_taken({"-nv": arguments.nvlink, "-nic": arguments.nic_busbw})
     return Summary(text, about | {"files": [str(one) for one in written]})

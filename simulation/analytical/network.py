@@ -82,7 +82,7 @@ class ClusterNetwork:
 
     def _least(self, group: str, division: Division, *, to_all: bool) -> float:
         asked: dict[int, float] = {}
-        ranks, stride = ranks_and_stride(group, division, self.cluster.gpus)
+        ranks, stride = ranks_and_stride(group, division)
         for first in self._firsts(ranks, stride):
             members = range(first, first + ranks * stride, stride)
             for gpu, part in self._leaving_all(members) if to_all else self._leaving_ring(members):

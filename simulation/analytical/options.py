@@ -8,7 +8,7 @@ from simulation.analytical.schedules import CLOSED, SCHEDULES
 RATE = "450GBps or 3600Gbps; a number alone is GB/s"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all options. Values stay text, so that all mistakes are reported together."""
     parser.add_argument("-w", "--workload", type=Path, metavar="FILE", help="SimAI text, AICB CSV or Chakra trace")
     _add_cluster(parser.add_argument_group("cluster"))

@@ -1,14 +1,10 @@
-"""Finds the servers that a group of ranks spans, and its GPUs and NICs in each.
-
-Ranks are laid out as Megatron does it: tensor-parallel neighbours first, then data-parallel ones (with the expert
-groups inside them), pipeline stages last.
-"""
+"""Finds the servers that a group of ranks in Megatron's order spans, and its GPUs and NICs in each."""
 
 from math import gcd
 from typing import NamedTuple
 
 from simulation.analytical.machine import Cluster, Division
-from workloads.formats.simai_text import ALL, DP, DP_EP, EMBEDDING, EP, EP_TP, PP, TP
+from workloads.rows.grid import MegatronGrid
 
 
 class GroupPlacement(NamedTuple):
@@ -24,25 +20,15 @@ class GroupPlacement(NamedTuple):
     nics: float
 
 
-def ranks_and_stride(group: str, division: Division, gpus: int) -> tuple[int, int]:
+def ranks_and_stride(group: str, division: Division) -> tuple[int, int]:
     """Size of a group, and the distance of its neighbours in ranks."""
-    tp, ep = division.tp, division.ep
-    shapes = {
-        TP: (tp, 1),
-        EP: (ep, tp),
-        EP_TP: (ep * tp, 1),
-        DP: (division.dp, tp),
-        DP_EP: (division.dp // ep, tp * ep),
-        ALL: (gpus, 1),
-        PP: (division.pp, max(1, gpus // division.pp)),
-        EMBEDDING: (min(2, division.pp), max(1, gpus // division.pp * (division.pp - 1))),
-    }
-    return shapes[group]
+    grid = MegatronGrid(division.tp, division.ep, division.dp // division.ep, division.pp)
+    return grid.count(group), grid.stride(group)
 
 
 def place(group: str, division: Division, cluster: Cluster) -> GroupPlacement:
     """The placement of the group that is worst off, among all groups of the kind."""
-    ranks, stride = ranks_and_stride(group, division, cluster.gpus)
+    ranks, stride = ranks_and_stride(group, division)
     size = cluster.gpus_per_server
     if ranks <= 1:
         return GroupPlacement(1, stride, 1, 1, 0.0)

@@ -12,6 +12,7 @@ from common.progress import StepProgress
 
 CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED = "closed", "gpipe", "1f1b", "interleaved"
 SCHEDULES = (CLOSED, GPIPE, ONE_F_ONE_B, INTERLEAVED)
+PIPELINES = (ONE_F_ONE_B, INTERLEAVED, GPIPE)
 MOST_PASSES = 20_000_000  # a minute; each that is not over takes some hundred bytes
 
 

@@ -19,8 +19,7 @@ from simulation.analytical.nccl_tuning import protocol as size_protocol
 from simulation.analytical.placement import GroupPlacement
 from simulation.analytical.repairs import ALL_SWITCHABLE
 from simulation.flows.groups import RankGroup
-from simulation.flows.nvls_flows import BETWEEN
-from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from simulation.flows.names import ALL_GATHER, ALL_REDUCE, BETWEEN, REDUCE_SCATTER
 from simulation.flows.train import NVLS, PAT
 from simulation.flows.train import NVLS_TREE as NVLS_TREE_NUMBER
 from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER

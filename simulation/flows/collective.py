@@ -13,28 +13,27 @@ from simulation.flows.choice import (
     protocol,
 )
 from simulation.flows.groups import RankGroup
+from simulation.flows.names import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    AUTO,
+    BROADCAST,
+    REDUCE_SCATTER,
+    RING_OPS,
+    SEND_RECEIVE,
+)
 from simulation.flows.nvls_flows import nvls_schedule, original_nvls_schedule
 from simulation.flows.pair_flows import all_to_all, broadcast, neighbours, original_all_to_all
 from simulation.flows.pat_flows import pat_schedule
 from simulation.flows.proxy_flows import proxied_all_to_all
-from simulation.flows.ring_flows import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    REDUCE_SCATTER,
-    RING_OPS,
-    original_ring_schedule,
-    ring_schedule,
-)
+from simulation.flows.ring_flows import original_ring_schedule, ring_schedule
 from simulation.flows.train import ALGORITHM_NAMES, NVLS, PAT, RING, TREE, FlowSchedule
 from simulation.flows.tree_flows import tree_schedule
 
-ALL_TO_ALL, BROADCAST, SEND_RECEIVE = "AllToAll", "Broadcast", "SendRecv"
 # Numbers of the column `op`: those of SimAI's enumeration of collectives. It has none for transfers between neighbours.
 OP_NUMBERS = {REDUCE_SCATTER: 1, ALL_GATHER: 2, ALL_REDUCE: 3, ALL_TO_ALL: 4, BROADCAST: 7, SEND_RECEIVE: 8}
-OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, SEND_RECEIVE)
-ORIGINAL_OPS = OPS[:4]
 ORIGINAL_NAMES = {ALL_TO_ALL: "AlltoAll"}
-AUTO = "auto"
 ALGORITHMS = {
     ALL_REDUCE: (AUTO, "ring", "tree", "nvls"),
     ALL_GATHER: (AUTO, "ring", "pat"),

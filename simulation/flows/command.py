@@ -1,20 +1,19 @@
 """Writes the flows of collectives: `python -m simulation flows`."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from common.progress import StepProgress
 from common.summary import JsonValue, Summary, counted
 from common.units import rates_taken
-from common.whole_files import target, whole_file, write_whole
+from common.whole_files import target, whole_files
 from simulation.common.dialect import Repair, header
 from simulation.flows.choice import PROTOCOL_NAMES
 from simulation.flows.collective import (
     OP_NUMBERS,
     ORIGINAL_NAMES,
-    ORIGINAL_OPS,
     MadeFlows,
     kept_mistakes,
     make,
@@ -22,15 +21,11 @@ from simulation.flows.collective import (
     repairs,
 )
 from simulation.flows.groups import RankGroup, megatron_groups, original_groups
-from simulation.flows.request import DEFAULT_OUTPUT, FlowRequest, add_options, read_request
+from simulation.flows.names import ORIGINAL_OPS
+from simulation.flows.request import DEFAULT_OUTPUT, FlowRequest, read_request
 from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30, RowForm, rows
 from simulation.flows.tables import groups_table, rings_table, trees_table
 from simulation.flows.workload import WorkloadCollective, collectives
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
-    add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> Summary:
@@ -38,17 +33,18 @@ def run(arguments: argparse.Namespace) -> Summary:
     request = read_request(arguments)
     output = target(arguments.output, str(DEFAULT_OUTPUT))
     plan = _Plan(request, distinct=arguments.distinct)
-    with whole_file(output) as file:
-        for block in plan.blocks():
-            file.write(block)
     group = request.group(request.kind) if request.kind else None
+    tables: dict[Path, Iterable[bytes]] = {output: plan.blocks()}
     if group and arguments.rings:
-        write_whole(arguments.rings, rings_table(group))
+        tables[arguments.rings] = rings_table(group)
     if group and arguments.trees:
-        write_whole(arguments.trees, trees_table(group))
+        tables[arguments.trees] = trees_table(group)
     if arguments.groups:
         groups = original_groups(request.sizes) if request.original else megatron_groups(request.sizes)
-        write_whole(arguments.groups, groups_table(groups))
+        tables[arguments.groups] = groups_table(groups)
+    with whole_files([*tables], keep_other=not arguments.force) as files:
+        for file, blocks in zip(files, tables.values(), strict=True):
+            file.writelines(blocks)
     summary = plan.summary(output, group)
     taken = rates_taken({"-nv": arguments.nvlink, "-nic": arguments.nic_bandwidth})
     return summary._replace(text=summary.text + taken)

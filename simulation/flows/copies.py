@@ -3,8 +3,8 @@
 from collections.abc import Callable, Hashable, Mapping
 from itertools import pairwise
 
-from simulation.flows.collective import ALL_TO_ALL
 from simulation.flows.groups import RankGroup
+from simulation.flows.names import ALL_TO_ALL
 from simulation.flows.train import FlowSchedule, FlowTrain, ScheduleCopy
 
 Schedules = Callable[[str, RankGroup, int], FlowSchedule]

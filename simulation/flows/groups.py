@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from common.errors import MistakeList
-
-GROUP_KINDS = ("TP", "DP", "EP", "DP_EP", "PP")
-ORIGINAL_KINDS = GROUP_KINDS[:4]
-# Also asked for by workloads of frameworks; their members are in groups of the other kinds, too.
-EVERY_KIND = (*GROUP_KINDS, "EP_TP", "EMBEDDING", "ALL")
+from simulation.flows.names import EVERY_KIND, GROUP_KINDS
+from workloads.rows.grid import MegatronGrid
 
 
 class RankGroup(NamedTuple):
@@ -78,22 +76,18 @@ class ParallelSizes:
         stage = rank * self.pp // self.ranks
         return self.rank_count(kind) > 1 and (kind != "EMBEDDING" or stage in (0, self.pp - 1))
 
+    @cached_property
+    def grid(self) -> MegatronGrid:
+        """The ranks in Megatron's order."""
+        return MegatronGrid(self.tp, self.ep, self.expert_dp, self.pp)
+
     def rank_count(self, kind: str) -> int:
         """Ranks in a group of this kind."""
-        return {
-            "TP": self.tp,
-            "DP": self.dp,
-            "EP": self.ep,
-            "DP_EP": self.expert_dp,
-            "PP": self.pp,
-            "EP_TP": self.ep * self.tp,
-            "EMBEDDING": min(2, self.pp),
-            "ALL": self.ranks,
-        }[kind]
+        return self.grid.count(kind)
 
 
 def megatron_groups(sizes: ParallelSizes, kinds: Sequence[str] = GROUP_KINDS) -> Iterator[RankGroup]:
-    """All groups of more than one rank: rank = tp + TP * (ep + EP * (dp' + DP/EP * pp)), tp changing fastest."""
+    """All groups of more than one rank."""
     index = 0
     for kind in kinds:
         if sizes.rank_count(kind) == 1:
@@ -105,37 +99,15 @@ def megatron_groups(sizes: ParallelSizes, kinds: Sequence[str] = GROUP_KINDS) ->
 
 def megatron_group(sizes: ParallelSizes, kind: str, rank: int) -> RankGroup:
     """The group of this kind that holds a rank; there is one (`holds`), and its size is above 1."""
-    before = sum(sum(1 for _ in _members(sizes, each)) for each in _kinds_before(sizes, kind))
-    for place, members in enumerate(_members(sizes, kind)):
-        if rank in members:
-            return _group(kind, before + place, members, by_server(members, sizes), sizes)
-    raise AssertionError(f"rank {rank} is in no {kind} group")
-
-
-def _kinds_before(sizes: ParallelSizes, kind: str) -> list[str]:
-    return [each for each in EVERY_KIND[: EVERY_KIND.index(kind)] if sizes.rank_count(each) > 1]
+    members = tuple(sizes.grid.group_of(rank, kind))
+    earlier = [each for each in EVERY_KIND[: EVERY_KIND.index(kind)] if sizes.rank_count(each) > 1]
+    number = sum(len(sizes.grid.starts(each)) for each in earlier) + sizes.grid.starts(kind).index(members[0])
+    return _group(kind, number, members, by_server(members, sizes), sizes)
 
 
 def _members(sizes: ParallelSizes, kind: str) -> Iterator[tuple[int, ...]]:
-    axes = {"tp": sizes.tp, "ep": sizes.ep, "expert_dp": sizes.expert_dp, "pp": sizes.pp}
-    varying = {
-        "TP": ("tp",),
-        "DP": ("ep", "expert_dp"),
-        "EP": ("ep",),
-        "DP_EP": ("expert_dp",),
-        "PP": ("pp",),
-        "EP_TP": ("tp", "ep"),
-        "EMBEDDING": ("pp",),
-        "ALL": tuple(axes),
-    }[kind]
-    offsets, starts, stride = [0], [0], 1
-    for axis, length in axes.items():
-        chosen = offsets if axis in varying else starts
-        chosen[:] = [base + stride * place for place in range(length) for base in chosen]
-        stride *= length
-    if kind == "EMBEDDING":  # the first stage's embedding and the last one's head share their weights
-        offsets = [offsets[0], offsets[-1]]
-    return (tuple(start + offset for offset in offsets) for start in starts)
+    offsets = sizes.grid.offsets(kind)
+    return (tuple(start + offset for offset in offsets) for start in sizes.grid.starts(kind))
 
 
 def by_server(members: Sequence[int], sizes: ParallelSizes) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,6 @@ from simulation.flows.waves import Numbering, WaveStep, fan
 
 CHUNKS = 4
 BETWEEN_TREE = "NVLS_TREE"
-BETWEEN = ("tree", "ring")
 
 
 def original_nvls_schedule(group: RankGroup, size_bytes: int, first_id: int) -> FlowSchedule:

@@ -1,8 +1,8 @@
 """Makes the flows of PAT (parallel aggregated trees): AllGather and ReduceScatter between servers of one GPU each."""
 
 from simulation.flows.groups import RankGroup
+from simulation.flows.names import ALL_GATHER
 from simulation.flows.pieces import cut, unit_bytes
-from simulation.flows.ring_flows import ALL_GATHER
 from simulation.flows.train import PAT, FlowSchedule, FlowTrain
 
 KIND = "PAT"

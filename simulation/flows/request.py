@@ -12,32 +12,13 @@ from simulation.analytical.parts import GPUS, NICS
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
 from simulation.flows.choice import LinkSpeeds, nvls_missing, pat_missing
-from simulation.flows.collective import (
-    ALGORITHMS,
-    AUTO,
-    OPS,
-    ORIGINAL_ALGORITHMS,
-    ORIGINAL_OPS,
-    PXN_OPS,
-    FlowWish,
-)
-from simulation.flows.groups import (
-    EVERY_KIND,
-    ORIGINAL_KINDS,
-    ParallelSizes,
-    RankGroup,
-    megatron_group,
-    original_group,
-)
-from simulation.flows.nvls_flows import BETWEEN
-from simulation.flows.ring_flows import RING_OPS
+from simulation.flows.collective import ALGORITHMS, ORIGINAL_ALGORITHMS, PXN_OPS, FlowWish
+from simulation.flows.groups import ParallelSizes, RankGroup, megatron_group, original_group
+from simulation.flows.names import AUTO, EVERY_ALGORITHM, EVERY_KIND, OPS, ORIGINAL_KINDS, ORIGINAL_OPS, RING_OPS
+from simulation.flows.options import DEFAULT_GPU, DEFAULT_SERVER
 from simulation.topology.reading import read
 
 ORIGINAL_GPUS = ("A100", "A800", "H100", "H800", "H20")
-EVERY_ALGORITHM = (AUTO, "ring", "tree", "nvls", "pat")
-DEFAULT_SERVER = 8
-DEFAULT_GPU = "H100"
-RATE = "450GBps or 3600Gbps; a number alone is GB/s"
 DEFAULT_OUTPUT = Path("ncclFlowModel_detailed_flows.csv")
 
 
@@ -294,42 +275,3 @@ def _check_group(request: FlowRequest, mistakes: MistakeList) -> None:
 
 def _sizes_text(sizes: ParallelSizes) -> str:
     return f"--tp {sizes.tp} --pp {sizes.pp} --ep {sizes.ep}"
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options; names that SimCCL's command has are taken too."""
-    add = parser.add_argument
-    add("-w", "--workload", type=Path, metavar="FILE", help="a SimAI workload: the flows of all its collectives")
-    add("--op", metavar="OP", help=f"{', '.join(OPS)}")
-    add("--size", metavar="BYTES", help=f"bytes of the whole buffer: {SIZE_FORM}")
-    add("--group", metavar="KIND", help=f"{', '.join(EVERY_KIND)} (default: TP)")
-    add("--ranks", "--nRanks", type=int, metavar="N", help="GPUs of the job (default with -w: what its header says)")
-    add("--gpus-per-server", "--gpus_per_node", type=int, metavar="N", help=f"default: {DEFAULT_SERVER}")
-    add("--nNodes", dest="servers", type=int, metavar="N", help="servers, if you want them checked")
-    add(
-        "--tp", type=int, metavar="N", help="tensor-parallel size (default: for TP groups all ranks of a stage, else 1)"
-    )
-    add("--pp", type=int, metavar="N", help="pipeline stages (default: 1)")
-    add("--ep", type=int, metavar="N", help="expert-parallel size (default: 1)")
-    add("--rank", type=int, metavar="N", help="the group that holds this rank (default: 0)")
-    add("--algorithm", default=AUTO, metavar="NAME", help=f"{', '.join(EVERY_ALGORITHM)} (default: by modelled time)")
-    add(
-        "--between",
-        default=AUTO,
-        choices=(AUTO, *BETWEEN),
-        help="what joins servers in NVLS (default: auto)",
-    )
-    add("--pxn", action="store_true", help="leave a server on the receiver's rail, over the neighbour that sits on it")
-    add("-n", "--network", type=Path, metavar="FILE", help="a topology file: its GPUs, servers and GPU type")
-    add(
-        "--gpu-type",
-        "--gpu_type",
-        metavar="NAME",
-        help=f"for modelled times (default: -n's, else {DEFAULT_GPU})",
-    )
-    add("-nv", "--nvlink", metavar="RATE", help=f"of a GPU's NVLink in one direction: {RATE}")
-    add("-nic", "--nic-bandwidth", metavar="RATE", help=f"of a NIC: {RATE}")
-    add("--distinct", action="store_true", help="with -w: write equal collectives once")
-    add("--rings", type=Path, metavar="FILE", help="write the group's rings too")
-    add("--trees", type=Path, metavar="FILE", help="write the group's trees too")
-    add("--groups", type=Path, metavar="FILE", help="write all groups too")

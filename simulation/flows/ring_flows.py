@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulation.flows.groups import RankGroup
+from simulation.flows.names import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from simulation.flows.pieces import cut_twice
 from simulation.flows.rings import RingHop, all_rings, ring_hops, ring_order
 from simulation.flows.train import RING, FlowSchedule, FlowTrain, TurningSizes, by_source, empty_schedule
-
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "AllReduce", "AllGather", "ReduceScatter"
-RING_OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
 
 
 def ring_steps(op: str, ranks: int) -> int:

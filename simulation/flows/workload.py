@@ -5,9 +5,15 @@ from typing import NamedTuple
 
 from common.errors import MistakeList
 from simulation.analytical.workload import TextWorkload
-from simulation.flows.collective import ALL_TO_ALL, BROADCAST, SEND_RECEIVE
-from simulation.flows.groups import EVERY_KIND
-from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from simulation.flows.names import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    EVERY_KIND,
+    REDUCE_SCATTER,
+    SEND_RECEIVE,
+)
 from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
 from workloads.formats.simai_text import BROADCAST as BROADCAST_CELL
 

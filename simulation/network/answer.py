@@ -16,21 +16,17 @@ STUCK_SHOWN = 3
 
 
 class Sureness(NamedTuple):
-    """A run, those with other orders of simultaneous starts, and how many of them the user asked for (0: none)."""
+    """The makespans (us) of a run and of those with other orders of simultaneous starts, the shortest first, and how
+    many of these the user asked for (0: none).
+    """
 
-    run: NetworkRun
-    others: list[NetworkRun]
+    makespans: list[float]
     asked: int
-
-    @property
-    def makespans(self) -> list[float]:
-        """The makespans of all (us), the shortest first."""
-        return sorted(each.makespan_us for each in (self.run, *self.others))
 
     def words(self, data: dict[str, JsonValue]) -> list[str]:
         """Whether the order of simultaneous starts changes the result, and by how much; also put into `data`."""
         every = self.makespans
-        if not self.others or not every[0]:
+        if len(every) < 2 or not every[0]:
             return []
         spread = every[-1] / every[0] - 1
         data |= {"stable": spread < STABLE, "makespans_us": every}

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from common.summary import Summary
 from common.units import SIZE_FORM
-from simulation.analytical.schedules import ONE_F_ONE_B
+from simulation.analytical.schedules import ONE_F_ONE_B, PIPELINES
 from simulation.common.dialect import SIMAI
-from simulation.flows.collective import AUTO, ORIGINAL_OPS
+from simulation.flows.names import AUTO, ORIGINAL_OPS
 from simulation.network.flow_level.port_routes import ECMP, ROUTINGS
 from simulation.network.outages import FORM
-from simulation.network.pipeline import PIPELINES
 
 KINDS = ("TP", "DP", "EP", "DP_EP")
 DEFAULT_LATENCY_US = 3.0

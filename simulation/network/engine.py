@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from common.progress import StepProgress
 FILES = ("FLOW_FILE", "TRACE_FILE")  # that the simulator reads
 SUFFIX = "_FILE"
 LONGEST_S = 24 * 3600
+SWITCHES = ("AS_NVLS_ENABLE", "AS_PXN_ENABLE")  # that are ours to set, whatever the shell has
 TAIL = 2000  # characters of the simulator's last words
 
 
@@ -57,10 +59,10 @@ class EngineRun(NamedTuple):
 
 
 def environment_of(send_lat_us: float, *, nvls: bool, pxn: bool) -> dict[str, str]:
-    """The variables that say to SimAI what options say to us."""
-    found = {"AS_SEND_LAT": f"{send_lat_us:g}"}
-    found |= {"AS_NVLS_ENABLE": "1"} if nvls else {}
-    return found | ({"AS_PXN_ENABLE": "1"} if pxn else {})
+    """The environment, with the variables that say to SimAI what options say to us."""
+    found = {name: value for name, value in os.environ.items() if name not in SWITCHES}
+    found |= {"AS_SEND_LAT": f"{send_lat_us:g}"}
+    return found | {name: "1" for name, on in zip(SWITCHES, (nvls, pxn), strict=True) if on}
 
 
 def run_engine(call: EngineCall) -> EngineRun:
@@ -112,11 +114,13 @@ def _write_inputs(folder: Path, conf: Path) -> str:
 
 
 def _run(words: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
+    """Run it to its end; what it started ends with it, as the command may be a script around it."""
     with (folder / "simulator.log").open("wb") as log:
         try:
             process = subprocess.Popen(
-                words, cwd=folder, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+                words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
         except OSError as error:
             raise input_problem("--simulator", words[0], error.strerror or "cannot be run") from None
         try:
@@ -125,11 +129,12 @@ def _run(words: Sequence[str], folder: Path, environment: dict[str, str]) -> Non
                     if _ended(process):
                         break
                     progress.advance()
+            late = process.poll() is None
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    if process.returncode == -signal.SIGKILL:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if late:
         raise SimulationError(f"SimAI_simulator did not end within {LONGEST_S // 3600} hours, and was stopped")
     if process.returncode:
         tail = (folder / "simulator.log").read_bytes()[-TAIL:].decode("utf-8", "replace").strip()
@@ -146,21 +151,27 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _read(folder: Path, flows: Path, seconds: float) -> EngineRun:
-    lines = flows.read_text(encoding="ascii").splitlines() if flows.exists() else []
+    lines = flows.read_text(encoding="ascii", errors="replace").splitlines() if flows.exists() else []
     if not lines:
         raise SimulationError("SimAI_simulator wrote no flow: it did not simulate anything")
-    cells = [line.split() for line in lines]
+    spans: list[tuple[list[int], int, int]] = []
+    for number, line in enumerate(lines, 1):
+        cells = line.split()
+        try:
+            begin, took = map(int, cells[5:7])
+            spans.append(([(int(address, 16) >> 8) & 0xFFFF for address in cells[:2]], begin, begin + took))
+        except ValueError:
+            raise SimulationError(f"SimAI_simulator wrote no flow in line {number} of {flows.name}: {line}") from None
+    first = min(begin for _nodes, begin, _end in spans)
     ends: dict[int, int] = {}
-    first = min(int(each[5]) for each in cells)
-    for each in cells:
-        end = int(each[5]) + int(each[6]) - first
-        for address in each[:2]:
-            node = (int(address, 16) >> 8) & 0xFFFF
-            ends[node] = max(end, ends.get(node, 0))
+    for nodes, _begin, end in spans:
+        for node in nodes:
+            ends[node] = max(end - first, ends.get(node, 0))
     total = None
     for table in folder.rglob("*EndToEnd.csv"):
         last = table.read_text(encoding="utf-8", errors="replace").strip().rpartition(",total time,")
-        total = float(last[2]) if last[1] else None
+        with suppress(ValueError):  # a table that was cut has no number there
+            total = float(last[2]) if last[1] else total
     return EngineRun(
         max(ends.values()) / 1000, float(np.mean(list(ends.values()))) / 1000, ends.get(0, 0) / 1000, len(lines), total,
         seconds,

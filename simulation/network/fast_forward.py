@@ -13,7 +13,7 @@ import numpy as np
 
 from common.errors import SimulationError
 from common.progress import StepProgress
-from simulation.flows.collective import SEND_RECEIVE
+from simulation.flows.names import SEND_RECEIVE
 from simulation.network.job import QUEUES, WAITS, Job
 from simulation.network.outcome import NOT_YET, NetworkRun
 from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS

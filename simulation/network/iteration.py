@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulation.flows.ring_flows import REDUCE_SCATTER
+from simulation.flows.names import REDUCE_SCATTER
 from simulation.flows.train import NVLS, NVLS_TREE, Flow, FlowSchedule
 from simulation.network.flow_level.hops import CHUNKS_AT_ONCE, NVLS_CHUNK_NS, PROCESSING_NS, REDUCING_NS, WINDOWED
 from simulation.network.job import QUEUES, SENDS, WAITS, GroupCollective, Job

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from common.errors import MistakeList
 from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
-from simulation.flows.collective import SEND_RECEIVE
 from simulation.flows.copies import Schedules
-from simulation.flows.groups import EVERY_KIND, ORIGINAL_KINDS, RankGroup
+from simulation.flows.groups import RankGroup
+from simulation.flows.names import EVERY_KIND, ORIGINAL_KINDS, SEND_RECEIVE
 from simulation.flows.train import FlowSchedule
 from simulation.flows.workload import MOST_MISTAKES, OP_OF_CELL
 from simulation.network.job import (

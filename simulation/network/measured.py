@@ -15,9 +15,10 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from common.errors import MistakeList, input_problem
-from common.summary import counted
+from common.summary import JsonValue, Summary, counted
 from protocol.finding import PartFinding
 from simulation.common.run_folder import read_record, rounds
+from simulation.network.request import NetworkRequest
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
 from simulation.topology.whatif import scaled
@@ -94,6 +95,25 @@ def measured_faults(folder: Path, fabric: Fabric) -> MeasuredFaults:
     if not parts:
         notes.append(f"{folder}: no part of the network was slower than expected")
     return MeasuredFaults(_slowed(fabric, slowed), slowness, notes)
+
+
+def with_faults(request: NetworkRequest, faults: MeasuredFaults) -> NetworkRequest:
+    """The request on the network as a run found it."""
+    slowness = {**request.wishes.slowness}
+    for rank, factor in faults.slowness.items():
+        slowness[rank] = slowness.get(rank, 1.0) * factor
+    wishes = request.wishes._replace(slowness=slowness)
+    return request._replace(fabric=faults.fabric, wishes=wishes, notes=request.notes + faults.notes)
+
+
+def with_cost(answer: Summary, healthy_us: float, with_faults_us: float) -> Summary:
+    """The summary with what the faults cost an iteration."""
+    percent = 100 * (with_faults_us / healthy_us - 1) if healthy_us else 0.0
+    costs: JsonValue = {"healthy_us": healthy_us, "with_faults_us": with_faults_us, "cost_percent": round(percent, 3)}
+    said = f"without these faults {healthy_us:.3f} us, with them {with_faults_us:.3f} us"
+    return answer._replace(
+        text=f"{answer.text}\n{said}: they cost the job {percent:+.2f} %", data={**answer.data, "what_if": costs}
+    )
 
 
 def _links_of(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from common.errors import input_problem
-from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, Pass, check, order
+from simulation.analytical.schedules import Pass, check, order
 from simulation.flows.pair_flows import PAIR
 from simulation.flows.train import RING, FlowSchedule, FlowTrain
 from simulation.network.job import SENDS, TRANSFER, WAITS, JobPhase
 
-PIPELINES = (ONE_F_ONE_B, INTERLEAVED, GPIPE)
 NO_ROW = -1
 
 

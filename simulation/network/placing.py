@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from common.units import bandwidth_bps
 from simulation.analytical.parts import GPUS
 from simulation.flows.choice import LinkSpeeds
-from simulation.flows.groups import EVERY_KIND, ParallelSizes, RankGroup, megatron_groups, original_groups
+from simulation.flows.groups import ParallelSizes, RankGroup, megatron_groups, original_groups
+from simulation.flows.names import EVERY_KIND
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.homes import Homes, homes_of
 

@@ -13,10 +13,10 @@ from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
 from simulation.flows.choice import nvls_missing
-from simulation.flows.collective import AUTO, FlowWish, make, make_original
+from simulation.flows.collective import FlowWish, make, make_original
 from simulation.flows.copies import Schedules, in_copies
 from simulation.flows.groups import ParallelSizes, RankGroup
-from simulation.flows.ring_flows import ALL_REDUCE
+from simulation.flows.names import ALL_REDUCE, AUTO
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job
@@ -131,8 +131,9 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
         _check_operation(arguments, mistakes)
     if arguments.vpp and arguments.schedule != INTERLEAVED:
         mistakes.add("--vpp", arguments.vpp, "is for --schedule interleaved")
-    for flag, value in (("--size", arguments.size), ("--tp", arguments.tp)):
-        if value is not None and arguments.workload:
+    own = (("--size", arguments.size), ("--tp", arguments.tp), ("--ep", arguments.ep), ("--group", arguments.group))
+    for flag, value in own:
+        if value not in (None, 1, "TP") and arguments.workload:
             mistakes.add(flag, value, "is for --op; a workload says it itself")
 
 
@@ -150,6 +151,8 @@ def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
         return
     if not arguments.conf or not arguments.workload or len(arguments.workload) > 1:
         mistakes.add("--engine simai", None, "needs --conf, SimAI's own SimAI.conf, and one -w")
+    elif not Path(arguments.workload[0]).exists() and _PLACED.fullmatch(arguments.workload[0]):
+        mistakes.add("-w", arguments.workload[0], "SimAI runs a workload on all GPUs: without @ beside --engine simai")
     for flag in ("outage", "straggler", "what_if"):
         if getattr(arguments, flag):
             mistakes.add(f"--{flag.replace('_', '-')}", None, "SimAI cannot simulate it: not with --engine simai")

@@ -1,14 +1,31 @@
 """Writes the table of the rows of each job, with those that have ended while a simulation goes on."""
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from common.errors import MistakeList
 from common.whole_files import write_whole
 from simulation.network.job import Job
 from simulation.network.tables import IterationTimes, RanksRun
 
 INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows are missing
+FLOWS, LINKS, PAGE = "fct.txt", "links.csv", "network.html"
+
+
+def check_names(job: Job, prefix: str, trace: Path | None = None, *, force: bool) -> None:
+    """No file has the name of one that is written while a simulation goes on, or after it.
+
+    Raises:
+        InputProblems: some have, which `force` allows, and all are named; or the trace has the name of another.
+    """
+    mistakes = MistakeList()
+    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in (FLOWS, LINKS, PAGE))]
+    if trace in paths:
+        mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
+    for path in paths if trace is None else [*paths, trace]:
+        if path.is_file() and not force:
+            mistakes.add(str(path), None, "is there; give --force to overwrite it, or another -r")
+    mistakes.check()
 
 
 class RowFiles:
@@ -17,11 +34,11 @@ class RowFiles:
     def __init__(self, job: Job, prefix: str, slowness: Mapping[int, float]) -> None:
         self._job, self._slowness = job, slowness
         self._written = [-1] * len(job.parts)
-        uses = Counter(part.name for part in job.parts)
-        self.paths = []
-        for number, part in enumerate(job.parts):
-            own = part.name if uses[part.name] == 1 else f"{part.name}-{number}"
-            self.paths.append(Path(f"{prefix}{'' if len(job.parts) == 1 else f'{own}-'}EndToEnd.csv"))
+        names = [part.name for part in job.parts]
+        if len({*names}) < len(names):
+            names = [f"{name}-{number}" for number, name in enumerate(names)]
+        own = [""] if len(names) == 1 else [f"{name}-" for name in names]
+        self.paths = [Path(f"{prefix}{each}EndToEnd.csv") for each in own]
 
     def times(self, run: RanksRun) -> list[IterationTimes]:
         """The times of each job on its first rank."""

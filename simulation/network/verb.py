@@ -14,13 +14,13 @@ from simulation.network.fast_forward import FastForward, OverlapsError
 from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
-from simulation.network.measured import measured_faults
+from simulation.network.measured import measured_faults, with_cost, with_faults
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network, network_of, simulate
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import RowFiles
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, check_names
 from simulation.network.trace import write_trace
 
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
@@ -33,6 +33,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
+    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
@@ -40,21 +41,17 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.what_if:
         faults = measured_faults(arguments.what_if, request.fabric)
         healthy = _run(request, network)
-        slowness = {**request.wishes.slowness}
-        for rank, factor in faults.slowness.items():
-            slowness[rank] = slowness.get(rank, 1.0) * factor
-        wishes = request.wishes._replace(slowness=slowness)
-        request = request._replace(fabric=faults.fabric, wishes=wishes, notes=request.notes + faults.notes)
+        request = with_faults(request, faults)
         network = _network(request)
     theirs = run_engine(call) if call else None
     found, files = _written(request, network, arguments.trace)
     request.notes.extend(warn_of_untimed(request.job, found.finished.tolist()) if arguments.workload else ())
     others = _others(request, network) if found.complete else []
-    page = Path(f"{request.prefix}network.html")
-    sure = Sureness(found, others, request.seeds)
+    page = Path(request.prefix + PAGE)
+    sure = Sureness(sorted([found.makespan_us, *others]), request.seeds)
     answer = summary(request, found, sure, [*files, page])
     if healthy and found.complete:
-        answer = _compared(answer, found, healthy)
+        answer = with_cost(answer, healthy.iteration_us, found.iteration_us)
     answer = _beside(answer, found, theirs) if theirs else answer
     write_whole(page, [html(request, found, sure.makespans, answer.text).encode()])
     return answer
@@ -77,9 +74,9 @@ def _network(request: NetworkRequest) -> Network:
 
 def _written(request: NetworkRequest, network: Network, trace: Path | None) -> tuple[NetworkRun, list[Path]]:
     """The run, and the files that it left."""
-    flows = FlowFile(Path(f"{request.prefix}fct.txt"), network)
+    flows = FlowFile(Path(request.prefix + FLOWS), network)
     rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
-    busy = Path(f"{request.prefix}links.csv")
+    busy = Path(request.prefix + LINKS)
 
     def write(run: NetworkRun) -> None:
         flows.write(run)
@@ -99,12 +96,13 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
     return found, files
 
 
-def _others(request: NetworkRequest, network: Network) -> list[NetworkRun]:
-    """The runs of shuffled orders: of `--seeds`, else of the probes."""
+def _others(request: NetworkRequest, network: Network) -> list[float]:
+    """The makespans (us) of shuffled orders: of `--seeds`, else of the probes."""
     if request.wishes.seed:
         return []
     seeds = range(1, 1 + (request.seeds or PROBES))
-    return [_run(request._replace(wishes=request.wishes._replace(seed=seed)), network) for seed in seeds]
+    orders = (request._replace(wishes=request.wishes._replace(seed=seed)) for seed in seeds)
+    return [_run(order, network).makespan_us for order in orders]
 
 
 def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
@@ -121,16 +119,6 @@ def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun]
     return found
 
 
-def _compared(answer: Summary, found: NetworkRun, healthy: NetworkRun) -> Summary:
-    """The summary with what the faults cost."""
-    with_faults, without = found.iteration_us, healthy.iteration_us
-    percent = 100 * (with_faults / without - 1) if without else 0.0
-    data: dict[str, JsonValue] = {**answer.data}
-    data["what_if"] = {"healthy_us": without, "with_faults_us": with_faults, "cost_percent": round(percent, 3)}
-    cost = f"without these faults {without:.3f} us, with them {with_faults:.3f} us: they cost the job {percent:+.2f} %"
-    return answer._replace(text=f"{answer.text}\n{cost}", data=data)
-
-
 def _engine_call(arguments: argparse.Namespace, request: NetworkRequest) -> EngineCall:
     nvls = arguments.algorithm == "nvls"
     environment = environment_of(arguments.send_lat, nvls=nvls, pxn=arguments.pxn)
@@ -142,15 +130,17 @@ def _beside(answer: Summary, found: NetworkRun, theirs: EngineRun) -> Summary:
     """The summary with SimAI's figures beside ours; it failed where SimAI's table is empty, too."""
     ends = found.rank_ends - found.first_start
     ours = (found.makespan_us, float(ends.mean()) / 1000, float(ends[0]) / 1000) if len(ends) else (0.0, 0.0, 0.0)
-    rows = zip(
-        ("makespan", "mean over ranks", "rank 0"),
-        (theirs.makespan_us, theirs.mean_us, theirs.rank_0_us),
-        ours,
-        strict=True,
-    )
-    lines = [f"SimAI_simulator: {counted(theirs.flows, 'flow')} in {theirs.seconds:.2f} s"]
-    if not theirs.complete:
+    rows = [
+        ("makespan", theirs.makespan_us, ours[0]),
+        ("mean over ranks", theirs.mean_us, ours[1]),
+        ("rank 0", theirs.rank_0_us, ours[2]),
+    ]
+    flows = len(found.end) + found.not_kept
+    lines = [f"SimAI_simulator: {counted(theirs.flows, 'flow')} in {theirs.seconds:.2f} s, ours {flows}"]
+    if theirs.total_us is None:
         lines.append("SimAI_simulator did not complete: the table that it wrote has no total time")
+    else:
+        rows.append(("iteration of rank 0", theirs.total_us, float(found.finished[0]) / 1000))
     lines += [
         f"{name}: SimAI {its:.3f} us, ours {own:.3f} us ({100 * (own / its - 1) if its else 0:+.2f} %)"
         for name, its, own in rows

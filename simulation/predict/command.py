@@ -67,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", type=Path, metavar="RUN_FOLDER", help="the iterations that a run measured, beside it"
     )
     parser.add_argument("--report", type=Path, metavar="FILE.html", help="a page with the timeline and where time goes")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 LEVELS = ("analytical", "flow")

@@ -1,7 +1,6 @@
 """Enumerates the layouts of a model over GPUs, keeps those that fit, and ranks them by time."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -77,22 +76,28 @@ def choices(row: Mapping[str, str], given: Mapping[str, Sequence[str]], machine:
     return {**given, **{key: given.get(key) or usual[key] for key in SWEPT}}
 
 
-def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator[TrainingJob]:
-    """The jobs of all combinations that divide evenly: the batch, heads, layers, experts and GPUs."""
-    gpus, gbs = int(row["gpus"]), int(row["gbs"])
+def jobs(row: Mapping[str, str], swept: Mapping[str, Sequence[str]]) -> Iterator[TrainingJob | None]:
+    """The job of each combination; None: the batch, heads, layers, experts or GPUs do not divide evenly."""
+    gbs = int(row["gbs"])
     wanted = {int(size) for size in swept.get("dp", ())}
     for values in product(*(swept[key] for key in SWEPT)):
-        chosen = dict(zip(SWEPT, values, strict=True))
-        tp, pp, vpp, cp, mbs = (int(chosen[key]) for key in ("tp", "pp", "vpp", "cp", "mbs"))
-        dp, left = divmod(gpus, tp * pp * cp)
-        if left or not dp or not _divides(gbs, dp * mbs, pp, vpp):
-            continue
-        own = row.get("distributed_optimizer") if chosen["fsdp"] == "0" else None
-        zero = chosen.pop("zero") or own or "1"
-        if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
-            continue
-        with suppress(InputProblems):
-            yield job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
+        yield _job(row, dict(zip(SWEPT, values, strict=True)), gbs, wanted)
+
+
+def _job(row: Mapping[str, str], chosen: dict[str, str], gbs: int, wanted: Set[int]) -> TrainingJob | None:
+    """The job of the values of the swept columns; `wanted`: data parallel sizes, none: all."""
+    tp, pp, vpp, cp, mbs = (int(chosen[key]) for key in ("tp", "pp", "vpp", "cp", "mbs"))
+    dp, left = divmod(int(row["gpus"]), tp * pp * cp)
+    if left or not dp or not _divides(gbs, dp * mbs, pp, vpp):
+        return None
+    own = row.get("distributed_optimizer") if chosen["fsdp"] == "0" else None
+    zero = chosen.pop("zero") or own or "1"
+    if (wanted and dp not in wanted) or (zero == "0" and chosen["fsdp"] != "0"):
+        return None
+    try:
+        return job_of({**row, **chosen, "distributed_optimizer": zero}, f"tp{tp} pp{pp}")
+    except InputProblems:
+        return None
 
 
 def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:
@@ -100,22 +105,24 @@ def _divides(gbs: int, samples: int, pp: int, vpp: int) -> bool:
     return gbs % samples == 0 and (vpp <= 1 or (pp > 1 and (gbs // samples) % pp == 0))
 
 
-def ranking(found: Iterator[TrainingJob], machine: Machine, kept: KeptLayouts, most: int) -> Ranking:
+def ranking(found: Iterator[TrainingJob | None], machine: Machine, kept: KeptLayouts, most: int) -> Ranking:
     """Predict every layout but those that are kept; those whose reserved memory fits, the shortest iteration first.
 
-    most: at least as many as there are layouts.
+    most: combinations, those without a job among them.
     """
     fitting, divided, least = [], 0, float("inf")
     try:
         with StepProgress("layouts", most) as progress:
             for job in found:
+                progress.advance()
+                if job is None:
+                    continue
                 estimate = kept.known(job.gpus, divided)
                 if estimate is None:
                     prediction = predict(job, machine)
                     estimate = Estimate(prediction.ms, prediction.memory.reserved)
                     kept.add(job.gpus, divided, estimate)
                 divided += 1
-                progress.advance()
                 least = min(least, estimate.reserved_gib)
                 if estimate.reserved_gib <= machine.memory_GiB:
                     fitting.append(Layout(job, estimate))

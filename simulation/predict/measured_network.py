@@ -12,10 +12,8 @@ from common.errors import input_problem
 from simulation.common.run_folder import read_record, rounds
 from simulation.predict.duration import Links
 from simulation.predict.machine import Machine
+from workloads.formats.simai_text import KNOWN
 
-NAMES = {
-    "all_reduce": "ALLREDUCE", "all_gather": "ALLGATHER", "reduce_scatter": "REDUCESCATTER", "all_to_all": "ALLTOALL",
-}  # fmt: skip
 _Curve = list[tuple[int, float]]
 
 
@@ -40,8 +38,8 @@ def _collectives(folder: Path) -> Iterator[tuple[bool, str, int, int, float]]:
             # After compute, as in a job, what counts is from when the last rank begins.
             last = step.get("last_rank_us")
             took = median if last is None else last
-            if name in NAMES and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
-                yield last is not None, NAMES[str(name)], ranks, size, took
+            if name in KNOWN and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
+                yield last is not None, KNOWN[str(name)], ranks, size, took
 
 
 class MeasuredLinks:
@@ -66,7 +64,7 @@ class MeasuredLinks:
             for key, curve in {**times[False], **times[True]}.items()
         }
         if not any(self.curves.values()):
-            raise input_problem("--measured", folder, f"no round that passed measured {', '.join(NAMES)} of all ranks")
+            raise input_problem("--measured", folder, f"no round that passed measured {', '.join(KNOWN)} of all ranks")
 
     def machine_on(self, machine: Machine) -> Machine:
         """The machine as it is behind."""

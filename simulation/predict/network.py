@@ -9,10 +9,10 @@ from pathlib import Path
 
 from common.errors import MistakeList
 from common.units import bandwidth_bps
-from simulation.flows.collective import ALL_TO_ALL, AUTO, FlowWish, make
+from simulation.flows.collective import FlowWish, make
 from simulation.flows.copies import in_copies
 from simulation.flows.groups import ParallelSizes
-from simulation.flows.ring_flows import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from simulation.flows.names import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AUTO, REDUCE_SCATTER
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.port_routes import RAIL, PortRoutes
 from simulation.network.flow_level.simulate import FlowWishes, simulate

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from common.whole_files import write_whole
 from simulation.predict.iteration import Prediction
+from simulation.predict.job import TrainingJob
+from simulation.predict.weights import stage_sizes
 
 
 class ReadyConfig(NamedTuple):
@@ -15,16 +17,16 @@ class ReadyConfig(NamedTuple):
 
 
 def configs(found: Prediction) -> list[ReadyConfig]:
-    """The files of a layout."""
+    """The files of a layout, of those that can run it."""
     job = found.job
-    said = f"{job.name} on {job.gpus} {found.machine.gpu}: {found.ms:.0f} ms predicted"
-    words = megatron_arguments(found).replace(" --", " \\\n    --")
-    megatron = f"#!/bin/sh\n# {said}. Data, model and checkpoints follow as arguments.\n"
-    return [
-        ReadyConfig("megatron.sh", f'{megatron}exec torchrun pretrain_gpt.py {words} "$@"\n'),
-        ReadyConfig("torchtitan.toml", f"# {said}\n{torchtitan_settings(found)}"),
-        ReadyConfig("config_layout.py", f"# {said}\n{our_case(found)}"),
-    ]
+    said = f"# {job.name} on {job.gpus} {found.machine.gpu}: {found.ms:.0f} ms predicted\n"
+    case = our_case(found)
+    files = {
+        "megatron.sh": megatron_script(found, said),
+        "torchtitan_layout.py": said + torchtitan_settings(found),
+        "config_layout.py": case and said + case,
+    }
+    return [ReadyConfig(name, text) for name, text in files.items() if text]
 
 
 def write(folder: Path, found: Prediction, *, force: bool) -> list[Path]:
@@ -41,57 +43,133 @@ def write(folder: Path, found: Prediction, *, force: bool) -> list[Path]:
     return paths
 
 
+def megatron_script(found: Prediction, said: str) -> str:
+    """A script that starts Megatron-LM on one server, `said` in its head; "": it has no such layout."""
+    words, job = megatron_arguments(found), found.job
+    if not words:
+        return ""
+    # Up to Hopper Megatron-LM starts with tensor or context parallelism only so, and FSDP2 only without.
+    queue = "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" if job.tp * job.cp > 1 and not job.fsdp else ""
+    each = next(size for size in range(job.gpus_per_node, 0, -1) if job.gpus % size == 0)
+    start = f"torchrun --nnodes {job.gpus // each} --nproc-per-node {each} pretrain_gpt.py"
+    lines = words.replace(" --", " \\\n    --")
+    return (
+        f"#!/bin/sh\n{said}# Model, data and checkpoints follow as arguments. PET_NODE_RANK, PET_MASTER_ADDR and\n"
+        f'# PET_MASTER_PORT tell torchrun of the servers.\n{queue}exec {start} \\\n    {lines} "$@"\n'
+    )
+
+
 def megatron_arguments(found: Prediction) -> str:
-    """The arguments of Megatron-LM's pretrain_gpt.py that give this layout."""
+    """The arguments of Megatron-LM's pretrain_gpt.py that give this layout; "": its FSDP2 has no stages, experts in
+    groups, tied embeddings or several copies (validate_args of megatron/training/arguments.py).
+    """
     job = found.job
+    if job.fsdp and (job.pp > 1 or job.ep > 1 or job.tied or job.fsdp != job.dp * job.cp):
+        return ""
     words = [
         f"--tensor-model-parallel-size {job.tp}", f"--pipeline-model-parallel-size {job.pp}",
         f"--context-parallel-size {job.cp}", f"--micro-batch-size {job.mbs}",
-        f"--global-batch-size {job.mbs * job.micro_batches * job.dp}", f"--seq-length {job.seq}",
+        f"--global-batch-size {job.mbs * job.micro_batches * job.dp}", f"--seq-length {job.seq}", *_chunks(job),
     ]  # fmt: skip
-    if job.vpp > 1:
-        words.append(f"--num-virtual-stages-per-pipeline-rank {job.vpp}")
-    if job.ep > 1:
-        words.append(f"--expert-model-parallel-size {job.ep}")
+    if job.experts:
+        words.append(f"--expert-model-parallel-size {job.ep} --moe-token-dispatcher-type alltoall --moe-grouped-gemm")
     if job.sp:
         words.append("--sequence-parallel")
     if job.recompute == "full":
         words.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
     elif job.recompute != "none":
         words.append("--recompute-granularity selective")
-    if job.fsdp:
-        words.append("--use-torch-fsdp2")
-    elif job.distributed_optimizer:
-        words.append("--use-distributed-optimizer")
+    words += _divided(job)
     words.append(
         {"bf16": "--bf16", "fp8": "--bf16 --fp8-format hybrid", "nvfp4": "--bf16 --fp4-format e2m1"}[job.precision]
     )
     return " ".join(words)
 
 
+def _chunks(job: TrainingJob) -> list[str]:
+    """The arguments that divide the layers over stages and their chunks; chunk c lies on stage c modulo pp."""
+    sizes = stage_sizes(job)
+    if len(set(sizes)) == 1:
+        return [f"--num-virtual-stages-per-pipeline-rank {job.vpp}"] if job.vpp > 1 else []
+    parts = [f"t*{size}" if size else "" for size in sizes]
+    return [f"--pipeline-model-parallel-layout 'E{'|'.join(parts)}L'"]
+
+
+def _divided(job: TrainingJob) -> list[str]:
+    """The arguments of optimizer states, and of the communication that the prediction hides behind compute."""
+    if job.fsdp:
+        return ["--use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights"]
+    words = ["--use-distributed-optimizer"] if job.distributed_optimizer else []
+    if job.overlap and job.dp * job.cp > 1:
+        words.append("--overlap-grad-reduce")
+        words += ["--overlap-param-gather"] if job.distributed_optimizer else []
+    return [*words, "--tp-comm-overlap"] if job.overlap and job.sp and job.tp > 1 else words
+
+
 def torchtitan_settings(found: Prediction) -> str:
-    """The sections of torchtitan's TOML that give this layout: a copy of the weights over `fsdp` ranks, or over all, or
-    on each with a whole optimizer.
+    """A module of torchtitan 0.3 that gives a configuration this layout: a copy of the weights over `fsdp` ranks, or
+    over all, or on each with a whole optimizer. Where torchtitan has the model, `layout` is its own.
     """
     job = found.job
+    kind = {"none": "", "full": "FullAC"}.get(job.recompute, "SelectiveAC")
+    model = TORCHTITAN_MODELS.get(job.name)
+    lines = [
+        "# MODULE=torchtitan_layout CONFIG=layout ./run_train.sh",
+        *(["# Its model's converters quantise products, not this."] if job.precision != "bf16" else []),
+        *([f"from torchtitan.distributed.activation_checkpoint import {kind}"] if kind else []),
+        *([f"from torchtitan.models.{model[0]}.config_registry import {model[1]}"] if model else []),
+        "", "", "def with_layout(config):", *_settings(job),
+        f"    config.activation_checkpoint = {f'{kind}.Config()' if kind else None}",
+        f"    config.compile.enable = {job.compiled}",
+        "    return config",
+        *(["", "", "def layout():", f"    return with_layout({model[1]}())"] if model else []), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+TORCHTITAN_MODELS = {
+    "llama3_8b": ("llama3", "llama3_8b"), "llama3_70b": ("llama3", "llama3_70b"),
+    "llama3_405b": ("llama3", "llama3_405b"), "deepseek_v3": ("deepseek_v3", "deepseek_v3_671b"),
+}  # fmt: skip
+"""Our presets that torchtitan 0.3 has: its module of models, and the function of the configuration."""
+
+
+def _settings(job: TrainingJob) -> list[str]:
+    """The lines that set batch, sizes of groups and, of a pipeline, its schedule and the modules of each chunk."""
     if job.fsdp:
         shards = job.fsdp // job.cp if job.fsdp >= job.cp else job.dp
     else:
         shards = job.dp if job.distributed_optimizer else 1
-    mode = "none" if job.recompute == "none" else "full" if job.recompute == "full" else "selective"
-    option = '\nselective_ac_option = "op"' if mode == "selective" else ""
-    return (
-        f"[training]\nlocal_batch_size = {job.mbs}\nglobal_batch_size = {job.mbs * job.micro_batches * job.dp}\n"
-        f"seq_len = {job.seq}\n[parallelism]\ndata_parallel_shard_degree = {shards}\n"
-        f"data_parallel_replicate_degree = {max(1, job.dp // shards)}\ntensor_parallel_degree = {job.tp}\n"
-        f"pipeline_parallel_degree = {job.pp}\ncontext_parallel_degree = {job.cp}\n"
-        f'expert_parallel_degree = {job.ep}\n[activation_checkpoint]\nmode = "{mode}"{option}\n'
-    )
+    values: dict[str, object] = {
+        "training.local_batch_size": job.mbs * (job.micro_batches if job.pp > 1 else 1),
+        "training.global_batch_size": job.mbs * job.micro_batches * job.dp, "training.seq_len": job.seq,
+        "parallelism.data_parallel_shard_degree": shards,
+        "parallelism.data_parallel_replicate_degree": max(1, job.dp // shards),
+        "parallelism.tensor_parallel_degree": job.tp, "parallelism.pipeline_parallel_degree": job.pp,
+        "parallelism.context_parallel_degree": job.cp, "parallelism.expert_parallel_degree": job.ep,
+    }  # fmt: skip
+    lines = []
+    if job.pp > 1:
+        values["parallelism.pipeline_parallel_schedule"] = "Interleaved1F1B" if job.vpp > 1 else "1F1B"
+        values["parallelism.pipeline_parallel_microbatch_size"] = job.mbs
+        lines = [
+            f"    layers = iter(range({job.layers}))",
+            f"    parts = [[f'layers.{{next(layers)}}' for _ in range(size)] for size in {stage_sizes(job)}]",
+            "    parts[0].insert(0, 'tok_embeddings')",
+            "    parts[-1] += ['norm', 'lm_head']",
+            "    config.parallelism.module_fqns_per_model_part = parts",
+        ]
+    return [*(f"    config.{key} = {value!r}" for key, value in values.items()), *lines]
 
 
 def our_case(found: Prediction) -> str:
-    """The settings of a case of benchmark aicb that sends what a step of this layout sends (dialect framework)."""
+    """The settings of a case of benchmark aicb that sends what a step of this layout sends (dialect framework); "": it
+    has no such stages, or no FSDP2 with experts, stages or divided sequences.
+    """
     job = found.job
+    division = _our_division(job)
+    if division is None:
+        return ""
     settings: dict[str, object] = {
         "dialect": "framework", "frame": "FSDP2" if job.fsdp else "Megatron", "num_layers": job.layers,
         "hidden_size": job.hidden, "ffn_hidden_size": job.ffn, "num_attention_heads": job.heads,
@@ -99,14 +177,7 @@ def our_case(found: Prediction) -> str:
         "untie_embeddings": not job.tied, "seq_length": job.seq, "micro_batch": job.mbs,
         "global_batch": job.mbs * job.micro_batches * job.dp, "tensor_model_parallel_size": job.tp,
     }  # fmt: skip
-    if job.fsdp:
-        settings |= {"replicate": max(1, job.dp * job.cp // job.fsdp), "fsdp_units": "torchtitan"}
-    else:
-        settings |= {
-            "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
-            "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
-        }  # fmt: skip
-        settings |= {"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}
+    settings |= division
     if job.experts:
         settings |= {
             "moe_enable": True, "moe_grouped_gemm": True, "num_experts": job.experts, "moe_router_topk": job.topk,
@@ -122,3 +193,23 @@ def our_case(found: Prediction) -> str:
         }  # fmt: skip
         del settings["num_query_groups"], settings["kv_channels"]
     return "".join(f"{key} = {value!r}\n" for key, value in settings.items())
+
+
+def _our_division(job: TrainingJob) -> dict[str, object] | None:
+    """The settings of a case that divide states, layers and sequences; None: there are none."""
+    if job.fsdp:
+        if job.experts or job.pp * job.cp > 1:
+            return None
+        return {"replicate": max(1, job.dp // job.fsdp), "fsdp_units": "torchtitan"}
+    chunks = stage_sizes(job)
+    stages = [set(chunks[stage :: job.pp]) for stage in range(job.pp)]
+    middle = {size for each in stages[1:-1] for size in each}
+    if any(len(each) > 1 for each in (*stages, middle)):
+        return None
+    ends = {"num_layers_first_stage": job.vpp * chunks[0], "num_layers_last_stage": job.vpp * chunks[-1]}
+    return {
+        "pipeline_model_parallel": job.pp, "virtual_pipeline": job.vpp, "context_parallel_size": job.cp,
+        "enable_sequence_parallel": job.sp, "use_distributed_optimizer": job.distributed_optimizer,
+        **(ends if len(set(chunks)) > 1 else {}),
+        **({"sliding_window": job.window, "full_attention_every": job.full_every} if job.window else {}),
+    }  # fmt: skip

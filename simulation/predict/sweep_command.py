@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from common.errors import MistakeList, SimulationError, input_problem
 from common.progress import watched
 from common.summary import Summary, counted
-from common.whole_files import write_whole
+from common.whole_files import STDOUT, write_whole
+from simulation.common.dialect import DEFAULT_DIALECT
 from simulation.predict.command import calibrated_machines
 
 if TYPE_CHECKING:  # the start of the command needs none of them
@@ -63,7 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="FILE.html", help="a page: Pareto plot, why each is not the first"
     )
     parser.add_argument("--calibrate", type=Path, metavar="FILE.csv", help="fit the machine's factors to measured rows")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
@@ -72,20 +72,23 @@ def run(arguments: argparse.Namespace) -> Summary:
     from simulation.predict.kept import KeptLayouts
 
     row, machine, needed = _asked(arguments)
-    network = _network(arguments)
-    kept = KeptLayouts(arguments.output, _identity(arguments, row, machine), force=arguments.force)
+    network = _network(arguments, row)
+    written = None if arguments.output == STDOUT else arguments.output
+    kept = KeptLayouts(written, _identity(arguments, row, machine), force=arguments.force)
     try:
         found = _fewest(arguments, row, machine, needed, kept) if needed else _ranked(arguments, row, machine, kept)
+        if not found.fitting:
+            kept.discard()
+            raise SimulationError(_nothing(found, arguments, row, machine, needed))
+        if arguments.output is not None:
+            text = sweep_report.csv_text(found.fitting, machine)
+            write_whole(arguments.output, [text.encode()], keep_other=not arguments.force)
+        best = _best(found, machine, arguments.top, network)
     except KeyboardInterrupt:
-        if kept.path is not None:
-            print(f"{kept.path} keeps {counted(kept.count, 'layout')}: the same command goes on", file=sys.stderr)
+        keeps = f"{kept.path} keeps {counted(kept.count, 'layout')}: the same command goes on"
+        print(keeps if kept.path else "without --output nothing is kept", file=sys.stderr)
         raise
-    _check_found(found, arguments, row, machine, needed)
-    if arguments.output is not None:
-        text = sweep_report.csv_text(found.fitting, machine)
-        write_whole(arguments.output, [text.encode()], keep_other=not arguments.force)
-        kept.discard()
-    best = _best(found, machine, arguments.top, network)
+    kept.discard()
     answer = sweep_report.summary(found, best, machine, arguments.price)
     if arguments.configs:
         ready_configs.write(arguments.configs, best[0], force=arguments.force)
@@ -99,20 +102,23 @@ def _best(found: "Ranking", machine: "Machine", top: int, network: "Network | No
     """The first layouts predicted whole, on the network where there is one, the shortest iteration first."""
     from simulation.predict.iteration import predict
 
-    if network:
-        mistakes = MistakeList()
-        network.check(found.fitting[0].job, mistakes)
-        mistakes.check()
-    best = [predict(each.job, machine, network) for each in watched("best layouts", top, found.fitting[:top])]
+    first = found.fitting[:top]
+    best = [predict(each.job, machine, network) for each in watched("best layouts", len(first), first, step=1)]
     return sorted(best, key=lambda each: each.ms)
 
 
-def _network(arguments: argparse.Namespace) -> "Network | None":
+def _network(arguments: argparse.Namespace, row: dict[str, str]) -> "Network | None":
+    """The network of -n; without --gpus the row's are all of its GPUs."""
     if arguments.network is None:
         return None
     from simulation.predict.network import FLOW, Network
 
-    return Network(arguments.network, FLOW)
+    network = Network(arguments.network, FLOW)
+    if arguments.gpus is None:
+        row["gpus"] = str(network.fabric.gpus)
+    if int(row["gpus"]) > network.fabric.gpus:
+        raise input_problem("--gpus", row["gpus"], f"{network.path} has {network.fabric.gpus} GPUs")
+    return network
 
 
 def _identity(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine") -> str:
@@ -121,16 +127,17 @@ def _identity(arguments: argparse.Namespace, row: Mapping[str, str], machine: "M
     return sha256(repr((sorted(row.items()), sorted(lists.items()), machine)).encode()).hexdigest()
 
 
-def _check_found(
+def _nothing(
     found: "Ranking", arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine", needed: float
-) -> None:
-    if found.fitting:
-        return
+) -> str:
+    """In words, why no layout is left."""
     if needed and found.divided:
-        raise SimulationError(f"no layout of at most {row['gpus']} GPUs reaches {arguments.target}")
+        return f"no layout of at most {row['gpus']} GPUs reaches {arguments.target}"
+    if not found.divided:
+        divided = f"{row['gbs']} samples, {row['heads']} heads and the lists"
+        return f"no layout divides evenly: {divided} over {row['gpus']} GPUs"
     what = f"{counted(found.divided, 'layout')} divide evenly"
-    least = f"; the least memory is {found.least_gib:.0f} GiB of {machine.memory_GiB:g}" if found.divided else ""
-    raise SimulationError(f"none fits: {what}{least}")
+    return f"none fits: {what}; the least memory is {found.least_gib:.0f} GiB of {machine.memory_GiB:g}"
 
 
 def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float]":
@@ -143,6 +150,8 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
     from simulation.predict.machine import machine_of, machines, other_part
 
     mistakes = MistakeList()
+    if arguments.dialect != DEFAULT_DIALECT:
+        mistakes.add("--dialect", arguments.dialect, "has no effect here: the original predicts nothing")
     machine = machine_of(arguments.gpu)
     if machine is None:
         mistakes.add("--gpu", arguments.gpu, f"is none of {', '.join(machines())}")
@@ -218,7 +227,7 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
                 mistakes.add(f"--{key}", word, f"must be {text}")
             if not allowed and not (word.isascii() and word.isdigit() and 0 < int(word) < 1 << 20):
                 mistakes.add(f"--{key}", word, "must be whole numbers above 0, such as 1,2,4")
-        found[key] = words
+        found[key] = list(dict.fromkeys(word.lstrip("0") or word for word in words))
     mistakes.check()
     return found
 
@@ -240,9 +249,11 @@ def _fewest(
         return found.fitting[0].tokens_per_second_and_gpu * SERVER * servers >= needed
 
     tried: dict[int, Ranking] = {}
-    first = next(filter(enough, sorted({*map(int, powers(most)), most})), most + 1)
+    likely = sorted({*map(int, powers(most)), most})
+    first = next(filter(enough, watched("powers of two of GPUs", len(likely), likely, step=1)), most + 1)
     # Fewer GPUs may do what more do not, if they divide the batch.
-    best = next((each for each in range(1, min(first, most + 1)) if each not in tried and enough(each)), first)
+    fewer = watched("other numbers of GPUs", first - 1, range(1, min(first, most + 1)), step=1)
+    best = next((each for each in fewer if each not in tried and enough(each)), first)
     if best in tried:
         return tried[best]
     return Ranking(max(each.divided for each in tried.values()), [], min(each.least_gib for each in tried.values()))

@@ -65,7 +65,8 @@ def _text(found: Ranking, best: Sequence[Prediction], machine: Machine, price: f
         )
     if len(best) > 1:
         lines.append(f"the second takes {best[1].ms - best[0].ms:.1f} ms longer: {_why(best[0], best[1])}")
-    return "\n".join([*lines, "Megatron-LM:", *wrap(megatron_arguments(best[0]), 110, break_on_hyphens=False)])
+    arguments = megatron_arguments(best[0]) or "its FSDP2 has no such layout"
+    return "\n".join([*lines, "Megatron-LM:", *wrap(arguments, 110, break_on_hyphens=False)])
 
 
 def _why(first: Prediction, other: Prediction) -> str:

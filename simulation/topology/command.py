@@ -27,7 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="your own description, in place of a template",
     )
     parser.add_argument("--name", choices=NAMES, default=NAMES[0], help="full: every value that deviates is in it")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

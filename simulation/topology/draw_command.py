@@ -13,7 +13,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""
     parser.add_argument("file", type=Path, help="a topology in SimAI's format; slow GPUs of its sidecar are red")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the picture (default: FILE.svg)")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

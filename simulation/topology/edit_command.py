@@ -3,12 +3,11 @@
 import argparse
 import hashlib
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import MistakeList
 from common.summary import Summary, counted
-from common.whole_files import is_special, write_whole
+from common.whole_files import is_special, whole_files
 from simulation.topology import distance, whatif
 from simulation.topology.fabric import Fabric, chunks
 from simulation.topology.reading import read
@@ -24,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slow-gpu", action="append", default=[], metavar="GPU:FACTOR", help="the share of its speed that is left"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="the new file (default: FILE-whatif)")
-    parser.add_argument("--force", action="store_true", help="overwrite files that have other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
@@ -49,36 +47,25 @@ def run(arguments: argparse.Namespace) -> Summary:
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}-whatif")
     content = b"".join(chunks(changed.fabric))
     beside = whatif.sidecar(arguments.file, edits, changed, hashlib.sha256(content).hexdigest(), slow)
-    files = [(path, content), (whatif.sidecar_of(path), beside)]
-    _write(files, force=arguments.force)
+    paths = [path, whatif.sidecar_of(path)]
+    with whole_files(paths, keep_other=not arguments.force) as files:
+        for file, data in zip(files, (content, beside), strict=True):
+            file.write(data)
     warnings = [*found.oddities, *_parted(found.fabric, changed.fabric)]
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     said = (
         f"{path}: {counted(len(changed.degraded), 'link')} degraded, {len(changed.cut)} cut; "
-        f"{files[1][0].name}: {counted(len(slow), 'slow GPU')}"
+        f"{paths[1].name}: {counted(len(slow), 'slow GPU')}"
     )
     return Summary(
         said,
         {
-            "file": str(path), "sidecar": str(files[1][0]), "degraded_links": len(changed.degraded),
+            "file": str(path), "sidecar": str(paths[1]), "degraded_links": len(changed.degraded),
             "cut_links": len(changed.cut), "slow_gpus": {str(gpu): factor for gpu, factor in sorted(slow.items())},
             "warnings": warnings,
         },
     )  # fmt: skip
-
-
-def _write(files: Sequence[tuple[Path, bytes]], *, force: bool) -> None:
-    """Both files or, where one is there with other content, none."""
-    mistakes = MistakeList()
-    for path, content in files:
-        if not force and path.is_file() and path.read_bytes() != content:
-            mistakes.add(
-                str(path), None, "is there with other content; give --force to overwrite it, or another --output"
-            )
-    mistakes.check()
-    for path, content in files:
-        write_whole(path, [content])
 
 
 def _parted(before: Fabric, after: Fabric) -> list[str]:

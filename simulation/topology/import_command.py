@@ -15,7 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="an infrastructure in InfraGraph's format, YAML or JSON")
     parser.add_argument("-gt", "--gpu_type", metavar="X", help=f"one of {', '.join(options.GPU_TYPES)}")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the topology (default: FILE.topo)")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -1,11 +1,13 @@
-"""Percentiles are those of numpy's inverse of the distribution; Student's t is tested where curves are judged."""
+"""Percentiles are those of numpy's inverse of the distribution, quantiles and tails of Student's t those of scipy."""
 
+import math
 import random
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
-from common.statistics import percentile
+from common.statistics import percentile, student_quantile, student_tail
 
 
 @pytest.mark.parametrize("percent", [0, 5, 50, 95, 99, 100])
@@ -14,3 +16,15 @@ def test_a_percentile_is_the_value_of_the_nearest_rank(percent: int) -> None:
     for count in (*range(1, 42), 100, 199, 200):
         ordered = sorted(draw.random() for _ in range(count))
         assert percentile(ordered, percent) == np.percentile(ordered, percent, method="inverted_cdf")
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 30, 1000, 50_000])
+def test_quantiles_and_tails_of_student_are_those_of_scipy(degrees: int) -> None:
+    for chance in (0.5, 0.49, 0.3, 0.2, 0.025, 1e-3, 1e-6, 1e-12, 1e-30):
+        value = student.isf(chance, degrees)
+        assert student_quantile(chance, degrees) == pytest.approx(value, rel=1e-9, abs=1e-12)
+        assert student_tail(value, degrees) == pytest.approx(chance, rel=1e-9)
+
+
+def test_nothing_is_beyond_noise_that_is_not_known() -> None:
+    assert math.isinf(student_quantile(0.001, 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import InputProblems
-from common.whole_files import whole_file, write_durably, write_text, write_whole
+from common.whole_files import whole_file, whole_files, write_durably, write_text, write_whole
 
 
 def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
@@ -53,6 +53,21 @@ def test_other_content_is_kept_where_that_is_wanted(tmp_path: Path) -> None:
     assert path.read_bytes() == b"x" * 3_000_000
     write_whole(path, [b"y"])
     assert path.read_bytes() == b"y" and len([*tmp_path.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("older", ["first", "second", "third"])
+def test_of_several_files_all_or_none_take_their_places(tmp_path: Path, older: str) -> None:
+    (tmp_path / older).write_bytes(b"old")
+    paths = [tmp_path / name for name in ("first", "second", "third")]
+    with pytest.raises(InputProblems, match=f"{older}: is there"), whole_files(paths, keep_other=True) as files:
+        for file in files:
+            file.write(b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(older, b"old")]
+    (tmp_path / older).write_bytes(b"new")
+    with whole_files(paths, keep_other=True) as files:
+        for file in files:
+            file.write(b"new")
+    assert [path.read_bytes() for path in paths] == [b"new"] * 3 and len([*tmp_path.iterdir()]) == 3
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

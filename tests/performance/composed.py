@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from simulation.predict.measured_network import NAMES, MeasuredLinks
+from simulation.predict.measured_network import MeasuredLinks
 from tests.performance.ranks import SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
 from workloads.api import generate
+from workloads.formats.simai_text import KNOWN
 from workloads.options import resolve
 from workloads.rows.ops import CommType
 
@@ -60,7 +61,7 @@ def predicted_ms(calls: Calls, links: MeasuredLinks, product_us: float) -> float
     """Each call as it was measured at the sizes beside its own, and a product before it."""
     found = 0.0
     for kind, size in calls:
-        us = links.collective_us(NAMES[KINDS[kind]], RANKS, 1, size, RANKS)
+        us = links.collective_us(KNOWN[KINDS[kind]], RANKS, 1, size, RANKS)
         assert us is not None
         found += us + product_us
     return found / 1e3

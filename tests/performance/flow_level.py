@@ -58,6 +58,7 @@ def _row(load: Load, folder: Path) -> Row:
     if "LLAMA" in words:
         words[words.index("LLAMA")] = str(recorded.workload(recorded.LLAMA, folder))
     command = [sys.executable, "-m", "simulation", "network", "--level", "flow", "-n", str(network), "-r", f"{folder}/"]
+    command += ["--force"]
     run_sound([*command, *words], ROOT)  # compiles
     seconds, megabytes, _ = run_sound([*command, *words], ROOT)
     baseline, _, _ = run_sound([sys.executable, "-c", READING, str(network)], ROOT)

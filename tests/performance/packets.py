@@ -64,7 +64,8 @@ def _run(folder: Path, words: list[str]) -> tuple[float, float]:
     """The seconds of a simulation, and its makespan (us)."""
     seed = [] if "flow" in words else ["--seed", "1"]  # one order of starts, no probes
     command = [sys.executable, "-m", "simulation", "network", "-n", str(folder / "network"), "-r", f"{folder}/"]
-    done = subprocess.run([*command, *words, *seed, "--json"], cwd=ROOT, check=True, capture_output=True, text=True)
+    command += [*words, *seed, "--json", "--force"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     answer = json.loads(done.stdout)
     return answer["seconds"], answer["makespan_us"]
 

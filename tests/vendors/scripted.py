@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from monitors.summary import summarize
 
 SOURCE = Path(__file__).with_name("scripted_nvml.c")
 ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = 8
 
 
 def compiled(folder: Path) -> Path:
@@ -43,9 +45,16 @@ def in_containers() -> None:
 
 
 def watched(library: Path, folder: Path, script: str, devices: int = 8) -> dict[str, Any]:
-    """The summary of a real monitor of a second, through the real nvidia-ml-py, of devices with this script."""
+    """The summary of a real monitor, through the real nvidia-ml-py, of so many SAMPLES of devices with this script."""
     folder.mkdir()
     environment = os.environ | {"LD_LIBRARY_PATH": str(library), "NVML_SCRIPT": script, "NVML_DEVICES": str(devices)}
-    words = ["--log_dir", str(folder), "--vendor", "nvidia", "--interval", "0.1", "--max_seconds", "1"]
-    subprocess.run([sys.executable, "-m", "monitors", *words], cwd=ROOT, env=environment, check=True, timeout=200)
-    return asdict(summarize(folder / "monitor.jsonl"))
+    words = ["--log_dir", str(folder), "--vendor", "nvidia", "--interval", "0.1", "--max_seconds", "200"]
+    samples = folder / "monitor.jsonl"
+    with subprocess.Popen([sys.executable, "-m", "monitors", *words], cwd=ROOT, env=environment) as monitor:
+        while monitor.poll() is None and (
+            not samples.exists() or samples.read_text(encoding="utf-8").count('"source":"accelerator",') < SAMPLES
+        ):
+            time.sleep(0.02)
+        monitor.terminate()
+    assert monitor.returncode == 0
+    return asdict(summarize(samples))

@@ -50,7 +50,10 @@ int nvmlSystemGetDriverVersion(char *out, uint size) { return text(out, size, "5
 int nvmlSystemGetNVMLVersion(char *out, uint size) { return text(out, size, "13.580.95.05"); }
 int nvmlSystemGetCudaDriverVersion_v2(int *out) { *out = 13000; return OK; }
 int nvmlDeviceGetCount_v2(uint *out) { *out = (uint)count(); return OK; }
-int nvmlDeviceGetHandleByIndex_v2(uint index, void **out) { *out = (void *)(size_t)(index + 1); return OK; }
+int nvmlDeviceGetHandleByIndex_v2(uint index, void **out) {
+    *out = (void *)(size_t)(index + 1);
+    return alive(*out);
+}
 int nvmlDeviceGetIndex(void *handle, uint *out) { *out = (uint)index_of(handle); return OK; }
 int nvmlDeviceGetName(void *handle, char *out, uint size) { (void)handle; return text(out, size, "NVIDIA H200"); }
 int nvmlDeviceGetUUID(void *handle, char *out, uint size) { snprintf(out, size, "GPU-%d", index_of(handle)); return OK; }

@@ -52,7 +52,7 @@ def library(**answers: Any) -> Any:
         "amdsmi_get_gpu_driver_info": {"driver_name": "amdgpu", "driver_version": "6.16.6"},
         "amdsmi_get_gpu_vram_usage": {"vram_total": 196592, "vram_used": 283},
         "amdsmi_get_gpu_activity": {"gfx_activity": 97, "umc_activity": 40, "mm_activity": "N/A"},
-        "amdsmi_get_temp_metric": 61,
+        "amdsmi_get_temp_metric": lambda _, sensor, metric: {0: 61, 5: 100}[metric],
         "amdsmi_get_power_info": {"current_socket_power": 705, "average_socket_power": "N/A", "power_limit": 750},
         "amdsmi_get_clock_info": lambda _, kind: {"clk": {Clock.GFX: 2103, Clock.MEM: 1300}[kind], "max_clk": 2100},
         "amdsmi_get_gpu_total_ecc_count": {"correctable_count": 3, "uncorrectable_count": 2, "deferred_count": 0},
@@ -70,7 +70,7 @@ def library(**answers: Any) -> Any:
         AmdSmiClkType=Clock,
         AmdSmiMemoryPageStatus=Page,
         AmdSmiTemperatureType=SimpleNamespace(HOTSPOT=1),
-        AmdSmiTemperatureMetric=SimpleNamespace(CURRENT=0),
+        AmdSmiTemperatureMetric=SimpleNamespace(CURRENT=0, CRITICAL=5),
         **{name: function(answer) for name, answer in told.items()},
     )
 
@@ -97,7 +97,8 @@ def test_health_and_processes_are_told() -> None:
     assert isinstance(probe, HealthReader) and isinstance(probe, ProcessLister)
     (health,) = probe.health()
     assert health.counts == {"ecc_uncorrected": 2, "pcie_replays": 5}
-    assert health.states == {"rows_pending": 1, "rows_failed": 0, "pcie_width": 8, "pcie_width_max": 16}
+    widths = {"pcie_width": 8, "pcie_width_max": 16}
+    assert health.states == {"rows_pending": 1, "rows_failed": 0, "slowdown_c": 100} | widths
     processes = probe.processes()
     assert processes is not None
     (process,) = processes

@@ -23,6 +23,7 @@ EXEMPT = {
     "container/context/install_packages.py": "runs in the build of an image, beside nothing of the project",
     "monitors/nccl_log.py": "the lines that NCCL and RCCL log",
     "monitors/__main__.py": "sys_info.json's key of those lines",
+    "run_benchmarks/inspection/device_script.py": "what each vendor's driver and tool tell of its devices",
     "run_benchmarks/inspection/health.py": "the service that a host with NVSwitches needs",
     "run_benchmarks/inspection/health_of_devices.py": "settings of the kernel and of one driver's tool, and what to do",
     "run_benchmarks/inspection/health_script.py": "modules of the kernel and lines of its log, of every vendor",

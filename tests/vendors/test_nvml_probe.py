@@ -97,9 +97,35 @@ def test_no_device_is_unavailable_and_nvml_is_released() -> None:
     assert nvml.running == 0
 
 
-def test_no_handle_is_unavailable_and_nvml_is_released() -> None:
+def test_a_device_that_is_lost_before_the_monitor_starts_says_so_until_it_comes_back() -> None:
     nvml = FakeNvml(devices=2)
-    nvml.fail("nvmlDeviceGetHandleByIndex", pynvml.NVML_ERROR_GPU_IS_LOST, index=1)
+    nvml.fail("nvmlDeviceGetHandleByIndex", pynvml.NVML_ERROR_GPU_IS_LOST, index=0)
+    probe = NvmlProbe(nvml)
+    assert [sample.error for sample in probe.sample()] == ["NVML: GPU is lost", None]
+    assert [health.error for health in probe.health()] == ["NVML: GPU is lost", None]
+    assert [device.get("error") for device in probe.describe()["devices"]] == ["NVML: GPU is lost", None]
+    assert probe.energy_joules() == {1: 10.0}
+    nvml.failures.clear()
+    assert [sample.error for sample in probe.sample()] == [None, None]
+
+
+def test_devices_that_a_job_may_not_use_are_left_out() -> None:
+    nvml = FakeNvml(devices=3)
+    nvml.fail("nvmlDeviceGetHandleByIndex", pynvml.NVML_ERROR_NO_PERMISSION, index=1)
+    assert [(sample.index, sample.error) for sample in NvmlProbe(nvml).sample()] == [(0, None), (2, None)]
+
+
+def test_no_device_that_may_be_used_is_unavailable_and_nvml_is_released() -> None:
+    nvml = FakeNvml(devices=2)
+    nvml.fail("nvmlDeviceGetHandleByIndex", pynvml.NVML_ERROR_NO_PERMISSION)
+    with pytest.raises(ProbeUnavailable, match="no device that this process may use"):
+        NvmlProbe(nvml)
+    assert nvml.running == 0
+
+
+def test_a_driver_that_does_not_count_its_devices_is_unavailable_and_nvml_is_released() -> None:
+    nvml = FakeNvml(devices=2)
+    nvml.fail("nvmlDeviceGetCount", pynvml.NVML_ERROR_UNKNOWN)
     with pytest.raises(ProbeUnavailable, match="does not give its devices"):
         NvmlProbe(nvml)
     assert nvml.running == 0

@@ -12,8 +12,8 @@ from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT, record, tim
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.parts import Part, parts_of
 from workloads.cli import main
-from workloads.compute import ComputeTimes
 from workloads.compute.aiob import read
+from workloads.compute.lookup import ComputeTimes
 from workloads.library import CompFileError, Workload, WorkloadArgs, generate
 from workloads.rows.ops import CommType, gemm_of, gemms_of
 

@@ -13,7 +13,7 @@ from simulation.analytical.aicb_rows import GROUP as CSV_GROUP
 from simulation.cli import main as simulate
 from tests.workloads.test_framework_dialect import BASE, FSDP2, LATENT, MOE, RECORDED, TITAN, TRACES, arguments
 from workloads.cli import main
-from workloads.dialects.framework.simai_rows import COLLECTIVE, SUFFIX
+from workloads.dialects.framework.simai_rows import SUFFIX
 from workloads.formats.simai_text import ALL, DP, TP, parse_collective
 from workloads.library import ParameterError, SimaiWorkload, WorkItem, WorkloadArgs, generate, simai
 from workloads.trace import record
@@ -92,9 +92,6 @@ def test_groups_are_those_of_the_simulation_of_a_csv() -> None:
     for name, suffix in SUFFIX.items():
         column = {"": (TP, DP)}.get(suffix, (suffix[1:],))
         assert CSV_GROUP[f"{name}_group"] in column
-    assert {kind.name: CSV_COLLECTIVE[kind.name] for kind in COLLECTIVE if kind.name != "reduce"} == {
-        kind.name: text for kind, text in COLLECTIVE.items() if kind.name != "reduce"
-    }
 
 
 def test_a_layer_is_rows_of_its_modules_forward_beside_backward() -> None:

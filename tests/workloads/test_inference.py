@@ -11,7 +11,8 @@ from tests.workloads import trace_matrix
 from tests.workloads.test_framework_dialect import arguments
 from workloads import options
 from workloads.cli import main
-from workloads.dialects.framework.inference import TRAINING_ONLY, InferenceRank
+from workloads.dialects.framework.effects import TRAINING_ONLY
+from workloads.dialects.framework.inference import InferenceRank
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.simai_text import parse_header
 from workloads.library import CommType, ParameterError, WorkloadArgs, generate, simai

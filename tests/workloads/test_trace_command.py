@@ -76,7 +76,7 @@ def test_all_mistakes_are_named_at_once_and_nothing_is_written(tmp_path: Path, c
         ({"frame": "FSDP2", "tensor_model_parallel_size": 2, "world_size": 4}, "needs fsdp_units torchtitan"),
         ({"frame": "DeepSpeed", "stage": 0}, "the stages 1, 2 and 3"),
         ({"frame": "FSDP2", "replicate": 2}, "no multiple of replicate"),
-        ({"frame": "DeepSpeed", "sub_group_size": 0}, "sub_group_size is 0; it is at least 1"),
+        ({"frame": "DeepSpeed", "sub_group_size": 0}, "sub_group_size is 0; it must be at least 1"),
         ({"dtype": "float16"}, "dtype float16 is traced with frame DeepSpeed alone"),
         ({"kv_channels": 0}, "kv_channels is 0; it is at least 1"),
         ({"world_size": 10**20}, "world_size is 100000000000000000000; it is at most 16777216"),

@@ -136,11 +136,14 @@ class AmdProbe:
         }
         pages = self._asked(smi.amdsmi_get_gpu_bad_page_info, handle)
         bad = [each["status"] for each in pages] if isinstance(pages, list) else []  # without any, a sentence comes
+        limit = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CRITICAL)
         states = {
             "rows_pending": None if pages is None else float(smi.AmdSmiMemoryPageStatus.PENDING in bad),
             "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
             "pcie_width_max": _as_number(link.get("pcie_static", {}).get("max_pcie_width")),
+            # As amd-smi's own "slowdown hotspot temperature"; a device without one tells 0.
+            "slowdown_c": _as_number(self._asked(smi.amdsmi_get_temp_metric, handle, *limit)) or None,
         }
         return AcceleratorHealth(
             index=index,

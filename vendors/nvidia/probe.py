@@ -67,19 +67,36 @@ class NvmlProbe:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
             raise ProbeUnavailable(f"NVML does not start: {error}") from error
+        self._handles: dict[int, Any] = {}
         try:
-            count = nvml.nvmlDeviceGetCount()
-            if count == 0:
-                raise ProbeUnavailable("NVML runs but shows no device")
-            self._handles = {index: nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)}
+            self._take_handles()
         except nvml.NVMLError as error:
             nvml.nvmlShutdown()
             raise ProbeUnavailable(f"NVML does not give its devices: {error}") from error
-        except ProbeUnavailable:
+        if not self._handles:
             nvml.nvmlShutdown()
-            raise
+            raise ProbeUnavailable("NVML runs but shows no device that this process may use")
         self._xids: dict[int, dict[str, int]] = {index: {} for index in self._handles}
         self._events = self._registered()
+
+    def _take_handles(self) -> None:
+        """A device that does not give its handle, as one does that fell off the bus, gets None and is asked again.
+
+        NVML counts those, too, that a job's control group hides: they are left out.
+        """
+        nvml = self._nvml
+        for index in range(nvml.nvmlDeviceGetCount()):
+            try:
+                self._handles[index] = nvml.nvmlDeviceGetHandleByIndex(index)
+            except nvml.NVMLError_NoPermission:
+                continue
+            except nvml.NVMLError:
+                self._handles[index] = None
+
+    def _handle(self, index: int) -> Any:
+        if self._handles[index] is None:
+            self._handles[index] = self._nvml.nvmlDeviceGetHandleByIndex(index)
+        return self._handles[index]
 
     def _registered(self) -> Any:
         """The event set that gets the devices' XIDs; None if the driver has no events."""
@@ -88,9 +105,9 @@ class NvmlProbe:
             events = nvml.nvmlEventSetCreate()
         except nvml.NVMLError:
             return None
-        for index, handle in self._handles.items():
+        for index in self._handles:
             with contextlib.suppress(nvml.NVMLError):
-                self._read(index, handle, nvml.nvmlDeviceRegisterEvents, nvml.nvmlEventTypeXidCriticalError, events)
+                self._read(index, nvml.nvmlDeviceRegisterEvents, nvml.nvmlEventTypeXidCriticalError, events)
         return events
 
     def describe(self) -> dict[str, Any]:
@@ -103,44 +120,44 @@ class NvmlProbe:
             "driver": self._optional(-1, "driver version", nvml.nvmlSystemGetDriverVersion),
             "nvml": self._optional(-1, "nvml version", nvml.nvmlSystemGetNVMLVersion),
             "cuda_driver": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            "devices": [self._describe_device(index, handle) for index, handle in self._handles.items()],
+            "devices": [self._describe_device(index) for index in self._handles],
         }
 
-    def _describe_device(self, index: int, handle: Any) -> dict[str, Any]:
+    def _describe_device(self, index: int) -> dict[str, Any]:
         try:
-            return self._identity(index, handle)
+            return self._identity(index)
         except self._nvml.NVMLError as error:
             return {"index": index, "error": f"NVML: {error}"}
 
-    def _identity(self, index: int, handle: Any) -> dict[str, Any]:
+    def _identity(self, index: int) -> dict[str, Any]:
         nvml = self._nvml
-        memory = self._read(index, handle, nvml.nvmlDeviceGetMemoryInfo)
-        limit = self._read(index, handle, nvml.nvmlDeviceGetEnforcedPowerLimit)
-        pci = self._read(index, handle, nvml.nvmlDeviceGetPciInfo)
+        memory = self._read(index, nvml.nvmlDeviceGetMemoryInfo)
+        limit = self._read(index, nvml.nvmlDeviceGetEnforcedPowerLimit)
+        pci = self._read(index, nvml.nvmlDeviceGetPciInfo)
         return {
             "index": index,
-            "name": self._read(index, handle, nvml.nvmlDeviceGetName),
-            "uuid": self._read(index, handle, nvml.nvmlDeviceGetUUID),
+            "name": self._read(index, nvml.nvmlDeviceGetName),
+            "uuid": self._read(index, nvml.nvmlDeviceGetUUID),
             "memory_bytes": None if memory is None else memory.total,
             "power_limit_w": None if limit is None else limit / 1000,
             "pci_bus_id": None if pci is None else _text(pci.busId),
-            "vbios": self._read(index, handle, nvml.nvmlDeviceGetVbiosVersion),
-            "max_sm_clock_mhz": self._read(index, handle, nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
+            "vbios": self._read(index, nvml.nvmlDeviceGetVbiosVersion),
+            "max_sm_clock_mhz": self._read(index, nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM),
         }
 
     def sample(self) -> list[AcceleratorSample]:
         """One sample per device. A device that fails (fell off the bus, reset) gives a sample with `error` alone."""
         samples = []
-        for index, handle in self._handles.items():
+        for index in self._handles:
             try:
-                samples.append(self._sample_device(index, handle))
+                samples.append(self._sample_device(index))
             except self._nvml.NVMLError as error:
                 samples.append(AcceleratorSample(index=index, error=f"NVML: {error}"))
         return samples
 
-    def _sample_device(self, index: int, handle: Any) -> AcceleratorSample:
+    def _sample_device(self, index: int) -> AcceleratorSample:
         nvml = self._nvml
-        read = functools.partial(self._read, index, handle)
+        read = functools.partial(self._read, index)
         utilization = read(nvml.nvmlDeviceGetUtilizationRates)
         # The second version leaves out what the driver keeps for itself (616 MiB of an idle H200), as nvidia-smi does.
         memory = read(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or read(nvml.nvmlDeviceGetMemoryInfo)
@@ -167,9 +184,9 @@ class NvmlProbe:
         """Compute processes of all devices; None if the driver lists none for lack of permission."""
         found: list[AcceleratorProcess] = []
         known = False
-        for index, handle in self._handles.items():
+        for index in self._handles:
             try:
-                listed = self._read(index, handle, self._nvml.nvmlDeviceGetComputeRunningProcesses)
+                listed = self._read(index, self._nvml.nvmlDeviceGetComputeRunningProcesses)
             except self._nvml.NVMLError:
                 continue  # sample() reports the device
             known |= listed is not None
@@ -181,9 +198,9 @@ class NvmlProbe:
     def energy_joules(self) -> Mapping[int, float] | None:
         """NVML's total energy (mJ since the driver was loaded; Volta and newer) in joules, by device that has it."""
         energies = {}
-        for index, handle in self._handles.items():
+        for index in self._handles:
             try:
-                millijoules = self._read(index, handle, self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+                millijoules = self._read(index, self._nvml.nvmlDeviceGetTotalEnergyConsumption)
             except self._nvml.NVMLError:
                 continue  # sample() reports the device
             if millijoules is not None:
@@ -194,9 +211,9 @@ class NvmlProbe:
         """Error counters and states of each device; XIDs since the probe was opened."""
         self._take_events()
         found = []
-        for index, handle in self._handles.items():
+        for index in self._handles:
             try:
-                found.append(self._health_of(index, handle))
+                found.append(self._health_of(index))
             except self._nvml.NVMLError as error:
                 xids = self._xids[index]
                 found.append(AcceleratorHealth(index=index, counts=dict(xids), error=f"NVML: {error}"))
@@ -218,11 +235,11 @@ class NvmlProbe:
     def _index_of(self, handle: Any) -> int | None:
         return self._optional(-1, "index of an event's device", lambda: self._nvml.nvmlDeviceGetIndex(handle))
 
-    def _health_of(self, index: int, handle: Any) -> AcceleratorHealth:
+    def _health_of(self, index: int) -> AcceleratorHealth:
         nvml = self._nvml
-        read = functools.partial(self._read, index, handle)
+        read = functools.partial(self._read, index)
         ecc = read(nvml.nvmlDeviceGetTotalEccErrors, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
-        up, down, errors = self._nvlinks(index, handle)
+        up, down, errors = self._nvlinks(index)
         rows = read(nvml.nvmlDeviceGetRemappedRows)
         mig = read(nvml.nvmlDeviceGetMigMode)
         counts = {
@@ -246,19 +263,19 @@ class NvmlProbe:
             states={name: state for name, state in states.items() if state is not None},
         )
 
-    def _nvlinks(self, index: int, handle: Any) -> tuple[int | None, int | None, int | None]:
+    def _nvlinks(self, index: int) -> tuple[int | None, int | None, int | None]:
         """Links that are up and down, and the sum of their error counters; None for a device without NVLink."""
         nvml = self._nvml
         states = []
         for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-            state = self._link(index, handle, link)
+            state = self._link(index, link)
             if state is None:
                 break
             states.append(state)
         if not states:
             return None, None, None
         errors = [
-            self._read(index, handle, nvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
+            self._read(index, nvml.nvmlDeviceGetNvLinkErrorCounter, link, counter)
             for link, state in enumerate(states)
             if state
             for counter in range(nvml.NVML_NVLINK_ERROR_COUNT)
@@ -266,11 +283,11 @@ class NvmlProbe:
         known = [count for count in errors if count is not None]
         return sum(states), len(states) - sum(states), sum(known) if known else None
 
-    def _link(self, index: int, handle: Any, link: int) -> int | None:
+    def _link(self, index: int, link: int) -> int | None:
         """1: up, 0: down; None: the device has no such link."""
         nvml = self._nvml
         try:
-            return self._read(index, handle, nvml.nvmlDeviceGetNvLinkState, link)
+            return self._read(index, nvml.nvmlDeviceGetNvLinkState, link)
         except nvml.NVMLError_InvalidArgument:
             return None
 
@@ -281,9 +298,9 @@ class NvmlProbe:
                 self._nvml.nvmlEventSetFree(self._events)
         self._nvml.nvmlShutdown()
 
-    def _read(self, index: int, handle: Any, function: Callable[..., T], *arguments: Any) -> T | None:
+    def _read(self, index: int, function: Callable[..., T], *arguments: Any) -> T | None:
         key = " ".join([function.__name__, *map(str, arguments)])
-        return self._optional(index, key, functools.partial(function, handle, *arguments))
+        return self._optional(index, key, lambda: function(self._handle(index), *arguments))
 
     def _optional(self, index: int, key: str, call: Callable[[], T]) -> T | None:
         """The call's answer, or None if the device cannot give it; a call that failed is not repeated at later

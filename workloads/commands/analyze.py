@@ -3,9 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-from common.command_line import VerbParser
 from common.summary import Summary
 from workloads.analysis.analysis import LEAST_ITERATIONS, RunAnalysis, Slowest, analyze
 from workloads.analysis.log_comparison import LogComparison, compare_logs
@@ -13,12 +11,6 @@ from workloads.analysis.merged import merge
 from workloads.oplog.file import OpLog, read_folder
 
 MOST_LINES = 20
-
-
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    parser.add_argument("first", type=Path, metavar="LOG", help="a folder of op logs, one of each rank")
-    parser.add_argument("second", type=Path, nargs="?", metavar="LOG2", help="another run's, to compare with the first")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

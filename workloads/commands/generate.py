@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.command_line import FunctionVerb, VerbParser
 from common.errors import MistakeList
@@ -11,11 +11,13 @@ from common.summary import JsonValue, Summary
 from common.whole_files import STDOUT, target, write_whole
 from workloads import dialects, naming, options
 from workloads.api import check, generate, simai
-from workloads.formats import csvfile
-from workloads.formats.workload import Workload
+from workloads.formats import FORMS
 from workloads.job import rules
 from workloads.job.errors import AicbError, ParameterError
 from workloads.job.parameters import WorkloadArgs
+
+if TYPE_CHECKING:  # the start of a command needs no format
+    from workloads.formats.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Writing:
         )
         if self.target == "csv":
             parser.add_argument(
-                "--format", choices=csvfile.FORMS,
+                "--format", choices=FORMS,
                 help="columns of the CSV: AICB's, or all and each repetition once (default: AICB's where they suffice)",
             )  # fmt: skip
             parser.add_argument(
@@ -136,7 +138,7 @@ def add_dialect(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _save(workload: Workload, path: Path, form: str | None) -> int:
+def _save(workload: "Workload", path: Path, form: str | None) -> int:
     """Write a workload CSV; returns its bytes.
 
     Raises:

@@ -3,22 +3,11 @@
 import argparse
 from pathlib import Path
 
-from common.command_line import VerbParser
 from common.summary import JsonValue, Summary
 from workloads.analysis import aicb_output as output
 from workloads.job.errors import AicbError
 from workloads.oplog.file import LogFileError, OpLog, read_folder
 from workloads.oplog.log import Log
-from workloads.oplog.measured import UNITS
-
-
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    parser.add_argument("file", type=Path, metavar="LOG", help="a folder of op logs, one of them, or a log CSV")
-    parser.add_argument("--rank", type=int, default=0, metavar="N", help="whose log of a folder (default: %(default)s)")
-    parser.add_argument("--print_ops", action="store_true", help="also a line for each operation")
-    parser.add_argument("--units", choices=UNITS, default="GB", help="GB is 1e9 bytes, GiB AICB's 2**30 (default: GB)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write a log CSV with AICB's columns")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -1,23 +1,10 @@
 """Writes the page of an executed workload or of a workload: the verb `visualize`."""
 
 import argparse
-from pathlib import Path
 
-from common.command_line import VerbParser
 from common.summary import Summary
 from common.whole_files import write_whole
 from workloads.analysis import page, timeline
-
-
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    parser.add_argument(
-        "file",
-        type=Path,
-        metavar="LOG|WORKLOAD",
-        help="op logs (a folder, or one), a log CSV, a workload CSV or SimAI text",
-    )
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the page to write (.html)")
 
 
 def run(arguments: argparse.Namespace) -> Summary:

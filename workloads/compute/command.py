@@ -7,17 +7,15 @@ from collections import Counter
 from dataclasses import asdict
 from math import isinf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.command_line import FunctionVerb, VerbParser
 from common.summary import JsonValue, Summary
-from workloads.compute import check, database
-from workloads.compute.filling import fill
-from workloads.compute.lookup import ComputeTimes
-from workloads.compute.measurement import COLUMNS, ComputeDataError, ComputeTime
 from workloads.compute.operators import DTYPE_BYTES, OPERATORS
-from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
+
+if TYPE_CHECKING:  # the start of a command needs no table
+    from workloads.compute.measurement import ComputeTime
 
 KIND = ("device", "op", "dtype", "source")
 
@@ -30,7 +28,10 @@ def _files(parser: VerbParser) -> None:
     parser.add_argument("--no_shipped", action="store_true", help="leave the shipped tables out")
 
 
-def _rows(given: dict[str, Any]) -> list[ComputeTime]:
+def _rows(given: dict[str, Any]) -> "list[ComputeTime]":
+    from workloads.compute import database
+    from workloads.compute.measurement import ComputeDataError
+
     rows = [] if given.pop("no_shipped") else database.shipped()
     problems = []
     for path in given.pop("database"):
@@ -53,6 +54,8 @@ def _add_look_up(parser: VerbParser) -> None:
 
 
 def _look_up(arguments: argparse.Namespace) -> Summary:
+    from workloads.compute.lookup import ComputeTimes
+
     given = vars(arguments)
     answer = ComputeTimes(_rows(given)).look_up(**given)
     basis = answer.basis
@@ -75,6 +78,10 @@ def _add_fill(parser: VerbParser) -> None:
 
 
 def _fill(arguments: argparse.Namespace) -> Summary:
+    from workloads.compute.filling import fill
+    from workloads.compute.lookup import ComputeTimes
+    from workloads.formats.workload import Workload
+
     given = vars(arguments)
     output, workload = given.pop("output"), Workload.load(given.pop("file"))[0]
     filled = fill(workload, ComputeTimes(_rows(given)), **given)
@@ -90,6 +97,8 @@ def _add_show(parser: VerbParser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> Summary:
+    from workloads.compute.measurement import COLUMNS
+
     given = vars(arguments)
     each = given.pop("rows")
     rows = _rows(given)
@@ -110,6 +119,8 @@ def _show(arguments: argparse.Namespace) -> Summary:
 
 
 def _check(arguments: argparse.Namespace) -> Summary:
+    from workloads.compute import check
+
     lines, error = check.report(_rows(vars(arguments)))
     if error is None:
         raise AicbError("there are no two rows of which one could predict the other; give a --database")
@@ -124,6 +135,8 @@ def _add_merge(parser: VerbParser) -> None:
 
 
 def _merge(arguments: argparse.Namespace) -> Summary:
+    from workloads.compute import database
+
     output: Path = arguments.database
     before, after = database.merge(output, arguments.inputs)
     data: dict[str, JsonValue] = {"file": str(output), "rows": after, "new": after - before}

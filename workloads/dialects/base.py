@@ -2,12 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from workloads.dialects.model import MockedModel
-from workloads.formats.simai import SimaiWorkload
-from workloads.formats.workload import Workload
 from workloads.job.parameters import WorkloadArgs
 from workloads.job.rules import RuleViolation
+
+if TYPE_CHECKING:  # the start of a command needs none of them
+    from workloads.dialects.model import MockedModel
+    from workloads.formats.simai import SimaiWorkload
+    from workloads.formats.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,11 @@ class Dialect(ABC):
     deviations: tuple[Deviation, ...]
 
     @abstractmethod
-    def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
+    def workload(self, args: WorkloadArgs, model: "MockedModel | None" = None, pp_stage: int = 0) -> "Workload":
         """The workload of a rank in pipeline stage `pp_stage`. model: replaces the one that the parameters describe."""
 
     @abstractmethod
-    def simai(self, args: WorkloadArgs) -> SimaiWorkload:
+    def simai(self, args: WorkloadArgs) -> "SimaiWorkload":
         """The workload for the SimAI simulator.
 
         Raises:

@@ -15,7 +15,7 @@ from typing import TextIO
 
 from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
-from workloads.formats import fullcsv
+from workloads.formats import FULL, fullcsv
 from workloads.formats.simai_text import begins_simai
 from workloads.job import rules
 from workloads.job.errors import WorkloadFileError
@@ -24,7 +24,6 @@ from workloads.rows.blocks import Block
 from workloads.rows.conversion import aicb_rows
 from workloads.rows.ops import COLUMNS, HEADER, CommType, LogItem
 
-AICB, FULL = FORMS = ("aicb", "full")
 RANKS_LINE = re.compile(r"\[ ?(pp_stage\d+: ?\[)?rank\d")
 """How the first line of some workloads that AICB ships begins: a list of ranks, before the header."""
 GROUP_SIZE = COLUMNS.index("comm_group_size")

@@ -22,6 +22,13 @@ NONE = "NONE"
 NOTHING = (NONE, "None")  # AICB writes the second, too
 ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL = "ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL"
 BROADCAST = "BROADCAST"
+KNOWN = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER, "all_to_all": ALLTOALL}
+"""SimAI's words for collectives, by the names of their calls."""
+WORDS = KNOWN | {
+    "all_gather_into_tensor": ALLGATHER, "reduce_scatter_tensor": REDUCESCATTER, "all_to_all_single": ALLTOALL,
+    "broadcast": BROADCAST,
+}  # fmt: skip
+"""And those of other spellings, and of a broadcast."""
 COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, BROADCAST)
 TP, EP, DP, DP_EP = "TP", "EP", "DP", "DP_EP"
 ALL, EP_TP, EMBEDDING, PP = "ALL", "EP_TP", "EMBEDDING", "PP"

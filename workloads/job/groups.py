@@ -5,15 +5,17 @@ rank = tp + tp_size * (ep + ep_size * (dp' + dp'_size * pp)), with dp' = dp / ep
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import lcm
 
+from workloads.rows.grid import AXES, MegatronGrid
 from workloads.rows.ops import CommGroup, LogItem
 from workloads.rows.ranks import MOST_RANKS, Ranks
 from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 STEPS = {"send_next": 1, "send_prev": -1, "recv_next": 1, "recv_prev": -1}
 """How far along the pipeline a row of AICB's form sends or receives, by its column `additional`."""
+_KINDS = {CommGroup.ep_dp_group: "DP_EP"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +43,19 @@ class RankGroups:
     def dp(self) -> int:
         return self.world_size // (self.tp * self.pp)
 
+    @cached_property
+    def _grid(self) -> MegatronGrid:
+        return MegatronGrid(self.tp, self.ep, self.dp // self.ep, self.pp)
+
     def groups(self, group: CommGroup) -> list[list[int]]:
         """The rank lists of a group, each ascending, ordered by first rank within the axes' order.
 
         Raises:
             ValueError: the sizes do not determine the group.
         """
-        if group is CommGroup.embedding_group:
-            return [_ends(ranks) for ranks in self.groups(CommGroup.pp_group)]
-        varying, fixed = self._axes(group)
-        offsets = _combinations(varying)
-        return [[start + offset for offset in offsets] for start in _combinations(fixed)]
+        kind = _kind(group)
+        offsets = self._grid.offsets(kind)
+        return [[start + offset for offset in offsets] for start in self._grid.starts(kind)]
 
     def group_of(self, rank: int, group: CommGroup) -> list[int]:
         """The ranks of `group` that `rank` belongs to.
@@ -60,35 +64,17 @@ class RankGroups:
             ValueError: the sizes do not determine the group, or the rank is in none: embeddings are in the first and
                 the last pipeline stage.
         """
-        if group is CommGroup.embedding_group:
-            ends = _ends(self.group_of(rank, CommGroup.pp_group))
-            if rank not in ends:
-                raise ValueError(f"rank {rank} is of a stage between the first and the last, without embeddings")
-            return ends
-        varying, _ = self._axes(group)
-        start = rank - sum(rank // stride % size * stride for size, stride in varying)
-        return [start + offset for offset in _combinations(varying)]
+        found = self._grid.group_of(rank, _kind(group))
+        if rank not in found:
+            raise ValueError(f"rank {rank} is of a stage between the first and the last, without embeddings")
+        return found
 
-    def _axes(self, group: CommGroup) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """(size, stride) of the axes along which the group extends, and of the others."""
-        varying = {
-            CommGroup.tp_group: ("tp",),
-            CommGroup.pp_group: ("pp",),
-            CommGroup.dp_group: ("ep", "dp"),
-            CommGroup.ep_group: ("ep",),
-            CommGroup.ep_dp_group: ("dp",),
-            CommGroup.ep_tp_group: ("tp", "ep"),
-            CommGroup.all: ("tp", "ep", "dp", "pp"),
-        }.get(group)
-        if varying is None:
-            raise ValueError(f"{group.name} has no rank lists")
-        stride = 1
-        inside: list[tuple[int, int]] = []
-        outside: list[tuple[int, int]] = []
-        for axis, size in (("tp", self.tp), ("ep", self.ep), ("dp", self.dp // self.ep), ("pp", self.pp)):
-            (inside if axis in varying else outside).append((size, stride))
-            stride *= size
-        return inside, outside
+
+def _kind(group: CommGroup) -> str:
+    kind = _KINDS.get(group, group.name.removesuffix("_group").upper())
+    if kind not in AXES:
+        raise ValueError(f"{group.name} has no rank lists")
+    return kind
 
 
 def located(item: LogItem, groups: RankGroups, rank: int) -> LogItem:
@@ -152,15 +138,3 @@ def size_by_rows(rows: Iterable[LogItem], axis: str) -> int:
     if said and not known and axis != "dp":
         raise ValueError(f"rows of {group.name} state no size of it")
     return lcm(*known) if known else 1
-
-
-def _ends(ranks: list[int]) -> list[int]:
-    return sorted({ranks[0], ranks[-1]})
-
-
-def _combinations(axes: list[tuple[int, int]]) -> list[int]:
-    """Sums of index * stride over all indices, the first axis changing fastest."""
-    sums = [0]
-    for size, stride in axes:
-        sums = [base + index * stride for index in range(size) for base in sums]
-    return sums

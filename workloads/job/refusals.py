@@ -1,6 +1,7 @@
 """Says why what a GPU alone can show is refused: the same words wherever a workload is traced or stated by rules."""
 
 from collections.abc import Iterator
+from math import isfinite
 
 from workloads.job.parameters import ALL_TO_ALL, TORCHTITAN, TRAINING, WorkloadArgs
 from workloads.job.rules import divisor_near, multiple_near
@@ -8,6 +9,12 @@ from workloads.job.rules import divisor_near, multiple_near
 FLEX = "DeepEP sends from its own GPU kernels, not by collectives that can be seen"
 MOST = {"num_layers": 100_000, "num_experts": 100_000}
 """What each costs memory and time of its own, far beyond any model: 100,000 of them take 2 s and 300 MB by rules."""
+LEAST = {
+    "reduce_bucket_size": 1, "allgather_bucket_size": 1, "param_persistence_threshold": 0,
+    "model_persistence_threshold": 0, "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0,
+    "sub_group_size": 1,
+}  # fmt: skip
+"""The smallest sizes of ZeRO, in elements."""
 DISPATCHERS = ("allgather", "alltoall")
 """How tokens reach their experts, as far as it can be traced."""
 DEEPEP = "deepep"
@@ -45,6 +52,38 @@ def context_parallelism(args: WorkloadArgs) -> Iterator[str]:
         yield f"context_parallel_size {cp}: Megatron-core's static batching divides no prompts; nearest: 1"
 
 
+def overlapped(args: WorkloadArgs) -> Iterator[str]:
+    """Name a gather of parameters that Megatron cannot overlap."""
+    if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):
+        yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+
+
+def without_gradients(args: WorkloadArgs) -> Iterator[str]:
+    """Name what Megatron-core's inference does not have."""
+    if args.phase == TRAINING:
+        return
+    if args.enable_sequence_parallel:
+        yield f"enable_sequence_parallel: Megatron-core's static batching splits no sequences in phase {args.phase}"
+    if args.virtual_pipeline > 1:
+        yield (
+            f"virtual_pipeline is {args.virtual_pipeline}: Megatron-core has no virtual stages in phase {args.phase}; "
+            "nearest: 1"
+        )
+
+
+def clipping(args: WorkloadArgs) -> Iterator[str]:
+    """Name a norm at which gradients cannot be clipped."""
+    if not (isfinite(args.clip_grad) and args.clip_grad >= 0):
+        yield f"clip_grad is {args.clip_grad}; it is 0 (no clipping) or a number above it, nearest: 1.0"
+
+
+def buckets(args: WorkloadArgs) -> Iterator[str]:
+    """Name ZeRO's sizes that are too small."""
+    for name, least in LEAST.items():
+        if getattr(args, name) < least:
+            yield f"{name} is {getattr(args, name)}; it must be at least {least}, nearest: {least}"
+
+
 def dispatcher(name: str) -> str:
     """The refusal of a moe_token_dispatcher that is not one of DISPATCHERS."""
     why = f": {FLEX}" if name == "flex" else ""
@@ -52,8 +91,12 @@ def dispatcher(name: str) -> str:
 
 
 def split_by_torchtitan(job: WorkloadArgs, heads: int) -> Iterator[str]:
-    """Sizes that torchtitan's plan cannot split over tensor-parallel ranks."""
+    """Name what torchtitan's plan cannot shard or split over tensor-parallel ranks."""
     tp = job.tensor_model_parallel_size
+    if job.fsdp_units == TORCHTITAN and not job.untie_embeddings:
+        yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"
+    if tp == 1:
+        return
     if job.fsdp_units != TORCHTITAN:
         yield "tensor_model_parallel_size above 1 needs fsdp_units torchtitan, whose plan splits the layers"
     sizes = {

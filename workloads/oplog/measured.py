@@ -7,12 +7,11 @@ tensor variants; here the factors are nccl-tests', and a group of one rank, whic
 from fractions import Fraction
 
 from protocol.bandwidth import bus_factor
+from workloads.oplog import UNITS
 from workloads.oplog.facts import LogFacts
 from workloads.rows.ops import CommType, LogItem
 from workloads.rows.sent_sizes import ELEMENT_BYTES, sent_bytes
 
-UNITS = {"GB": 10**9, "GiB": 2**30}
-"""Bytes of one unit of bandwidth; the first is the default."""
 FEW_BYTES = 1 << 20
 """Bytes from which on an operation counts for the best bandwidth: below it measures latency."""
 _COLLECTIVES = {

@@ -1,10 +1,9 @@
 """Says what of a job cannot be traced, and why: all mistakes at once, before a framework is started."""
 
-import math
 from collections.abc import Iterator
 
 from workloads.job import refusals
-from workloads.job.parameters import CP_COMM_TYPES, FSDP_UNITS, TORCHTITAN, TRAINING, WORKLOAD_PHASES
+from workloads.job.parameters import CP_COMM_TYPES, FSDP_UNITS, TRAINING, WORKLOAD_PHASES
 from workloads.job.routing import routing
 from workloads.rows.ranks import MOST_RANKS
 from workloads.trace.job import TraceJob
@@ -24,11 +23,6 @@ POSITIVE = (
     "expert_model_parallel_size", "context_parallel_size", "num_microbatches", "iterations", "hidden_size",
     "num_layers", "seq_length", "num_attention_heads", "vocab_size", "replicate",
 )  # fmt: skip
-ZERO_LEAST = {
-    "reduce_bucket_size": 1, "allgather_bucket_size": 1, "param_persistence_threshold": 0,
-    "model_persistence_threshold": 0, "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0,
-    "sub_group_size": 1,
-}  # fmt: skip
 
 
 def problems(job: TraceJob) -> list[str]:
@@ -39,8 +33,7 @@ def problems(job: TraceJob) -> list[str]:
     found += refusals.too_many(job)
     if found:
         return found
-    if not (math.isfinite(job.clip_grad) and job.clip_grad >= 0):
-        found.append(f"clip_grad is {job.clip_grad}; it is 0 (no clipping) or a number above it")
+    found += refusals.clipping(job)
     for name, allowed in CHOICES.items():
         if getattr(job, name) not in allowed:
             found.append(f"{name} is {getattr(job, name)!r}, none of {', '.join(allowed)}")
@@ -69,10 +62,8 @@ def _megatron(job: TraceJob) -> Iterator[str]:
     yield from refusals.context_parallelism(job)
     if job.virtual_pipeline > 1 and pp == 1:
         yield f"virtual_pipeline {job.virtual_pipeline} needs more than one pipeline stage"
-    if job.overlap_param_gather and not (job.use_distributed_optimizer and job.overlap_grad_reduce):
-        yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
-    if job.phase != TRAINING:
-        yield from _inference(job)
+    yield from refusals.overlapped(job)
+    yield from refusals.without_gradients(job)
     if job.enable_sequence_parallel and tp == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size above 1"
     if not job.num_experts:
@@ -99,13 +90,6 @@ def _experts(job: TraceJob) -> Iterator[str]:
         yield str(error)
 
 
-def _inference(job: TraceJob) -> Iterator[str]:
-    if job.enable_sequence_parallel:
-        yield f"enable_sequence_parallel: Megatron-core's static batching splits no sequences in phase {job.phase}"
-    if job.virtual_pipeline > 1:
-        yield f"virtual_pipeline {job.virtual_pipeline}: Megatron-core has no virtual stages in phase {job.phase}"
-
-
 def _sharded(job: TraceJob) -> Iterator[str]:
     if job.phase != TRAINING:
         yield f"phase is {job.phase}, but frame {job.frame} is traced in training alone; Megatron has the others"
@@ -122,16 +106,11 @@ def _sharded(job: TraceJob) -> Iterator[str]:
     if job.frame == "DeepSpeed" and job.stage not in (1, 2, 3):
         yield f"stage is {job.stage}; ZeRO has the stages 1, 2 and 3"
     if job.frame == "DeepSpeed":
-        for name, least in ZERO_LEAST.items():
-            if getattr(job, name) < least:
-                yield f"{name} is {getattr(job, name)}; it is at least {least}"
+        yield from refusals.buckets(job)
 
 
 def _fsdp2(job: TraceJob) -> Iterator[str]:
     tp = job.tensor_model_parallel_size
     if job.world_size % (job.replicate * tp):
         yield f"world_size {job.world_size} is no multiple of replicate * tp = {job.replicate * tp}"
-    if job.fsdp_units == TORCHTITAN and not job.untie_embeddings:
-        yield "fsdp_units torchtitan shards the head apart from the embedding: it needs untie_embeddings"
-    if tp > 1:
-        yield from refusals.split_by_torchtitan(job, job.num_attention_heads)
+    yield from refusals.split_by_torchtitan(job, job.num_attention_heads)

@@ -14,7 +14,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from common.command_line import VerbParser
 from common.summary import JsonValue, Summary
 from workloads import dialects, options
 from workloads.formats.workload import Workload
@@ -22,9 +21,10 @@ from workloads.job.errors import AicbError, ParameterError
 from workloads.job.parameters import DEFAULTS, WorkloadArgs
 from workloads.rows.conversion import rows_of
 from workloads.trace import checks
-from workloads.trace.deep import deep_traces, depths, is_whole
+from workloads.trace.deep import deep_traces, is_whole
 from workloads.trace.depth import depth_of
 from workloads.trace.job import NAMES, TraceJob
+from workloads.trace.options import IMPLIED
 from workloads.trace.record import Trace, load
 
 KNOWN = {
@@ -38,8 +38,6 @@ CONTEXT = {"transformer-engine": "2.20.2"}
 INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
 ROOT = Path(__file__).resolve().parents[2]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")
-IMPLIED = {"frame", "model_name", "global_batch", "moe_enable"}
-"""Parameters that other fields of a job say."""
 LOST = {
     "epoch_num": "a trace says --iterations",
     "pp_rank": "a trace says --pp_stage",
@@ -103,39 +101,6 @@ def _jobs(job: TraceJob, stages: list[int | None]) -> list[TraceJob]:
     if found:
         raise ParameterError(found)
     return jobs
-
-
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb: the options of generate, and what only a trace has."""
-    ours = NAMES | IMPLIED
-    options.add_to(parser, hidden={*options.idle_in("framework", "csv"), *options.OPTIONS} - ours)
-    own = parser.add_argument_group("trace")
-    frame = next(action for action in parser._actions if action.dest == "frame")
-    frame.choices = checks.FRAMES
-    frame.help = f"what is traced: {', '.join(checks.FRAMES)} (default: Megatron)"
-    own.add_argument("--output", type=Path, required=True, metavar="FILE", help="where to write; a file for each stage")
-    who = own.add_mutually_exclusive_group()
-    who.add_argument("--rank", type=int, metavar="R", default=argparse.SUPPRESS, help="the rank (default: 0)")
-    who.add_argument("--pp_stage", type=int, metavar="S", default=argparse.SUPPRESS, help="this stage's first rank")
-    who.add_argument(
-        "--all_stages", action="store_true", default=argparse.SUPPRESS, help="the first rank of each stage"
-    )
-    own.add_argument(
-        "--micro_batches", dest="num_microbatches", type=int, metavar="N", default=argparse.SUPPRESS,
-        help="micro-batches of an iteration (default: as many as global_batch gives, without it one a pipeline stage)",
-    )  # fmt: skip
-    own.add_argument(
-        "--layers_traced", type=depths, metavar="A,B", default=argparse.SUPPRESS,
-        help="trace A and B layers a stage (or virtual stage), infer the job's and prove it with B + 1 layers",
-    )  # fmt: skip
-    own.add_argument(
-        "--iterations", type=options.whole, metavar="N", default=argparse.SUPPRESS,
-        help="how many are recorded (default: 1; DeepSpeed: 3)",
-    )  # fmt: skip
-    own.add_argument(
-        "--own_groups", type=options.truth, metavar="BOOL", nargs="?", const=True, default=argparse.SUPPRESS,
-        help="make the process groups of this rank alone; the trace is the same",
-    )  # fmt: skip
 
 
 def _stages(given: dict[str, Any]) -> Callable[[TraceJob], Iterable[int | None]]:

@@ -12,21 +12,6 @@ from workloads.trace.runs import NoPatternError
 Run = Callable[[list[TraceJob]], list[Trace]]
 
 
-def depths(text: str) -> tuple[int, int]:
-    """Two depths from `2,4`.
-
-    Raises:
-        ValueError: the text is none.
-    """
-    first, second = map(int, text.split(","))
-    if not 1 <= first < second:
-        raise ValueError(text)
-    return first, second
-
-
-depths.__name__ = "pair of depths like 2,4"
-
-
 def deep_traces(jobs: list[TraceJob], shallow: tuple[int, int], run: Run) -> list[Trace]:
     """The traces of jobs, inferred from those with the layers `shallow` in a chunk, and proved on one layer more.
 

@@ -13,9 +13,8 @@ from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, Link, 
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
 
-LINKS_HEADER = "link,from,to,bandwidth_bps,bytes,busy_percent,busiest_percent\n"
 LINES = 4096  # of fct.txt, written at once
-SLICES = 20  # of the makespan, for the busiest of which a link's load is told
+SLICES = 20  # of the makespan, of each of which a link's load is told
 
 
 def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> None:
@@ -123,10 +122,10 @@ class LinkLoads:
         return size * BITS / (self.ways.link(port).bps * self.slice_ns * slices)
 
     def lines(self, names: list[str]) -> Iterable[str]:
-        """The table of the links that carry data, the busiest first."""
-        yield LINKS_HEADER
-        for port, share in self.busiest():
-            ends = names[self.ways.owner(port)], names[self.ways.peer[port]]
-            peak = max(self._share(port, size, 1) for size in self.loads[port])
-            size = round(sum(self.loads[port]))
-            yield f"{port // 2},{','.join(ends)},{self.ways.link(port).bps},{size},{100 * share:.3f},{100 * peak:.3f}\n"
+        """The table of the links that carry data, the busiest first; its columns are those of the packet level."""
+        slices = (f"{(self.begin + place * self.slice_ns) / 1000:g} us" for place in range(SLICES))
+        yield ",".join(["link", "Gbps", "bytes", *slices]) + "\n"
+        for port, _share in self.busiest():
+            name, its = f"{names[self.ways.owner(port)]}-{names[self.ways.peer[port]]}", self.loads[port]
+            shares = ",".join(f"{100 * self._share(port, size, 1):.1f}" for size in its)
+            yield f"{name},{self.ways.link(port).bps / 1e9:g},{round(sum(its))},{shares}\n"

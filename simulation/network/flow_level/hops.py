@@ -5,7 +5,7 @@ from itertools import pairwise
 from operator import ne
 from typing import NamedTuple
 
-from simulation.flows.ring_flows import REDUCE_SCATTER
+from simulation.flows.names import REDUCE_SCATTER
 from simulation.flows.train import NVLS, NVLS_TREE, TREE, FlowSchedule, FlowTrain, TurningSizes
 from simulation.network.job import GroupCollective
 from simulation.network.memory_room import MemoryRoom

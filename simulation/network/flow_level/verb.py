@@ -28,7 +28,7 @@ from simulation.network.flow_level.trust import (
 )
 from simulation.network.job import warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import RowFiles
+from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
 from simulation.topology.fabric import Fabric, names, tiers
 
 BUSIEST_SHOWN = 3
@@ -41,7 +41,7 @@ DOUBTS = {
     QUEUES: "only roughly right: ACKs, or whole flows, stand in queues, so that rates are not fair",
     WINDOWS: "only roughly right: windows hold flows back while their ACKs wait behind packets",
 }
-PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "what_if", "engine", "simulator", "trace")
+PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator", "trace")
 
 
 @without_collection()
@@ -49,6 +49,23 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
+    check_names(request.job, request.prefix, force=arguments.force)
+    return _what_if(request, arguments) if arguments.what_if else _simulated(request, arguments)
+
+
+def _what_if(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:
+    """The summary of the network as a run of the benchmarks found it, with what that costs."""
+    from simulation.network.measured import measured_faults, with_cost, with_faults  # which need pydantic
+
+    faulty = with_faults(request, measured_faults(arguments.what_if, request.fabric))
+    healthy, _ways = _run(request, arguments.routing)
+    answer = _simulated(faulty, arguments)
+    if answer.failed or not healthy.complete:
+        return answer
+    return with_cost(answer, max(healthy.finished) / 1000, float(str(answer.data["iteration_us"])))
+
+
+def _simulated(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:
     run, ways = _run(request, arguments.routing)
     request.notes.extend(warn_of_untimed(request.job, run.finished) if arguments.workload else ())
     return _summary(request, run, ways)
@@ -90,7 +107,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary:
     rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
-    flows, links = Path(f"{request.prefix}fct.txt"), Path(f"{request.prefix}links.csv")
+    flows, links = Path(request.prefix + FLOWS), Path(request.prefix + LINKS)
     written = run.flows <= MOST_LINES
     files = [str(path) for path in ((flows, links) if written else ())] + [str(path) for path in rows.paths]
     ends, first = run.rank_ends(), run.first_start()

@@ -29,10 +29,12 @@ def named(vendor: str, config: str) -> list[str]:
 def test_a_vendors_configs_name_the_tools_of_its_rungs() -> None:
     assert {"dcgmi", "nvbandwidth", "ib_write_bw_loopback"} <= set(named("nvidia", "config_host"))
     assert named("ascend", "config_host") == ["ascend-dmi"]
-    assert named("cpu", "config_pairs") == ["ib_write_bw", "ib_write_lat"]
+    assert named("cpu", "config_pairs") == ["ib_write_bw", "ib_write_lat", "ib_write_bw_ring"]
     assert tools_of("metax", "config_host") is None
     every = {tool for vendor in ("nvidia", "amd", "ascend") for tool in named(vendor, "config_host")}
-    assert {tool for tool in TOOLS if TOOLS[tool].scope != "pairs"} - every == {"hl_qual"}, "no vendor of its devices"
+    assert {tool for tool in TOOLS if TOOLS[tool].scope not in ("pairs", "ring")} - every == {"hl_qual"}, (
+        "no vendor of its devices"
+    )
 
 
 def test_what_a_config_says_of_tools_that_no_host_has_is_left_out_before_anything_runs() -> None:
@@ -76,6 +78,7 @@ def test_a_tool_takes_the_time_that_is_documented_of_its_level(tool: str, words:
 def test_perftest_is_called_for_each_device_with_each_neighbour() -> None:
     assert others_of(Config(tools=["ib_write_bw_loopback"]), 8).seconds == 8 * 5
     assert others_of(Config(tools=["ib_write_bw"], devices=["mlx5_0"]), 8).seconds == 3 * 5
+    assert others_of(Config(tools=["ib_write_bw_ring"]), 8).seconds == 20, "all devices at once"
 
 
 def test_a_wait_that_is_shorter_than_a_tool_takes_is_refused() -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
-from protocol.finding import FindingKind
+from protocol.finding import FindingKind, PartFinding
 from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.rungs import (
@@ -28,8 +28,8 @@ from run_benchmarks.acceptance.rungs import (
 )
 from run_benchmarks.acceptance.suspects import Suspects
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RunRecord, Verdict
-from tests.run_benchmarks.results.network_rounds import case
+from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RoundRecord, RunRecord, Verdict
+from tests.run_benchmarks.results.network_rounds import a_round, case
 
 NONE: Mapping[str, float] = MappingProxyType({})
 HOSTS = [f"n{number}" for number in range(6)]
@@ -48,6 +48,8 @@ class Cluster:
         self.falls_ill: dict[str, str] = {}
         self.kind: FindingKind = "constant"
         self.warns: list[Looked] = []
+        self.rounds: dict[str, list[RoundRecord]] = {}
+        self.sees: dict[str, list[PartFinding]] = {}
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
         if name == self.ends:
@@ -69,7 +71,8 @@ class Cluster:
             vendor="cpu", code_digest="", git_revision=None, versions={}, hosts=[], drain=drain,
             cases=[self._case(verdict)],
         )  # fmt: skip
-        return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds={})
+        seen = [a_round([]).model_copy(update={"findings": self.sees[name]})] if name in self.sees else []
+        return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds=self.rounds | {"SEES": seen})
 
     def gate(self, hosts: Sequence[str]) -> Looked:
         """The health after a run: `falls_ill` has by run whom it finds."""
@@ -377,3 +380,93 @@ def test_many_hosts_are_searched_and_few_are_measured_pair_by_pair() -> None:
     few, many = (stages_of("network", "nvidia", [f"n{n}" for n in range(count)], 8)[0] for count in (16, 17))
     assert few["ACCEPT_PAIRS"]["config"] == "config_pairs"
     assert many["ACCEPT_PAIRS"]["config"] == "config_adaptive"
+
+
+def fault(*hosts: str, drained: bool = False, **more: object) -> PartFinding:
+    """A bad link between two hosts, or what `more` says."""
+    found = PartFinding(
+        part="link",
+        hosts=hosts,
+        kind="constant",
+        evidence="60 % slow",
+        suggested_action="check the cables",
+        drained_hosts=hosts if drained else (),
+        sentence=f"pair {'-'.join(hosts)}: 60 % slow",
+    )
+    return found.model_copy(update=more)
+
+
+def test_a_bad_link_fails_its_rung_though_no_host_is_guilty_once_it_is_seen_again() -> None:
+    cluster = Cluster({})
+    cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n2", "n1")]}
+    found = cluster.climb()
+    assert (found.rungs[2].verdict, found.rungs[2].reason) == ("fail", "pair n1-n2: 60 % slow") and not found.ready
+    assert set(found.states().values()) == {"accepted"}, "no host is named"
+    assert [name for name, *_ in cluster.asked] == ["single1", "network1", "network2", "network3", "whole1", "whole2"]
+
+
+def test_a_bad_link_that_is_not_seen_again_is_told_and_passes() -> None:
+    cluster = Cluster({})
+    cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n3", "n4")]}
+    found = cluster.climb()
+    assert found.ready and found.rungs[2].verdict == "pass"
+    (told,) = found.warned.records()
+    assert told.hosts["n1"] == ["seen once: pair n1-n2: 60 % slow"]
+
+
+@pytest.mark.parametrize("how", ["interrupted", "spent"])
+def test_a_bad_link_that_could_not_be_looked_at_again_passes_nothing(how: str) -> None:
+    cluster = Cluster({})
+    cluster.sees = {"network1": [fault("n1", "n2")]}
+    if how == "interrupted":
+        cluster.ends = "network2"
+        made = Climb(
+            vendor="cpu", nproc=1, hosts=HOSTS, budget_s=3600.0, run=cluster.run, examine=lambda _: Looked(),
+            gate=cluster.gate,
+        )  # fmt: skip
+        with pytest.raises(EndedError):
+            made.step(NETWORK)
+    else:
+        made = Climb(
+            vendor="cpu", nproc=1, hosts=HOSTS, budget_s=3600.0, run=cluster.run, examine=lambda _: Looked(),
+            gate=lambda _: Looked(),
+        )  # fmt: skip
+
+        def gate(hosts: Sequence[str]) -> Looked:
+            made.budget_s = 0.0
+            return Looked()
+
+        made.gate = gate
+        made.step(NETWORK)
+    (rung,) = made.rungs
+    assert rung.verdict != "pass" and rung.reason.startswith("pair n1-n2: 60 % slow: not tested again: ")
+
+
+def test_a_bad_link_of_a_host_that_is_out_went_with_it() -> None:
+    cluster = Cluster({"network": [{"n1"}, {"n1"}]})
+    cluster.sees = {"network1": [fault("n1", "n2"), fault("n1", drained=True)]}
+    found = cluster.climb()
+    assert [*found.rungs[2].out] == ["n1"] and not found.rungs[2].reason
+
+
+def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one_is_wrong() -> None:
+    cluster = Cluster({})
+    unlike = fault(
+        "n1", "n2", part="group", kind="different_results", severity="warning", sentence="n1, n2: bits differ"
+    )
+    cluster.sees = {"single1": [unlike]}
+    found = cluster.climb()
+    assert (found.rungs[1].verdict, found.rungs[1].reason) == ("fail", "n1, n2: bits differ") and not found.ready
+    assert found.rungs[1].runs == ["run_single1"], "they are no matter of chance"
+    quiet = Cluster({})
+    quiet.sees = {"single1": [fault("n1", kind="not_run"), fault("n1", severity="warning"), fault("n1", drained=True)]}
+    assert quiet.climb().ready
+
+
+def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said() -> None:
+    cluster = Cluster({})
+    cluster.rounds = {
+        "DEVICES": [a_round([{"test": "training", "not_compared": 1}, {"test": "memory", "not_compared": 0}])]
+    }
+    said = "training: the bits of 1 devices were compared with none: each is alone of its kind"
+    assert said in cluster.climb().rungs[1].not_run

@@ -190,6 +190,36 @@ def test_a_slow_disk_is_named_once_with_what_to_look_at_and_no_other(test: str, 
     assert f"below its peers' median: look at the disk {'or mount ' if test[:4] == 'data' else ''}of the " in said
 
 
+def test_disks_of_two_models_are_compared_each_with_its_own() -> None:
+    """Ten hosts with a fast one, six with one half as fast, of which one is slower than its like."""
+    fast = 10 * DEVICES
+    values: list[float | None] = [6.0 + 0.01 * (rank % 7) if rank < fast else 2.5 for rank in range(16 * DEVICES)]
+    models = {
+        "disk_models": ["PM9A3", "S4510"],
+        "disk_model_of_ranks": [int(rank >= fast) for rank in range(len(values))],
+    }
+    assert {host for host, _ in slow_devices(of_test("disk_read", values), LIMIT)} == {f"n{n}" for n in range(10, 16)}
+    assert list(slow_devices(of_test("disk_read", values, **models), LIMIT)) == []
+    values[12 * DEVICES : 13 * DEVICES] = [0.8] * DEVICES
+    ((host, _),) = slow_devices(of_test("disk_read", values, **models), LIMIT)
+    assert host == "n12"
+    run = replace(a_run("run1", [1.0]), rounds={"D": [of_test("disk_read", values, **models)]})
+    usual = usual_of(run, ["n12"])
+    assert {key: level.devices for key, level in usual[""].items()} == {
+        "disk_read on PM9A3": fast, "disk_read on S4510": 5 * DEVICES
+    }  # fmt: skip
+    one = of_test("disk_read", [0.8] * DEVICES, disk_models=["S4510"])
+    assert [host for host, _ in slow_devices(one, LIMIT, usual)] == ["n0"]
+    assert list(slow_devices(of_test("disk_read", [0.8] * DEVICES, disk_models=[""]), LIMIT, usual)) == []
+
+
+@pytest.mark.parametrize("told", [None, 3, [None], ["a", "b"], {"a": 1}])
+@pytest.mark.parametrize("of_ranks", [None, "x", [9] * DEVICES, [[]] * DEVICES, [0]])
+def test_a_host_may_send_any_models_of_disks(told: object, of_ranks: object) -> None:
+    record = of_test("disk_read", [2.0] * DEVICES, disk_models=told, disk_model_of_ranks=of_ranks)
+    assert list(slow_devices(record, LIMIT)) == []
+
+
 @pytest.mark.parametrize("seed", samples(5, 100))
 def test_a_slow_pair_of_devices_is_found_beside_the_same_pair_of_other_hosts(seed: int) -> None:
     """Devices of one half of a host reach each other four times as fast as those of the other half."""

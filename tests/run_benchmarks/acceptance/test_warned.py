@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from protocol.finding import PartFinding
 from run_benchmarks.acceptance.climb import Looked
 from run_benchmarks.acceptance.warned import MOST_HOSTS, MOST_KINDS, MOST_PARTS, Warned
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import judged, parsed
 from tests.run_benchmarks.acceptance.test_climb import HOSTS, Cluster
+from tests.run_benchmarks.results.network_rounds import a_round
 
 
 def looked(replays: int) -> Looked:
@@ -41,6 +45,25 @@ def test_warnings_fail_no_rung_and_are_kept_of_the_check_and_of_each_run() -> No
     assert found.ready and set(found.states().values()) == {"accepted"} and found.hosts == HOSTS
     links, _ = found.warned.records()
     assert [said[:8] for said in links.hosts["n0"]] == ["GPU 3: 4", "GPU 3: 6", "GPU 5: 5", "GPU 5: 7"]
+
+
+def test_what_the_monitors_of_a_run_warn_of_is_told_and_what_was_not_run_is_not() -> None:
+    held = PartFinding(
+        part="device",
+        hosts=("n1",),
+        device="accelerator 3",
+        kind="device_errors",
+        severity="warning",
+        evidence="a setting held its clocks in 9 of 9 samples",
+        suggested_action="reset",
+        sentence="s",
+    )
+    others: list[dict[str, Any]] = [{"kind": "not_run", "device": "", "hosts": ("n1", "n2")}, {"severity": "fault"}]
+    found = [held, *(held.model_copy(update=each) for each in others)]
+    cluster = Cluster({})
+    cluster.rounds = {"ACCEPT_DEVICES": [a_round([]).model_copy(update={"findings": found})]}
+    (told,) = cluster.climb().warned.records()
+    assert told.hosts == {"n1": ["accelerator 3: a setting held its clocks in 9 of 9 samples: reset"]}
 
 
 def test_what_hosts_say_is_bounded() -> None:

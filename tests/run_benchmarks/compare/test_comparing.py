@@ -144,7 +144,7 @@ def test_the_units_that_would_tell_are_found_in_a_few_tries(monkeypatch: pytest.
     widths = (3.0, 0.8, 0.2, 0.05, 0.0278, 0.0277, 0.001)
     plain = {}
     for width in widths[:3]:
-        plain[width] = next(n for n in range(2, 999) if student_quantile(0.975, 2 * n - 2) * math.sqrt(2 / n) <= width)
+        plain[width] = next(n for n in range(2, 999) if student_quantile(0.025, 2 * n - 2) * math.sqrt(2 / n) <= width)
     tries = 0
 
     def counted(share: float, degrees: int) -> float:

@@ -32,7 +32,7 @@ REASONS = (
     *(f"run_benchmarks/acceptance/{name}.py" for name in ("suspects", "climb")),
     *(
         f"run_benchmarks/inspection/{name}.py"
-        for name in ("check", "capacity", "machines", "health", "health_of_devices")
+        for name in ("check", "capacity", "machines", "health", "health_of_devices", "resolving")
     ),
     "run_benchmarks/commands/diagnose.py",
     "run_benchmarks/state/interruption.py",
@@ -77,6 +77,7 @@ PASSED: dict[str, tuple[str, ...]] = {
         "default power limit",
         "default clocks",
         "hardware slowdown",
+        "locked clocks",
         "uncorrected ECC errors",
         "remapped rows",
         "state of the GPUs",

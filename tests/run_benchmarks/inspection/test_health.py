@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ LOG = """\
 """
 
 
+POSIX = ("awk", "cat", "grep", "ls", "printf", "sed", "sh", "sort", "tail", "timeout")
 # The size that ping was asked for, among its words.
 SIZE = "while [ $1 != -s ]; do shift; done; size=$2"
 # As `nvidia-smi nvlink -s` prints it.
@@ -84,17 +86,20 @@ def looked(
     root: Path,
     log: str | None = "",
     *folders: str,
+    names: Sequence[str] = (),
     peers: Sequence[str] = (),
     programs: Mapping[str, str] | None = None,
+    alone: bool = False,
 ) -> HostHealth:
     """The script's answer in that tree; `log`: what dmesg prints, None if it may not be read.
 
-    `programs`: what others of the host's programs do, in shell.
+    `programs`: what others of the host's programs do, in shell; `alone`: it has but these and POSIX's.
     """
     tools = root / "tools"
     tools.mkdir(exist_ok=True)
     healthy = {
-        "nvidia-smi": "case $* in *query-gpu*) echo '0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, 0' ;; esac"
+        "nvidia-smi": "case $* in *query-gpu=index*)"
+        " echo '0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 0' ;; esac"
     }
     for name, text in (healthy | dict(programs or {})).items():
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -105,8 +110,10 @@ def looked(
         text = "exit 1" if name != "dmesg" or log is None else f"cat <<'END'\n[    0.0] Linux version 6.8\n{log}END"
         (tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (tools / name).chmod(0o755)
-    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--", *peers]
-    env = {"PATH": f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
+    for name in POSIX if alone else ():
+        (tools / name).symlink_to(str(shutil.which(name)))
+    argv = ["sh", "-c", SCRIPT, "sh", str(root), *folders, "--", *names, "--", *peers]
+    env = {"PATH": str(tools) if alone else f"{tools}:/usr/bin:/bin:/usr/sbin:/sbin"}
     return parsed(subprocess.run(argv, capture_output=True, text=True, check=True, env=env).stdout)
 
 
@@ -161,13 +168,16 @@ def test_a_journal_that_is_not_whole_does_not_hide_what_dmesg_has(tmp_path: Path
 def test_what_no_tool_tells_is_not_passed(tmp_path: Path) -> None:
     files = host_files() | {"sys/class/net/eth9/mtu": "9000\n"}
     programs = {"findmnt": "exit 1", "ping": "exit 0", "ip": "exit 2", "getent": "exit 2"}
-    programs["nvidia-smi"] = "case $* in *query-gpu*) echo '0, Enabled, 7, 7, 1, 1, Not Active, 0' ;; *) exit 2 ;; esac"
+    programs["nvidia-smi"] = (
+        "case $* in *query-gpu*) echo '0, Enabled, 7, 7, 1, 1, Not Active, Not Active, 0' ;; *) exit 2 ;; esac"
+    )
     found = said({"n0": looked(tree(tmp_path, files), "", str(tmp_path), peers=["n7"], programs=programs)})
     assert {(key[1], key[2]) for key, severity in found.items() if severity == "not seen"} == {
         (f"mount options of {tmp_path}", "no findmnt, or no answer"),
         ("largest frame", "no address of n7, or no route to it"),
         ("remapped rows of the GPUs", "nvidia-smi does not tell"),
         ("NVLinks", "nvidia-smi nvlink -s does not answer"),
+        ("errors of NVLinks", "nvidia-smi nvlink -e does not answer"),
         ("clock synchronisation", "neither timedatectl nor chronyc answers"),
     }
 
@@ -195,6 +205,21 @@ def test_what_differs_from_most_hosts_is_named_and_nobody_else(tmp_path: Path) -
         ("n3", "RDMA mlx5_0/1", "P_Keys 0x7fff"): "warning",
         ("n3", "transparent huge pages", "always"): "warning",
     }
+
+
+def test_a_host_that_lost_a_port_is_bad_and_one_without_rdma_or_with_other_names_is_another_kind() -> None:
+    whole = "".join(f"rdma\tmlx5_{n}/1\tACTIVE\t400\t0xffff\n" for n in range(4))
+    kinds = {
+        "lost": whole.replace("rdma\tmlx5_3/1\tACTIVE\t400\t0xffff\n", ""),
+        "none": "",
+        "renamed": whole.replace("mlx5_", "rocep"),
+    }
+    for kind, text in kinds.items():
+        texts = {f"n{n}": whole for n in range(3)} | {"odd": text}
+        found = said({name: parsed(f"{each}end\tok\n") for name, each in texts.items()})
+        states = {how for (host, _, was), how in found.items() if host == "odd" and was == "state none"}
+        assert states == {"failure" if kind == "lost" else "warning"}, kind
+        assert {host for host, *_ in found} == {"odd"}
 
 
 def test_a_narrow_slot_of_every_host_is_no_failure(tmp_path: Path) -> None:
@@ -274,14 +299,17 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("inodes\t/data\t1000\t0", "failure"),
         ("readonly\t/data", "failure"),
         ("frame\tn1\teth0\t9000\tlost\t1500", "failure"),
-        ("gpu\t0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, 0", "warning"),
-        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, [N/A]", "not seen"),
-        ("gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]", "not seen"),
+        ("gpu\t0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, [N/A]", "not seen"),
+        ("gpu\t0, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]", "not seen"),
         ("rows\t00000000:3B:00.0, [N/A], [N/A]", "not seen"),
-        ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, 0", "warning"),
-        ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, 0", "warning"),
-        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Active, 0", "failure"),
-        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, 2", "warning"),
+        ("gpu\t0, Enabled, 500.00, 700.00, 1980, 1980, Not Active, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1200, 1980, Not Active, Not Active, 0", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Active, Not Active, 0", "failure"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 2", "warning"),
+        ("gpu\t0, Enabled, 700.00, 700.00, 1980, 1980, Not Active, Active, 0", "warning"),
+        ("own_name\tn0\t", "warning"),
+        ("cpu\t1200000 3500000", "warning"),
         ("rows\t00000000:3B:00.0, Yes, No", "warning"),
         ("rows\t00000000:3B:00.0, Yes, Yes", "failure"),
         ("nvlinks\t3\t17\t1", "failure"),
@@ -306,6 +334,14 @@ def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
 
 
 @pytest.mark.parametrize(
+    "line", ["cpu\t1e3 2e6", "cpu\t1 inf", "device\t0\tpower\t1 inf", "device\t0\talarm\t" + 999 * "x"]
+)
+def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
+    ((key, severity),) = said({"n0": parsed(f"{line}\nend\tok\n")}).items()
+    assert severity in ("warning", "failure") and len(key[2]) < 200
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "gpu\t0, Enabled",
@@ -315,6 +351,16 @@ def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
         "nvlink_errors\t0\t0",
         "rdma_memory\tdma_buf",
         "pcie_speed\tx",
+        "cpu\t 3500000",
+        "cpu\tx y",
+        "own_name\tn0\t10.0.0.1",
+        "resolved\tn1\t",
+        "resolved\tn1\tx,,y",
+        "device\t0\tx\ty",
+        "device\t0\tpages\tx y",
+        "device\t0\tpower\t",
+        "device\t0\tmemory_errors\t0",
+        "device\t0\tlink\tUP",
         "space\t/\tx\ty",
         "space\t/",
         "pci\t1 2 3",
@@ -342,6 +388,78 @@ def test_a_root_that_is_an_image_is_neither_full_nor_damaged_and_a_data_path_tha
     assert writable.lines.get("space") == ["/\t100\t0"] and "readonly" not in writable.lines
 
 
+CHRONYC = "echo 'Reference ID : A9FEA97B (169.254.169.123)'; echo 'Leap status     : "
+
+
+@pytest.mark.parametrize(
+    ("programs", "expected"),
+    [
+        ({"chronyc": f"{CHRONYC}Normal'", "timedatectl": "echo no"}, []),
+        ({"chronyc": f"{CHRONYC}Insert second'"}, []),
+        ({"chronyc": f"{CHRONYC}Not synchronised'"}, ["is not synchronised"]),
+        ({"chronyc": "echo '506 Cannot talk to daemon'; exit 1", "timedatectl": "echo yes"}, []),
+        ({"timedatectl": "echo no"}, ["is not synchronised"]),
+    ],
+)
+def test_chronyd_knows_better_than_the_kernels_mark_whether_the_clock_is_synchronised(
+    programs: Mapping[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    found = said({"n0": looked(tree(tmp_path, host_files()), programs=programs)})
+    assert [key[2] for key in found if key[1].startswith("clock")] == expected
+
+
+def test_a_host_without_tools_or_folders_passes_nothing_and_accuses_nobody(tmp_path: Path) -> None:
+    files = host_files() | {"dev/nvidia-nvswitchctl": "", "proc/kallsyms": "", "proc/sys/kernel/hostname": "n0\n"}
+    root = tree(tmp_path, files)
+    folders = (str(tmp_path / "none"), str(tmp_path))
+    found = said({"n0": looked(root, "", *folders, names=["n1"], peers=["n1"], programs={"df": ""}, alone=True)})
+    assert {(key[1], key[2]) for key, severity in found.items() if severity == "not seen"} >= {
+        ("fabric manager", "no pgrep"),
+        ("RDMA to GPU memory", "no /proc/kallsyms"),
+        ("names", "no getent"),
+        ("largest frame", "no ping or no ip command"),
+        (f"file system of {tmp_path / 'none'}", "no such folder"),
+        (f"space of {tmp_path}", "no answer of df"),
+    }
+    assert "failure" not in found.values()
+    assert ("n0", "PCIe links", "no /sys/bus/pci") in said({"n0": looked(tree(tmp_path / "no", {"x": ""}))})
+
+
+def test_a_host_resolves_its_own_name_and_those_of_others_as_they_do(tmp_path: Path) -> None:
+    def answers(own: str, other: str) -> dict[str, str]:
+        lines = {"n0": own, "n1": other, "n2": "10.0.0.2 10.0.0.3"}
+        cases = (
+            f"{name}) printf '%s STREAM x\\n%s DGRAM\\n' {' '.join(a + ' ' + a for a in told.split())} ;;"
+            for name, told in lines.items()
+            if told
+        )
+        return {"getent": f"case $2 in {' '.join(cases)} *) exit 2 ;; esac"}
+
+    root = tree(tmp_path, host_files() | {"proc/sys/kernel/hostname": "n0\n"})
+    health = looked(root, names=["n1", "n2"], programs=answers("127.0.1.1", "10.0.0.1"))
+    assert list(health.of("own_name", 2)) == [["n0", "127.0.1.1"]]
+    assert sorted(health.lines["resolved"]) == ["n1\t10.0.0.1", "n2\t10.0.0.2,10.0.0.3"]
+    mute = looked(root, names=["n1", "n2"], programs=answers("", ""))
+    found = {key: how for key, how in said({"n0": mute, "n3": health}).items() if key[1] in ("own name", "names")}
+    assert found == {
+        ("n0", "own name", "n0 does not resolve"): "warning",
+        ("n0", "names", "n1 do not resolve"): "warning",
+    }
+
+
+def test_firmware_of_the_same_parts_is_compared_and_a_part_that_others_lack_is_not(tmp_path: Path) -> None:
+    disk, board = "sys/class/nvme/nvme0", "sys/class/dmi/id"
+
+    def files(revision: str, bios: str) -> dict[str, str]:
+        own = {f"{disk}/model": "SAMSUNG MZQL2   \n", f"{disk}/firmware_rev": f"{revision}  \n"}
+        return host_files() | own | {f"{board}/product_name": "G593\n", f"{board}/bios_version": f"{bios}\n"}
+
+    trees = [files("GDC5", "F31"), files("GDC5", "F31"), files("GDC4", "F31"), host_files()]
+    healths = {f"n{n}": looked(tree(tmp_path / f"{n}", each)) for n, each in enumerate(trees)}
+    found = {key: how for key, how in said(healths).items() if key[1].startswith("version")}
+    assert found == {("n2", "version of SAMSUNG MZQL2", "GDC4"): "warning"}
+
+
 @pytest.mark.parametrize(
     ("ping", "expected"),
     [
@@ -361,7 +479,8 @@ def test_the_largest_frame_is_sent_to_the_peer(ping: str, expected: dict[str, li
 
 
 def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_nothing(tmp_path: Path) -> None:
-    state = "0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, 0\\n1, Enabled, 700.00, 700.00, 1980, 1980, Active, 0"
+    state = "0, Disabled, 700.00, 700.00, 1980, 1980, Not Active, Not Active, 0"
+    state += "\\n1, Enabled, 700.00, 700.00, 1980, 1980, Active, Not Active, 0"
     tool = f"""case "$*" in
     *--query-gpu=index,persistence_mode,power.limit,*) printf '{state}\\n' ;;
     *--query-remapped-rows=*) printf '00000000:3B:00.0, No, No\\n00000000:86:00.0, Yes, No\\n' ;;

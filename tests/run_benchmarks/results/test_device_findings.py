@@ -81,6 +81,12 @@ def test_a_device_that_comes_back_is_not_lost(watch: Watch) -> None:
     assert told(monitor) == []
 
 
+def test_a_device_that_is_lost_before_the_round_is_named_and_the_others_are_sampled(watch: Watch) -> None:
+    monitor = watch("3:lost@0=1")
+    assert told(monitor) == [("accelerator 3", "lost", "fault", "lost during the round: NVML: GPU is lost")]
+    assert monitor["power"]["accelerator"]["devices"] == [7, 8]
+
+
 def test_a_sum_of_power_says_how_many_devices_it_is_of(watch: Watch) -> None:
     power = watch("3:lost@4=1 4:nopower@0=1")["power"]["accelerator"]
     assert power["devices"] == [6, 8]
@@ -132,3 +138,14 @@ def test_a_device_that_its_vendor_s_tool_does_not_call_well_is_named() -> None:
     assert told({"devices": devices}) == [
         ("accelerator 1", "device_errors", "warning", "the vendor's tool calls its health other than OK")
     ]
+
+
+def test_clocks_that_a_setting_holds_are_told_of_a_device_that_works() -> None:
+    def monitor(held: int, idle: int, samples: int = 40) -> dict[str, Any]:
+        throttled = {"applications_clocks_setting": held, "gpu_idle": idle, "sw_power_cap": 3}
+        return {"devices": [{"index": 0, "samples": samples, "throttled": throttled}]}
+
+    said = ("accelerator 0", "device_errors", "warning", "a setting held its clocks in 28 of 30 samples")
+    assert told(monitor(28, 10)) == [said]
+    assert told(monitor(0, 40)) == told(monitor(2, 10)) == told(monitor(0, 0, 0)) == []
+    assert told({"devices": [{"index": 0, "samples": "40", "throttled": ["applications_clocks_setting"]}]}) == []

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from common.statistics import student_quantile
 from protocol.baseline_file import Baseline, load, save
 from protocol.outcome import MeasuredCase, MeasuredRound
 from run_benchmarks.results.standards import against_baseline, case_baseline
@@ -180,19 +179,3 @@ def test_whatever_a_host_logs_is_no_error() -> None:
     assert _said(_round(broken), [_round(broken)])
     assert _said(_round(broken), [_round(_steps(1))])
     assert _said(_round(_steps(1)), [_round(broken)])
-
-
-@pytest.mark.parametrize(
-    ("probability", "degrees", "quantile"),
-    [
-        (0.975, 1, 12.706),
-        (0.975, 2, 4.303),
-        (0.975, 3, 3.182),
-        (0.995, 5, 4.032),
-        (0.9995, 4, 8.610),
-        (0.975, 30, 2.042),
-    ],
-)
-def test_quantiles_are_those_of_the_tables(probability: float, degrees: int, quantile: float) -> None:
-    """Abramowitz and Stegun, "Handbook of Mathematical Functions", table 26.10."""
-    assert student_quantile(probability, degrees) == pytest.approx(quantile, abs=6e-4)

@@ -39,7 +39,7 @@ def ask(*words: str) -> Answer:
     """One run."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(["analytical", *words])
+        code = main(["analytical", "--force", *words])
     return Answer(code, out.getvalue(), err.getvalue())
 
 

@@ -153,6 +153,21 @@ def test_on_stdout_there_is_the_csv_alone(tmp_path: Path, capfdbinary: pytest.Ca
     assert [file.name for file in tmp_path.iterdir()] == ["w.txt"]
 
 
+def test_files_of_another_run_are_named_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "w.txt", [row(ns=1000)])
+    words = ["analytical", "-w", str(path), "-g", "8", *CLUSTER, "-r", "x-", "-v"]
+    assert main(words) == main(words) == 0, "what is there is the same"
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    write(path, [row(ns=2000)])
+    capsys.readouterr()
+    assert main(words) == 2
+    errors = capsys.readouterr().err
+    names = ("x-EndToEnd.csv", "x-EndToEnd.json", "x-chart.html")
+    assert all(f"{name}: is there with other content; give --force" in errors for name in names)
+    assert {name: (tmp_path / name).read_bytes() for name in names} == {name: before[name] for name in names}
+    assert main([*words, "--force"]) == 0 and (tmp_path / names[0]).read_bytes() != before[names[0]]
+
+
 def test_an_interrupted_run_changes_neither_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "w.txt", [row(ns=1000)])
     options = ("-w", str(path), "-g", "8", *CLUSTER)

@@ -12,7 +12,7 @@ SIZES = (1, 2, 3, 4, 6, 8)
 
 def counted(group: str, division: Division, cluster: Cluster) -> tuple[int, int]:
     """The most servers that a group of the kind spans, and the fewest of its GPUs in one of several servers."""
-    ranks, stride = ranks_and_stride(group, division, cluster.gpus)
+    ranks, stride = ranks_and_stride(group, division)
     servers, fewest = 1, ranks
     for first, offset in product(range(0, cluster.gpus, ranks * stride), range(stride)):
         held = Counter((first + offset + place * stride) // cluster.gpus_per_server for place in range(ranks))

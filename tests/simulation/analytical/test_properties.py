@@ -43,7 +43,7 @@ def time(question: Question, collective: str, group: str, size: int) -> float:
 def test_times_are_finite_positive_and_grow_with_the_bytes(
     question: Question, collective: str, group: str, size: int, factor: int
 ) -> None:
-    if ranks_and_stride(group, question.division, question.cluster.gpus)[0] < 2:
+    if ranks_and_stride(group, question.division)[0] < 2:
         return
     first, second = (time(question, collective, group, size * times) for times in (1, factor))
     assert 0 < first < math.inf
@@ -53,7 +53,7 @@ def test_times_are_finite_positive_and_grow_with_the_bytes(
 @settings(max_examples=len(samples(60, 1000)), deadline=None)
 @given(questions(), st.sampled_from(COLLECTIVES), st.sampled_from(GROUPS), st.integers(1, 1 << 36))
 def test_more_bandwidth_never_takes_longer(question: Question, collective: str, group: str, size: int) -> None:
-    if ranks_and_stride(group, question.division, question.cluster.gpus)[0] < 2:
+    if ranks_and_stride(group, question.division)[0] < 2:
         return
     wider = question.cluster._replace(nvlink=question.cluster.nvlink * 2, nic=question.cluster.nic * 2)
     slow, fast = (time(one, collective, group, size) for one in (question, question._replace(cluster=wider)))
@@ -65,7 +65,7 @@ def test_more_bandwidth_never_takes_longer(question: Question, collective: str, 
 def test_the_placement_is_that_of_the_worst_group_counted_rank_by_rank(question: Question, group: str) -> None:
     """Against all groups written out, for groups that tile the ranks."""
     cluster, division = question.cluster, question.division
-    ranks, stride = ranks_and_stride(group, division, cluster.gpus)
+    ranks, stride = ranks_and_stride(group, division)
     placed = place(group, division, cluster)
     if ranks < 2 or group == EMBEDDING:
         return

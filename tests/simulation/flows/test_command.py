@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
-from simulation.flows.request import add_options
+from simulation.flows.options import add_arguments
 from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30
 from tests.docs.pages import ROOT, text_of
 from tests.simulation.flows.interpreter import check, parse
@@ -28,7 +28,7 @@ FILE = Path("ncclFlowModel_detailed_flows.csv")
 
 
 def run(words: str) -> int:
-    return cli.main(["flows", *words.split()])
+    return cli.main(["flows", "--force", *words.split()])
 
 
 def test_flows_on_a_network_are_those_of_its_ranks_and_servers() -> None:
@@ -171,7 +171,7 @@ def test_tables_of_the_default_dialect_are_written_beside() -> None:
 def test_the_page_explains_every_option() -> None:
     page = text_of(ROOT / "docs" / "reference" / "simulation.md")
     parser = argparse.ArgumentParser(add_help=False)
-    add_options(parser)
+    add_arguments(parser)
     options = [action.option_strings for action in parser._actions]
     assert not [names for names in options if not any(f"`{name}`" in page for name in names)]
 
@@ -264,6 +264,21 @@ def test_a_broken_off_file_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("common.progress.StepProgress.advance", stop)
     assert run("--op AllReduce --size 1M --ranks 8") == 130
     assert FILE.read_text() == "older" and [*Path().iterdir()] == [FILE]
+
+
+def test_files_with_other_content_are_named_and_none_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["flows", *AR.split(), "--ranks", "8", "--rings", "r.csv", "--trees", "t.csv", "--groups", "g.csv"]
+    Path("r.csv").write_text("older")
+    Path("g.csv").write_text("older")
+    assert cli.main(words) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert [each.split(": ")[1:3] for each in errors] == [
+        [name, "is there with other content; give --force to overwrite it, or another --output"]
+        for name in ("r.csv", "g.csv")
+    ]
+    assert {path.name: path.read_text() for path in Path().iterdir()} == {"r.csv": "older", "g.csv": "older"}
+    assert cli.main([*words, "--force"]) == 0 and FILE.exists()
+    assert cli.main(words) == 0, "what is there is the same"
 
 
 @pytest.mark.parametrize("flag", ["--rings", "--trees", "--groups"])

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simulation.flows.groups import (
-    EVERY_KIND,
-    GROUP_KINDS,
-    ParallelSizes,
-    megatron_group,
-    megatron_groups,
-    original_group,
-    original_groups,
-)
+from simulation.flows.groups import ParallelSizes, megatron_group, megatron_groups, original_group, original_groups
+from simulation.flows.names import EVERY_KIND, GROUP_KINDS
 from simulation.flows.rings import all_rings
 from simulation.flows.trees import all_trees, server_tree
 

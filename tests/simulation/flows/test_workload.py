@@ -31,7 +31,7 @@ def cells(forward: str = "NONE 0", gradient: str = "NONE 0", weight: str = "NONE
 
 def run(folder: Path, file: Path, *words: str) -> list[dict[str, str]]:
     output = folder / "flows.csv"
-    assert cli.main(["flows", "-w", str(file), "--output", str(output), *words]) == 0
+    assert cli.main(["flows", "-w", str(file), "--output", str(output), "--force", *words]) == 0
     lines = [line for line in output.read_text().splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))
 

@@ -34,6 +34,9 @@ class Recording(TypedDict):
     nacks: int
     window_bytes: int | None
     max_rtt_ns: int | None
+    rate_decreases: int
+    deepest_bytes: int | None
+    next_hops: list[str] | None
     csv: str
     flows: int
     wall_s: float

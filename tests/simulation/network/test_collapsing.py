@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulation.flows.collective import ORIGINAL_OPS
+from simulation.flows.names import ORIGINAL_OPS
 from simulation.network.flow_level import many_steps, twins
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level.files import LinkLoads
@@ -69,8 +69,8 @@ def network(folder: Path, options: list[str]) -> Path:
 
     parser = argparse.ArgumentParser()
     topology.add_arguments(parser)
-    arguments = parser.parse_args([*options, "--force"])
-    arguments.output, arguments.json, arguments.dialect = folder / "network", False, "clusterdyno"
+    parser.set_defaults(output=folder / "network", json=False, dialect="clusterdyno", force=True)
+    arguments = parser.parse_args(options)
     topology.run(arguments)
     return folder / "network"
 

@@ -69,8 +69,13 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
     answer = json.loads(capsys.readouterr().out)
     assert len((tmp_path / "fct.txt").read_text().splitlines()) == answer["flows"] == 32 * 31
     assert (tmp_path / "EndToEnd.csv").read_text().count("\n") == 6
-    shares = [float(line.split(",")[-2]) for line in (tmp_path / "links.csv").read_text().splitlines()[1:]]
-    assert shares == sorted(shares, reverse=True) and 60 < shares[0] <= 100
+    header, *lines = ([*line.split(",")] for line in (tmp_path / "links.csv").read_text().splitlines())
+    assert header[:4] == ["link", "Gbps", "bytes", "3.01 us"]
+    shares = [sum(map(float, cells[3:])) / len(cells[3:]) for cells in lines]
+    assert shares == pytest.approx(sorted(shares, reverse=True), abs=0.1) and 60 < shares[0] <= 100
+    for name, gbps, size, *parts in lines:
+        sent = sum(map(float, parts)) / 100 * answer["makespan_us"] / len(parts) * float(gbps) * 1000 / 8
+        assert sent == pytest.approx(int(size), rel=0.02, abs=0.001 * answer["makespan_us"] * 50e3), name
     # Hashes put several flows on one uplink; no other routing does, and no queue reaches a threshold.
     assert answer["marks_expected"] is (routing == "ecmp")
 
@@ -116,13 +121,31 @@ def test_the_memory_of_flows_with_ways_of_their_own_is_estimated_by_what_they_ta
             rooms.append(self)
 
     monkeypatch.setattr("simulation.network.flow_level.net.MemoryRoom", Noted)
-    words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", *ONE]
+    words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--force", *ONE]
     assert main(words) == 0  # loads what it needs
     tracemalloc.start()
     assert main(words) == 0
     _now, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < rooms[-1].taken < 4 * peak
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_files_of_another_run_are_all_named_before_anything_is_simulated(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x-EndToEnd.csv").write_text("older")
+    (tmp_path / "x-fct.txt").write_text("older")
+    words = ["-n", str(TOPOLOGY), "-r", f"{tmp_path}/x-", "--level", level, *ONE]
+    error = refused(words, tmp_path, capsys)
+    for name in ("x-EndToEnd.csv", "x-fct.txt"):
+        assert f"{tmp_path}/{name}: is there; give --force to overwrite it, or another -r" in error
+    if level == "packet":
+        error = refused([*words, "--force", "--trace", f"{tmp_path}/x-links.csv"], tmp_path, capsys)
+        assert f"--trace {tmp_path}/x-links.csv: is the name of another file" in error
+    else:
+        assert main(["network", *words, "--force"]) == 0
+        assert (tmp_path / "x-fct.txt").read_text() != "older"
 
 
 @pytest.mark.parametrize("asked", [True, False])

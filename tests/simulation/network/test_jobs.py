@@ -11,6 +11,8 @@ import pytest
 from protocol.finding import PartFinding
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
+from simulation.network.job import Job, JobPart
+from simulation.network.row_files import RowFiles
 
 # Two leaves with two GPUs each, over two spines; every GPU is a server of its own.
 LINKS = ["0 4", "1 4", "2 5", "3 5", "4 6", "4 7", "5 6", "5 7"]
@@ -47,7 +49,7 @@ def data_parallel(path: Path) -> Path:
 def network(words: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, object]:
     """The answer of a call that ends with `code`."""
     capsys.readouterr()
-    assert main(["network", "--json", "--send-lat", "0", "--seed", "1", *words]) == code
+    assert main(["network", "--json", "--force", "--send-lat", "0", "--seed", "1", *words]) == code
     answer: dict[str, object] = json.loads(capsys.readouterr().out)
     return answer
 
@@ -167,7 +169,7 @@ def test_a_run_that_does_not_complete_says_so_and_leaves_the_rows_that_ended(
     assert (answer["complete"], answer["flows"], answer["flows_completed"]) == (False, 24, 18)
     table = list(csv.reader((tmp_path / "i-EndToEnd.csv").read_text(encoding="utf-8").splitlines()))
     assert [row[0] for row in table[3:-2]] == ["first"] and table[1][0] == "incomplete"
-    assert main(["network", *words, "--seed", "1"]) == 1
+    assert main(["network", *words, "--seed", "1", "--force"]) == 1
     assert "did not complete: 18 of 24 flows ended; 6 flows under way stopped" in capsys.readouterr().out
 
 
@@ -238,6 +240,32 @@ def test_a_slow_host_costs_what_the_same_network_edited_by_hand_does(
     assert costs["cost_percent"] > 0.50
 
 
+def test_a_slow_host_costs_at_flow_level_what_the_same_network_edited_does(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["network", "--level", "flow", "--json", "--force", "-r", f"{tmp_path}/h-", "-w", f"{job}@0-1"]
+    assert main(["topology", "edit", str(fabric), "--degrade", "gpu1-leaf0:0.5", "--slow-gpu", "1:0.5"]) == 0
+    what_if = ["--what-if", str(run_folder(tmp_path, finding("host", "host1")))]
+    answers = []
+    for more in (["-n", str(fabric)], ["-n", f"{fabric}-whatif"], ["-n", str(fabric), *what_if]):
+        capsys.readouterr()
+        assert main([*words, *more]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    sound, edited, costs = answers
+    assert costs["what_if"]["healthy_us"] == sound["iteration_us"]
+    assert costs["what_if"]["with_faults_us"] == costs["iteration_us"] == edited["iteration_us"]
+    assert costs["what_if"]["cost_percent"] == pytest.approx(
+        100 * (edited["iteration_us"] / sound["iteration_us"] - 1), abs=0.001
+    )
+
+
+def test_every_job_has_a_table_of_its_own() -> None:
+    parts = [JobPart(name, rank, 1, range(rank, rank + 1)) for rank, name in enumerate(("job", "job", "job-1"))]
+    paths = RowFiles(Job([], [], [], [], parts), "x-", {}).paths
+    assert [path.name for path in paths] == [f"x-{name}-EndToEnd.csv" for name in ("job-0", "job-1", "job-1-2")]
+
+
 def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,9 +278,9 @@ def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
     assert isinstance(costs, dict) and isinstance(worse, dict)
     assert 0 < costs["with_faults_us"] - costs["healthy_us"] < worse["with_faults_us"] - worse["healthy_us"] - 29
     strange = run_folder(tmp_path / "strange", finding("host", "host7"))
-    assert main(["network", *words, "--what-if", str(strange)]) == 2
+    assert main(["network", *words, "--force", "--what-if", str(strange)]) == 2
     assert "round.json: a finding is about host7" in capsys.readouterr().err
-    assert main(["network", *words, "--what-if", str(tmp_path)]) == 2
+    assert main(["network", *words, "--force", "--what-if", str(tmp_path)]) == 2
     assert "is no folder of a run" in capsys.readouterr().err
 
 
@@ -314,7 +342,7 @@ def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
     assert isinstance(costs, dict)
     assert costs["with_faults_us"] == took(["-n", str(by_hand), *words], capsys)
     small = [*words[:-1], "1M", "--what-if", str(tmp_path / "run")]
-    assert main(["network", "-n", str(fabric), *small]) == 0
+    assert main(["network", "-n", str(fabric), *small, "--force"]) == 0
     assert "assumed is a share of 0.0001" in " ".join(capsys.readouterr().out.split())
 
 

@@ -10,7 +10,7 @@ import pytest
 from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import FlowWish, make
 from simulation.flows.groups import ParallelSizes
-from simulation.flows.nvls_flows import BETWEEN
+from simulation.flows.names import BETWEEN
 from simulation.network.flow_level.hops import HOP_BYTES, hops_of
 from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.simulate import simulate as simulate_flows

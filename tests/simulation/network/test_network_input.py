@@ -44,6 +44,7 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--op", "AllReduce", "--size", "1M", "--routing", "rail"], "--routing rail: is for --level flow"),
         (["--op", "AllReduce", "--size", "1M", "--fast-forward", "--outage", "a@1:2"], "one of the two"),
         (["--op", "AllReduce", "--size", "1M", "--engine", "simai"], "each needs the other"),
+        (["-w", "job.txt", "--group", "DP", "--ep", "2"], "--group DP: is for --op; a workload says it itself"),
         (["--op", "AllReduce", "--size", "1M", "--vpp", "2"], "is for --schedule interleaved"),
         (["--op", "AllGather", "--size", "1M", "--algorithm", "tree"], "--algorithm tree: is for --op AllReduce"),
         (

@@ -6,6 +6,8 @@ import itertools
 import json
 import shlex
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -89,11 +91,25 @@ def test_the_critical_path_goes_on_over_what_a_rank_waited_for_before(tmp_path: 
     assert [step.idle_ns > 3000 for step in steps] == [True] * 4
 
 
-def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The simulator is a program that leaves a recorded run's files where the configuration says."""
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words of `network` beside SimAI's simulator, but for --simulator; temporary folders are in `private`."""
     recording = recordings()["tp8_ag_A100"]
     conf = tmp_path / "SimAI.conf"
     conf.write_text("CC_MODE 1\nFLOW_FILE /etc/flow.txt\nFCT_OUTPUT_FILE /etc/fct.txt\nBUFFER_SIZE 32\n")
+    (tmp_path / "private").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "private"))
+    words = ["-w", str(DATA / "workload" / recording["workload"]), "-n", str(DATA / "topology" / recording["topology"])]
+    words += ["--dialect", "simai", "-r", f"{tmp_path}/e-", "--seed", "1", "--conf", str(conf), "--engine", "simai"]
+    return ["network", *words, "--force"]
+
+
+def test_simais_own_run_stands_beside_ours(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator is a program that leaves a recorded run's files where the configuration says."""
+    monkeypatch.setenv("AS_NVLS_ENABLE", "1")
+    recording = recordings()["tp8_ag_A100"]
     (tmp_path / "table.csv").write_text(recording["csv"], encoding="utf-8")
     simulator = tmp_path / "simulator.py"
     simulator.write_text(
@@ -102,6 +118,7 @@ def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.Captur
         "from tests.simulation.network import recordings\n"
         "words = dict(zip(sys.argv[1::2], sys.argv[2::2]))\n"
         "assert os.environ['AS_SEND_LAT'] == '3' and Path(words['-w']).exists() and Path(words['-n']).exists()\n"
+        "assert 'AS_NVLS_ENABLE' not in os.environ\n"
         "conf = dict(line.split(None, 1) for line in Path(words['-c']).read_text().splitlines())\n"
         "assert conf['BUFFER_SIZE'] == '32' and Path(conf['FLOW_FILE'].strip()).read_text() == '0\\n'\n"
         "lines = recordings._lines()['tp8_ag_A100']\n"
@@ -109,18 +126,77 @@ def test_simais_own_run_stands_beside_ours(tmp_path: Path, capsys: pytest.Captur
         f"shutil.copy({str(tmp_path / 'table.csv')!r}, 'ncclFlowModel_EndToEnd.csv')\n",
         encoding="utf-8",
     )
-    words = ["-w", str(DATA / "workload" / recording["workload"]), "-n", str(DATA / "topology" / recording["topology"])]
-    words += ["--dialect", "simai", "-r", f"{tmp_path}/e-", "--seed", "1", "--conf", str(conf), "--engine", "simai"]
     root = Path(__file__).resolve().parents[3]
     command = f"env PYTHONPATH={shlex.quote(str(root))} {sys.executable} {shlex.quote(str(simulator))}"
-    assert main(["network", *words, "--json", "--simulator", command]) == 0
+    assert main([*engine, "--json", "--simulator", command]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["simai"]["complete"] and answer["simai"]["flows"] == answer["flows"] == 448
     assert answer["makespan_us"] == pytest.approx(answer["simai"]["makespan_us"], rel=0.003)
-    assert main(["network", *words, "--simulator", "false"]) == 1
-    assert "SimAI_simulator ended with 1: it printed nothing" in capsys.readouterr().err
-    assert main(["network", *words, "--simulator", str(tmp_path / "nothing")]) == 2
-    assert "--simulator" in capsys.readouterr().err
+    assert answer["iteration_of_rank_0_us"] == pytest.approx(answer["simai"]["total_us"], rel=0.003)
+    assert main([*engine, "--simulator", command]) == 0
+    said = capsys.readouterr().out
+    assert "SimAI_simulator: 448 flows in" in said and "s, ours 448" in said
+    assert f"iteration of rank 0: SimAI {answer['simai']['total_us']:.3f} us, ours " in said
+    assert not [*(tmp_path / "private").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("false", 1, "SimAI_simulator ended with 1: it printed nothing"),
+        ("sh -c 'echo no such GPU >&2; exit 3'", 1, "SimAI_simulator ended with 3: no such GPU"),
+        ("sh -c 'kill -KILL $$'", 1, "SimAI_simulator ended with -9: it printed nothing"),
+        ("true", 1, "SimAI_simulator wrote no flow: it did not simulate anything"),
+        ("sh -c 'echo 0b000001 0b000101 1 > fct_output_file'", 1, "no flow in line 1 of fct_output_file: 0b000001 0b"),
+        ("/no/such/simulator", 2, "--simulator /no/such/simulator: No such file"),
+        ("'", 2, "is no command: No closing quotation"),
+    ],
+)
+def test_a_simulator_that_fails_is_told_and_leaves_nothing(
+    command: str, code: int, said: str, engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    assert main([*engine, "--simulator", command]) == code
+    assert said in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before and not [*(tmp_path / "private").iterdir()]
+
+
+@pytest.mark.parametrize("table", ["", "total exposed comm,1,total comp,2,total time,"])
+def test_a_simulator_whose_table_is_cut_did_not_complete(
+    table: str, engine: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As SimAI's, which ends with exit code 0 then."""
+    flow = "0b000001 0b000101 10000 100 2097152 3010 7000 7000"
+    command = f"sh -c 'echo {flow} > fct_output_file; printf \"{table}\" > a_EndToEnd.csv'"
+    assert main([*engine, "--simulator", command]) == 1
+    said = capsys.readouterr().out
+    assert "SimAI_simulator did not complete" in said and "SimAI_simulator: 1 flow in" in said
+    assert "makespan: SimAI 7.000 us, ours" in said
+
+
+def test_an_interruption_ends_the_simulator_and_what_it_started(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = tmp_path / "child"
+
+    def interrupt(*_: object) -> None:
+        if child.exists() and child.read_text():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("common.progress.StepProgress.advance", interrupt)
+    assert main([*engine, "--simulator", f"sh -c 'sleep 600 & echo $! > {child}; wait'"]) == 130
+    state = Path("/proc") / child.read_text().strip() / "stat"
+    until = time.monotonic() + 60
+    while state.exists() and ") Z " not in state.read_text():
+        assert time.monotonic() < until, "it goes on"
+        time.sleep(0.05)
+    assert not [*(tmp_path / "private").iterdir()]
+
+
+def test_simai_places_no_workload(engine: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"{word}@0-7" if word.endswith(".txt") else word for word in engine]
+    assert words != engine and main([*words, "--simulator", "true"]) == 2
+    assert "SimAI runs a workload on all GPUs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -135,7 +211,7 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
     words: list[str], less: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topology = DATA / "topology" / recordings()["dp2_wgar_g16_A100"]["topology"]
-    every = ["network", "-n", str(topology), *words, "-r", f"{tmp_path}/f-", "--json", "--seed", "3"]
+    every = ["network", "-n", str(topology), *words, "-r", f"{tmp_path}/f-", "--json", "--seed", "3", "--force"]
     answers = []
     for more in ([], ["--fast-forward"]):
         assert main([*every, *more]) == 0

@@ -138,7 +138,8 @@ def test_flows_or_windows_of_few_packets_are_as_far_from_the_packet_level_as_it_
 ) -> None:
     template = ["-topo", "Spectrum-X", "-g", "16", "-gt", "H800", "-bw", "25Gbps", "-gps", "1", "-psn", "8"]
     assert main(["topology", *template, "--output", str(tmp_path / "slow")]) == 0
-    words = ["-n", str(tmp_path / "slow"), "-r", f"{tmp_path}/", "--op", op, "--size", size, "--tp", "8", "--json"]
+    words = ["-n", str(tmp_path / "slow"), "-r", f"{tmp_path}/", "--op", op, "--size", size, "--tp", "8"]
+    words += ["--json", "--force"]
     found = []
     for level in ("flow", "packet"):
         capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from pathlib import Path
@@ -101,6 +102,20 @@ def test_window_and_longest_round_trip_are_those_of_ns3(name: str) -> None:
     assert found == (each["window_bytes"], each["max_rtt_ns"])
 
 
+@pytest.mark.parametrize("name", sorted({name for name, each in recordings().items() if each["next_hops"] is not None}))
+def test_equal_next_hops_stand_in_the_order_of_ns3(name: str) -> None:
+    """Of switches, which hash among them; ns-3 printed each list once."""
+    fabric = read(DATA / "topology" / recordings()[name]["topology"]).fabric
+    ports = ports_of(fabric)
+    routes = routes_of(fabric, ports)
+    found = set()
+    for switch, target in itertools.product(range(fabric.gpus, len(fabric.roles)), range(fabric.gpus)):
+        begin, count = int(routes.begin[switch, target]), int(routes.counts[switch, target])
+        if count > 1:
+            found.add(" ".join(str(ports.peer[hop]) for hop in routes.hops[begin : begin + count]))
+    assert sorted(found) == sorted(recordings()[name]["next_hops"] or ())
+
+
 @pytest.mark.parametrize("name", [*EXACT, *nightly(SLOWER_EXACT)])
 def test_a_stable_collective_is_ns3s_to_the_nanosecond(name: str, tmp_path: Path) -> None:
     recording = recordings()[name]
@@ -113,7 +128,9 @@ def test_a_stable_collective_is_ns3s_to_the_nanosecond(name: str, tmp_path: Path
 
 @pytest.mark.parametrize("name", [*ONE_RING, *nightly(SLOWER_ONE_RING)])
 def test_with_one_ring_a_rail_every_flow_takes_its_time(name: str, tmp_path: Path) -> None:
-    found, wanted = times_of(ours(recordings()[name], tmp_path)), recorded(name)
+    run, wanted = ours(recordings()[name], tmp_path), recorded(name)
+    found = times_of(run)
+    assert recordings()[name]["deepest_bytes"] in (None, run.deepest_bytes)
     assert found.counted == wanted.counted
     assert abs(off(found.makespan, wanted.makespan)) < 0.05
     assert abs(off(found.zero, wanted.zero)) < 0.05
@@ -121,7 +138,9 @@ def test_with_one_ring_a_rail_every_flow_takes_its_time(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("name", [*STABLE, *nightly(SLOWER_STABLE)])
 def test_stable_runs_are_within_three_thousandths(name: str, tmp_path: Path) -> None:
-    found, wanted = times_of(ours(recordings()[name], tmp_path)), recorded(name)
+    run, wanted = ours(recordings()[name], tmp_path), recorded(name)
+    found, deepest = times_of(run), recordings()[name]["deepest_bytes"]
+    assert deepest is None or abs(off(run.deepest_bytes, deepest)) < 0.5
     assert abs(off(found.makespan, wanted.makespan)) < 0.3
     assert abs(off(found.mean, wanted.mean)) < 0.3
     assert abs(off(float(found.durations.mean()), float(wanted.durations.mean()))) < 0.3
@@ -156,8 +175,16 @@ def test_means_over_seeds_are_within_the_bar(name: str, tmp_path: Path) -> None:
 
 def _check_counts(name: str, runs: list[NetworkRun]) -> None:
     recording = recordings()[name]
-    if recording["marks"] >= 100:
-        assert 1 / 1.3 < np.mean([run.marks for run in runs]) / recording["marks"] < 1.3
+    counts = (
+        ("marks", recording["marks"]),
+        ("rate_decreases", recording["rate_decreases"]),
+        ("pauses", recording["pauses"]),
+    )
+    for what, wanted in counts:
+        if wanted >= 100:
+            assert 1 / 1.3 < np.mean([getattr(run, what) for run in runs]) / wanted < 1.3, what
+    if recording["marks"] and recording["deepest_bytes"]:
+        assert abs(off(float(np.mean([run.deepest_bytes for run in runs])), recording["deepest_bytes"])) < 15
     assert (recording["marks"] > 0) == any(run.marks for run in runs)
     assert (recording["pauses"] > 0) == any(run.pauses for run in runs)
     assert not recording["nacks"] or any(run.resent for run in runs)
@@ -171,7 +198,7 @@ def _check_band(recording: Recording, makespans: list[float], wanted: Times) -> 
 
 def network(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """Exit code and what was printed."""
-    code = main(["network", *words])
+    code = main(["network", "--force", *words])
     return code, capsys.readouterr().out
 
 

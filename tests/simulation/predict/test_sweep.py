@@ -9,22 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from protocol.case_config import load_case_config
 from simulation import cli
-from simulation.predict import sweep_report
+from simulation.predict import sweep_command, sweep_report
 from simulation.predict.iteration import predict
 from simulation.predict.job_table import jobs_of, preset, read_rows
 from simulation.predict.kept import Estimate
 from simulation.predict.layouts import Layout
 from simulation.predict.machine import machines
-from simulation.predict.ready_configs import configs
 from tests.simulation.predict.test_counts import job
-from training.benchmarks.aicb.pytorch.config import Config
 
 ROOT = Path(__file__).parents[3]
 
@@ -121,14 +117,53 @@ def test_a_job_with_whole_optimizers_is_swept_with_fsdp_too(capsys: pytest.Captu
 
 def test_a_model_that_does_not_fit_says_how_much_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--gpus", "8", "--mbs", "1", "--vpp", "1", "--cp", "1")
-    assert cli.main([*SWEEP, *words]) == 1
+    assert cli.main([*SWEEP, *words, "--output", "none.csv"]) == 1
     assert "the least memory is" in capsys.readouterr().err
+    assert not list(Path().iterdir())
+
+
+def test_what_does_not_divide_is_told_with_what_was_to_be_divided(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*SWEEP, "--gpus", "100000", "--tp", "8"]) == 1
+    assert "no layout divides evenly: 256 samples, 64 heads and the lists over 100000 GPUs" in capsys.readouterr().err
+
+
+def test_a_value_that_a_list_has_twice_is_one_layout(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*SWEEP, "--gpus", "64", "--vpp", "1", "--cp", "1", "--mbs", "1", "--recompute", "none")
+    once = asked(capsys, *words, "--tp", "4,8")
+    assert once["layouts"] and asked(capsys, *words, "--tp", "8,4,8, 08")["layouts"] == once["layouts"]
+
+
+def test_ctrl_c_while_the_best_are_predicted_again_keeps_the_layouts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep_command, "_best", interrupted)
+    words = (*FEW, "--recompute", "none")
+    assert cli.main([*words, "--output", "out.csv"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err and Path("out.csv.partial").exists()
+    assert cli.main([*words, "--output", "-"]) == 130
+    assert "without --output nothing is kept" in capsys.readouterr().err
 
 
 def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--model", "llama3_8b", "--gpu", "TPU", "--gbs", "0", "--target", "soon", "--top", "0")
+    words = (
+        "--model",
+        "llama3_8b",
+        "--gpu",
+        "TPU",
+        "--gbs",
+        "0",
+        "--target",
+        "soon",
+        "--top",
+        "0",
+        "--dialect",
+        "simai",
+    )
     said = refused(capsys, "sweep", *words)
-    for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0"):
+    for told in ("--gpu TPU", "--gbs 0", "--target soon", "--top 0", "--dialect simai"):
         assert told in said
     assert "--tp x" in refused(capsys, *SWEEP, "--gpus", "8", "--tp", "x")
     assert "--target 1.2.3 tokens" in refused(capsys, *SWEEP, "--target", "1.2.3 tokens in 1 day")
@@ -194,39 +229,8 @@ def test_the_best_are_predicted_again_on_the_flows_of_a_network(capsys: pytest.C
     times = [float(each["predicted_ms"]) for each in slow]  # type: ignore[attr-defined]
     assert times == sorted(times) and times[0] > float(plain[0]["predicted_ms"])  # type: ignore[index]
     assert "--gpus 128: net has 64 GPUs" in refused(capsys, *SWEEP, "--gpus", "128", "--mbs", "1", "-n", "net")
-
-
-@pytest.mark.parametrize(
-    ("model", "layout"),
-    [
-        ("llama3_70b", {"gpus": 64, "tp": 8, "pp": 4, "vpp": 5, "gbs": 64}),
-        ("llama3_8b", {"gpus": 16, "fsdp": 8, "gbs": 32, "recompute": "selective"}),
-        ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "sliding_window": 1024, "full_attention_every": 4}),
-        ("mixtral_8x7b", {"gpus": 32, "tp": 2, "ep": 8, "gbs": 32}),
-        ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "distributed_optimizer": 0}),
-        ("llama3_8b", {"gpus": 16, "gbs": 32, "distributed_optimizer": 0, "fsdp": 1}),
-        ("deepseek_v3", {"gpus": 64, "tp": 1, "pp": 1, "ep": 64, "gbs": 64}),
-    ],
-)
-def test_configurations_of_a_layout_are_taken_by_our_case_and_say_the_same_to_torchtitan_and_megatron(
-    model: str, layout: dict[str, int | str]
-) -> None:
-    its = job(model, **layout)
-    files = {each.name: each.text for each in configs(predict(its, machines()["H100"]))}
-    Path("config_layout.py").write_text(files["config_layout.py"])
-    case = load_case_config(Config, Path("config_layout.py"), {})
-    assert case.refusal(nnodes=max(1, its.gpus // 8), nproc=8) is None
-    told = case.parameters(its.gpus)
-    assert (told.tensor_model_parallel_size, told.pipeline_model_parallel) == (its.tp, its.pp)
-    assert told.data_parallel_size == its.dp
-    assert (told.sliding_window or 0, told.full_attention_every) == (its.window, its.full_every)
-    titan = tomllib.loads(files["torchtitan.toml"])["parallelism"]
-    shards, copies = titan["data_parallel_shard_degree"], titan["data_parallel_replicate_degree"]
-    assert shards * copies * its.tp * its.pp * its.cp == its.gpus
-    assert (shards > 1) == bool(its.fsdp or its.distributed_optimizer)
-    assert f"--tensor-model-parallel-size {its.tp} " in files["megatron.sh"]
-    checked = subprocess.run(["sh", "-n"], input=files["megatron.sh"], text=True, check=False)
-    assert checked.returncode == 0
+    assert cli.main([*SWEEP, "--mbs", "1", "--target", "1e13 tokens in 1 day", "--vpp", "1", "-n", "net"]) == 1
+    assert "no layout of at most 64 GPUs reaches" in capsys.readouterr().err
 
 
 def test_the_front_holds_what_no_other_layout_beats_in_time_and_memory() -> None:
@@ -248,4 +252,6 @@ def test_the_page_shows_the_front_and_why_each_layout_is_not_the_first(capsys: p
     assert [chart["kind"] for chart in charts] == ["xy", "bars"]
     assert len(charts[0]["panels"][0]["series"][0]["x"]) == found["fitting"]
     assert page.count("<tr><td>") == len(found["best"]) - 1  # type: ignore[arg-type]
-    assert {path.name for path in Path("ready").iterdir()} == {"megatron.sh", "torchtitan.toml", "config_layout.py"}
+    assert {path.name for path in Path("ready").iterdir()} == {
+        "megatron.sh", "torchtitan_layout.py", "config_layout.py",
+    }  # fmt: skip

@@ -13,9 +13,10 @@ import pytest
 
 from protocol.datasheet import datasheet
 from workloads.cli import main
-from workloads.compute import ComputeTime, ComputeTimes, database, writers
+from workloads.compute import database, writers
 from workloads.compute.check import leave_one_out
-from workloads.compute.measurement import ComputeDataError
+from workloads.compute.lookup import ComputeTimes
+from workloads.compute.measurement import ComputeDataError, ComputeTime
 from workloads.library import Workload
 from workloads.rows.ops import gemm_of
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads.compute import ComputeTime, database
-from workloads.compute.measurement import ComputeDataError
+from workloads.compute import database
+from workloads.compute.measurement import ComputeDataError, ComputeTime
 
 ROWS = [
     ComputeTime("H100 SXM", "gemm", f"m={size} k=8 n=8", "bf16", "cublas", "torch 2.13.0", 5000.0, 0.02, 30, "us")

@@ -26,12 +26,13 @@ class UnreadableError(ValueError):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """The results of a tool on one host. figures: by part of the host, in the tool's unit. failed: why, by part.
-    passed: how many verdicts were good.
+    passed: how many verdicts were good. silent: why there is no figure, by part that others may have one of.
     """
 
     figures: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     passed: int = 0
+    silent: dict[str, str] = field(default_factory=dict)
 
 
 def perftest(text: str, column: str) -> Answer:

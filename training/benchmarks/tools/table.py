@@ -14,17 +14,18 @@ from typing import Literal
 
 from training.benchmarks.tools.readers import Answer, diagnosis, matrices, patterns, perftest
 
-Scope = Literal["host", "loopback", "pairs"]
+Scope = Literal["host", "loopback", "pairs", "ring"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tool:
     """A tool. command: its words; read: the results in what it printed.
 
-    scope: once on a host; on each RDMA device against itself; or on each between two hosts (a server without an
-    address, a client with one). unit, better: of its figures. usual: seconds that a call takes, of each level that its
-    words name (a pattern; the number in its group, if it has one), else those of "". seconds: until a call is ended at
-    the earliest. folders: where it may be beside PATH. source: the document of command, output and levels.
+    scope: once on a host; on each RDMA device against itself; on each between two hosts (a server without an address, a
+    client with one); or on all of all hosts at once, each to the next host of a ring. unit, better: of its figures.
+    usual: seconds that a call takes, of each level that its words name (a pattern; the number in its group, if it has
+    one), else those of "". seconds: until a call is ended at the earliest. folders: where it may be beside PATH.
+    source: the document of command, output and levels.
     """
 
     command: tuple[str, ...]
@@ -61,15 +62,17 @@ _RUN = r"(?:-r|--run)[ =]?"
 
 
 def _perftest(program: str, words: str, column: str, scope: Scope) -> Tool:
-    """A program of perftest: a bandwidth, or a latency. A call is a server, a client, and a moment of traffic."""
-    is_rate = column == "BW average"
+    """A program of perftest: a bandwidth, or a latency. A call is a server, a client, and a moment of traffic, in a
+    ring as long for all.
+    """
+    is_rate, is_ring = column == "BW average", scope == "ring"
     return Tool(
-        command=(program, "-d", "{device}", "-F", *words.split(), "-n", "2000"),
+        command=(program, "-d", "{device}", "-F", *words.split(), *(("-D", "10") if is_ring else ("-n", "2000"))),
         read=partial(perftest, column=column),
         scope=scope,
         unit="GB/s" if is_rate else "us",
         better="higher" if is_rate else "lower",
-        usual={"": 5.0},
+        usual={"": 20.0 if is_ring else 5.0},
         seconds=60,
         source="https://github.com/linux-rdma/perftest, README",
     )
@@ -82,6 +85,7 @@ TOOLS: Mapping[str, Tool] = {
     "ib_write_bw_loopback": _BANDWIDTH("loopback"),
     "ib_write_lat_loopback": _LATENCY("loopback"),
     "ib_write_bw": _BANDWIDTH("pairs"),
+    "ib_write_bw_ring": _BANDWIDTH("ring"),
     "ib_write_lat": _LATENCY("pairs"),
     "nvbandwidth": Tool(
         command=(

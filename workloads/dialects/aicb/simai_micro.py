@@ -2,21 +2,15 @@
 
 from workloads.dialects.aicb.collective import sweep
 from workloads.formats.simai import SimaiWorkload, WorkItem
-from workloads.formats.simai_text import Phase
+from workloads.formats.simai_text import KNOWN, Phase
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 
-COLLECTIVES = {
-    "all_reduce": "ALLREDUCE",
-    "all_gather": "ALLGATHER",
-    "reduce_scatter": "REDUCESCATTER",
-    "all_to_all": "ALLTOALL",
-}
-"""What SimAI knows; AICB writes the word None for anything else."""
-
 
 def generate(args: WorkloadArgs) -> SimaiWorkload:
-    """One row per size in the data-parallel column. Deviation `simai_micro_unknown`."""
-    comm = COLLECTIVES.get(args.test_comm, "None")
+    """One row per size in the data-parallel column. AICB writes the word None for what SimAI does not know: deviation
+    `simai_micro_unknown`.
+    """
+    comm = KNOWN.get(args.test_comm, "None")
     rows = [WorkItem("micro_test", weight_gradient=Phase(1, comm, size), process_time=1) for size in sweep(args)]
     return SimaiWorkload(None, Block(rows), args)

@@ -12,17 +12,11 @@ from workloads.dialects.aicb.zero import GemmRows, Zero12Trainer, is_matrix
 from workloads.dialects.aicb.zero3 import Zero3Trainer
 from workloads.dialects.model import MockedParam
 from workloads.formats.simai import SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import Phase
+from workloads.formats.simai_text import REDUCESCATTER, WORDS, Phase
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import CommType, LogItem
 
 DEFAULT_NS = 1
-COLLECTIVES = {
-    CommType.all_reduce: "ALLREDUCE",
-    CommType.all_gather: "ALLGATHER",
-    CommType.reduce_scatter: "REDUCESCATTER",
-    CommType.reduce: "REDUCESCATTER",
-}
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "down_proj", "up_proj")
 STILL = Phase(0)
@@ -45,7 +39,7 @@ def _row(item: LogItem) -> WorkItem | None:
     if item.comm_type is CommType.epoch_end:
         return None
     if item.comm_type is not CommType.computation:
-        comm = COLLECTIVES[item.comm_type]
+        comm = REDUCESCATTER if item.comm_type is CommType.reduce else WORDS[item.comm_type.name]
         return WorkItem(item.stage, STILL, STILL, Phase(0, comm, int(item.comm_bytes)))
     compute = Phase(int(item.elapsed_time or 0))
     if item.stage.startswith("forward"):

@@ -5,26 +5,29 @@ have no rows.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workloads.compute import aiob
 from workloads.dialects.base import Deviation, Dialect
-from workloads.dialects.model import MockedModel
-from workloads.formats.simai import SimaiWorkload
-from workloads.formats.workload import Workload
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import WorkloadArgs
 from workloads.job.rules import RuleViolation
-from workloads.rows.blocks import Block
-from workloads.rows.ops import LogItem
+
+if TYPE_CHECKING:  # the start of a command needs none of them
+    from workloads.dialects.model import MockedModel
+    from workloads.formats.simai import SimaiWorkload
+    from workloads.formats.workload import Workload
+    from workloads.rows.blocks import Block
+    from workloads.rows.ops import LogItem
 
 
 class FrameworkDialect(Dialect):
     name = "framework"
     deviations: tuple[Deviation, ...] = ()
 
-    def workload(self, args: WorkloadArgs, model: MockedModel | None = None, pp_stage: int = 0) -> Workload:
+    def workload(self, args: WorkloadArgs, model: "MockedModel | None" = None, pp_stage: int = 0) -> "Workload":
         """The workload of the first rank of a pipeline stage: pp_rank if that is set, else `pp_stage`."""
         from workloads.dialects.framework.rows import workload_rows
+        from workloads.formats.workload import Workload
 
         if model is not None:
             raise ParameterError(
@@ -33,8 +36,9 @@ class FrameworkDialect(Dialect):
         rows: Block[LogItem] = workload_rows(args, _first_rank(args, pp_stage))
         return Workload(rows, args)
 
-    def simai(self, args: WorkloadArgs) -> SimaiWorkload:
+    def simai(self, args: WorkloadArgs) -> "SimaiWorkload":
         """One iteration of the first rank of stage pp_rank, 0 if that is not set."""
+        from workloads.compute import aiob
         from workloads.dialects.framework import simai_text
 
         measured = aiob.read(Path(args.comp_filepath)) if args.comp_filepath else None
@@ -46,9 +50,9 @@ class FrameworkDialect(Dialect):
         return rules.problems(args, target)
 
     def without_effect(self, args: WorkloadArgs, target: str) -> set[str]:
-        from workloads.dialects.framework import rules
+        from workloads.dialects.framework import effects
 
-        return rules.without_effect(args)
+        return effects.without_effect(args)
 
 
 def _first_rank(args: WorkloadArgs, pp_stage: int) -> int:

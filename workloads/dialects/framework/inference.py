@@ -11,15 +11,10 @@ from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.periodic import Periodic
 from workloads.dialects.framework.pipeline import RECV_PREV, SEND_NEXT, StageExchange
 from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH
+from workloads.job import refusals
 from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.traced_op import Call
-
-TRAINING_ONLY = frozenset({
-    "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "grad_reduce_in_fp32",
-    "bucket_size", "activation_recompute", "moe_aux_loss", "moe_expert_bias", "hidden_dropout",
-})  # fmt: skip
-"""Parameters that change no call of inference."""
 
 
 class InferenceRank(MegatronRank):
@@ -49,14 +44,6 @@ def one_pass(args: WorkloadArgs) -> WorkloadArgs:
 
 def refused(args: WorkloadArgs) -> Iterator[str]:
     """Parameters that Megatron-core does not support in inference."""
-    if args.phase == TRAINING:
-        return
-    if args.frame != "Megatron":
+    if args.phase != TRAINING and args.frame != "Megatron":
         yield f"phase is {args.phase}, but frame {args.frame} has training alone; nearest: --frame Megatron"
-    if args.enable_sequence_parallel:
-        yield f"enable_sequence_parallel: Megatron-core's static batching splits no sequences in phase {args.phase}"
-    if args.virtual_pipeline > 1:
-        yield (
-            f"virtual_pipeline is {args.virtual_pipeline}: Megatron-core has no virtual stages in phase {args.phase}; "
-            "nearest: 1"
-        )
+    yield from refusals.without_gradients(args)

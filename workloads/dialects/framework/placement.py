@@ -5,10 +5,10 @@ ETP * EP * EDP ranks form a pipeline stage as TP * CP * DP do. ETP is TP unless 
 otherwise, so ep may exceed dp.
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.grid import Grid
 from workloads.rows.ranks import Ranks
 
 
@@ -28,6 +28,8 @@ class RankPlacement:
         """Replicas of a dense parameter: the data- and context-parallel ranks."""
         self.edp = self.stage_size // (self.etp * self.ep)
         self.stage, self.offset = divmod(rank, self.stage_size)
+        self._dense = Grid(tp=self.tp, cp=self.cp, dp=self.dp // self.cp, pp=self.pp)
+        self._experts = Grid(tp=self.etp, ep=self.ep, dp=self.edp, pp=self.pp)
 
     @property
     def first(self) -> bool:
@@ -45,12 +47,11 @@ class RankPlacement:
 
     @cached_property
     def world(self) -> Ranks:
-        return _steps(0, self.world_size)
+        return Ranks(0, 1, self.world_size)
 
     @cached_property
     def tensor(self) -> Ranks:
-        start = self.rank - self.rank % self.tp
-        return _steps(start, self.tp)
+        return self._group(self._dense, "tp")
 
     @property
     def context_rank(self) -> int:
@@ -59,34 +60,31 @@ class RankPlacement:
 
     @cached_property
     def context(self) -> Ranks:
-        return _steps(self.rank - self.context_rank * self.tp, self.cp, self.tp)
+        return self._group(self._dense, "cp")
 
     @cached_property
     def tensor_context(self) -> Ranks:
         """tp x cp: the ranks that have the same samples."""
-        size = self.tp * self.cp
-        return _steps(self.rank - self.offset % size, size)
+        return self._group(self._dense, "tp", "cp")
 
     @cached_property
     def data(self) -> Ranks:
         """dp x cp."""
-        start = self.stage * self.stage_size + self.rank % self.tp
-        return _steps(start, self.dp, self.tp)
+        return self._group(self._dense, "cp", "dp")
 
     @cached_property
     def stage_ranks(self) -> Ranks:
         """tp x cp x dp: all ranks of the stage."""
-        start = self.stage * self.stage_size
-        return _steps(start, self.stage_size)
+        return self._group(self._dense, "tp", "cp", "dp")
 
     @cached_property
     def pipeline(self) -> Ranks:
-        return _steps(self.offset, self.pp, self.stage_size)
+        return self._group(self._dense, "pp")
 
     @cached_property
     def model(self) -> Ranks:
         """tp x pp: the ranks that hold one copy of the dense parameters."""
-        return self._through_stages(self.tensor)
+        return self._group(self._dense, "tp", "pp")
 
     @cached_property
     def embedding(self) -> Ranks:
@@ -96,40 +94,28 @@ class RankPlacement:
     @cached_property
     def expert(self) -> Ranks:
         """Ranks with different experts and the same slice of them."""
-        block = self._expert_block()
-        start = block + self.offset % self.etp
-        return _steps(start, self.ep, self.etp)
+        return self._group(self._experts, "ep")
 
     @cached_property
     def expert_tensor(self) -> Ranks:
-        start = self.rank - self.offset % self.etp
-        return _steps(start, self.etp)
+        return self._group(self._experts, "tp")
 
     @cached_property
     def tensor_expert(self) -> Ranks:
         """etp x ep: the ranks that hold one copy of a stage's experts."""
-        block = self._expert_block()
-        return _steps(block, self.etp * self.ep)
+        return self._group(self._experts, "tp", "ep")
 
     @cached_property
     def expert_data(self) -> Ranks:
-        size = self.etp * self.ep
-        start = self.stage * self.stage_size + self.offset % size
-        return _steps(start, self.edp, size)
+        return self._group(self._experts, "dp")
 
     @cached_property
     def expert_model(self) -> Ranks:
         """etp x ep x pp."""
-        return self._through_stages(self.tensor_expert)
+        return self._group(self._experts, "tp", "ep", "pp")
 
-    def _expert_block(self) -> int:
-        return self.rank - self.offset % (self.etp * self.ep)
-
-    def _through_stages(self, ranks: Ranks) -> Ranks:
-        offsets: Sequence[int] = [rank % self.stage_size for rank in ranks]
-        return Ranks.of([stage * self.stage_size + offset for stage in range(self.pp) for offset in offsets])
-
-
-def _steps(start: int, count: int, stride: int = 1) -> Ranks:
-    """`count` ranks from `start` on, without listing them."""
-    return Ranks(start, stride if count > 1 else 1, count)
+    def _group(self, grid: Grid, *axes: str) -> Ranks:
+        start, even = grid.start(self.rank, *axes), grid.progression(*axes)
+        if even is None:
+            return Ranks.of(start + offset for offset in grid.offsets(*axes))
+        return Ranks(start, even[1], even[0])

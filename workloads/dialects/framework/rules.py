@@ -2,23 +2,13 @@
 
 from collections.abc import Iterator
 
-from workloads.dialects.framework.inference import TRAINING_ONLY, refused
+from workloads.dialects.framework.inference import refused
 from workloads.dialects.framework.model import stage_layers
-from workloads.dialects.framework.sharding import EFFECTIVE, sharded
+from workloads.dialects.framework.sharding import sharded
 from workloads.dialects.framework.simai_rules import simai_text
 from workloads.dialects.framework.widths import experts, latent, widths
 from workloads.job import refusals, rules
-from workloads.job.parameters import (
-    COLLECTIVE,
-    CP_COMM_TYPES,
-    DECODE,
-    DEEPSPEED,
-    FP8_RECIPES,
-    FRAMES,
-    TRAINING,
-    WorkloadArgs,
-    of_section,
-)  # fmt: skip
+from workloads.job.parameters import CP_COMM_TYPES, FP8_RECIPES, FRAMES, WorkloadArgs
 from workloads.job.rules import RuleViolation
 
 CHOICES = {
@@ -29,59 +19,6 @@ CHOICES = {
     "fp8_recipe": FP8_RECIPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
-_COLLECTIVE = of_section(COLLECTIVE)
-_ZERO = of_section(DEEPSPEED) | {"overlap_comm", "max_reuse_distance", "sub_group_size"}
-_KERNELS = {"gpu_type", "use_flash_attn", "gated_linear_unit", "bias_gelu_fusion", "openai_gelu", "onnx_safe",
-            "squared_relu", "activation_func", "enable_visual", "moe_grouped_gemm", "overlap_version",
-            "recompute_activations", "n_dense_layers", "n_shared_expert"}  # fmt: skip
-
-_LATENT = {"q_lora_rank", "kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"}
-_MEGATRON = {
-    "phase", "virtual_pipeline",
-    "num_layers_first_stage", "num_layers_last_stage", "position_embedding", "normalization",
-    "qk_layernorm", "overlap_param_gather", "overlap_grad_reduce", "overlap_p2p", "bucket_size", "kv_channels",
-    "use_distributed_optimizer", "activation_recompute", "pp_rank", "make_vocab_size_divisible_by", "cp_comm_type",
-}  # fmt: skip
-_FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32", "fsdp_units", "clip_grad"}
-_EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
-            "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
-
-
-_COMPUTED = {"Megatron": {"hidden_dropout", "sliding_window", "full_attention_every"}, "FSDP2": {"fp8_recipe"}}
-"""By frame, parameters that change what is computed alone."""
-
-
-def without_effect(args: WorkloadArgs) -> set[str]:
-    """Parameters that change no row. Kernels send what the plain ones send; selective recomputation computes alone."""
-    idle = (_KERNELS | _COLLECTIVE | _ZERO).union(*_COMPUTED.values())
-    if not args.computes:
-        return _idle(args, idle)
-    computed = {"moe_grouped_gemm", "activation_recompute", "seq_length", *_COMPUTED.get(args.frame, ())}
-    return _idle(args, idle) - (computed - TRAINING_ONLY if args.phase != TRAINING else computed)
-
-
-def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
-    """A module that sends nothing else."""
-    if args.frame == "FSDP2":
-        again = {"activation_recompute"} if args.tensor_model_parallel_size > 1 else set()
-        return (idle | _MEGATRON | _EXPERTS | _LATENT) - again
-    if args.frame == "DeepSpeed":
-        return (idle | _MEGATRON | _EXPERTS | _LATENT | _FSDP2) - EFFECTIVE[args.stage]
-    idle |= _FSDP2 - {"grad_reduce_in_fp32"}
-    if args.virtual_pipeline == 1:
-        idle = idle | {"overlap_p2p"}
-    if args.context_parallel_size == 1:
-        idle = idle | {"cp_comm_type"}
-    if args.phase != TRAINING:
-        idle = idle | TRAINING_ONLY
-    if args.phase == DECODE:
-        idle = idle | {"seq_length"}
-    if not args.overlap_grad_reduce:
-        idle = idle | {"bucket_size"}
-    if not args.moe_enable:
-        idle = idle | _EXPERTS
-    idle |= {"num_query_groups", "kv_channels"} if args.multi_latent_attention else _LATENT
-    return idle
 
 
 def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
@@ -155,8 +92,7 @@ def _parallel(args: WorkloadArgs) -> Iterator[str]:
         )
     if args.enable_sequence_parallel and args.tensor_model_parallel_size == 1:
         yield "enable_sequence_parallel needs tensor_model_parallel_size of 2 or more: Megatron splits over tp ranks"
-    if args.overlap_param_gather and not (args.use_distributed_optimizer and args.overlap_grad_reduce):
-        yield "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce"
+    yield from refusals.overlapped(args)
     if args.pp_rank < -1 or args.pp_rank >= args.pipeline_model_parallel:
         yield (
             f"pp_rank {args.pp_rank} must be -1 or one of the pipeline stages 0 to {args.pipeline_model_parallel - 1}"

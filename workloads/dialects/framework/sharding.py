@@ -1,25 +1,19 @@
 """Refuses what FSDP2 and DeepSpeed's ZeRO cannot run, or what has not been traced with them."""
 
 from collections.abc import Iterator
-from math import isfinite
 
 from workloads.job import refusals, rules
-from workloads.job.parameters import FP8_RECIPES, FSDP_UNITS, TORCHTITAN, WorkloadArgs
+from workloads.job.parameters import FP8_RECIPES, FSDP_UNITS, WorkloadArgs
 
 NOT_SHARDED = {
     "tensor_model_parallel_size": 1, "pipeline_model_parallel": 1, "context_parallel_size": 1, "virtual_pipeline": 1,
     "expert_model_parallel_size": 1, "moe_enable": False, "multi_latent_attention": False,
     "enable_sequence_parallel": False,
 }  # fmt: skip
-LEAST = {
-    "reduce_bucket_size": 1, "param_persistence_threshold": 0, "model_persistence_threshold": 0,
-    "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0, "sub_group_size": 1,
-}  # fmt: skip
-"""The smallest sizes of ZeRO, in elements."""
 EFFECTIVE = {
     1: {"stage", "reduce_bucket_size", "contiguous_gradients", "overlap_comm"},
     2: {"stage", "reduce_bucket_size", "contiguous_gradients"},
-    3: {"stage", "activation_recompute", *LEAST},
+    3: {"stage", "activation_recompute", *refusals.LEAST} - {"allgather_bucket_size"},
 }
 """By ZeRO's stage, parameters that change what is sent, among those that other frames do not have."""
 
@@ -36,7 +30,7 @@ def sharded(args: WorkloadArgs) -> Iterator[str]:
     groups = args.num_query_groups
     if groups is not None and groups >= 1 and args.framework_heads % groups:
         yield f"num_attention_heads {args.framework_heads} must be a multiple of num_query_groups {groups}"
-    yield from _fsdp2(args) if args.frame == "FSDP2" else _zero(args)
+    yield from _fsdp2(args) if args.frame == "FSDP2" else refusals.buckets(args)
 
 
 def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
@@ -48,19 +42,9 @@ def _fsdp2(args: WorkloadArgs) -> Iterator[str]:
             f"replicate {args.replicate} must divide world_size {args.world_size}{within} and leave two ranks or more "
             f"to shard over; nearest: {rules.divisor_near(data, max(1, args.replicate))}"
         )
-    if not (isfinite(args.clip_grad) and args.clip_grad >= 0):
-        yield f"clip_grad is {args.clip_grad}; it is 0 (no clipping) or a number above it, nearest: 1.0"
+    yield from refusals.clipping(args)
     if args.fsdp_units not in FSDP_UNITS:
         yield f"fsdp_units is {args.fsdp_units!r}; allowed: {', '.join(FSDP_UNITS)}"
-    if args.fsdp_units == TORCHTITAN and not args.untie_embeddings:
-        yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"
     if tp > 1 and args.fp8_recipe != FP8_RECIPES[0]:
         yield f"fp8_recipe is {args.fp8_recipe!r}, which is stated without tensor parallelism alone; nearest: none"
-    if tp > 1:
-        yield from refusals.split_by_torchtitan(args, args.framework_heads)
-
-
-def _zero(args: WorkloadArgs) -> Iterator[str]:
-    for name, least in LEAST.items():
-        if getattr(args, name) < least:
-            yield f"{name} is {getattr(args, name)}; it must be at least {least}, nearest: {least}"
+    yield from refusals.split_by_torchtitan(args, args.framework_heads)

@@ -10,21 +10,11 @@ from operator import itemgetter
 
 from workloads.dialects.framework.simai_times import EMBEDDING, LOSS, ModuleTimes
 from workloads.formats.simai import WorkItem
-from workloads.formats.simai_text import NONE, Phase
-from workloads.rows.ops import CommType
+from workloads.formats.simai_text import NONE, REDUCESCATTER, WORDS, Phase
 from workloads.rows.ranks import split_module
 from workloads.rows.traced_op import Call, Event, Use
 
-COLLECTIVE = {
-    CommType.all_reduce: "ALLREDUCE",
-    CommType.all_gather: "ALLGATHER",
-    CommType.all_gather_into_tensor: "ALLGATHER",
-    CommType.reduce_scatter: "REDUCESCATTER",
-    CommType.reduce_scatter_tensor: "REDUCESCATTER",
-    CommType.all_to_all_single: "ALLTOALL",
-    CommType.reduce: "REDUCESCATTER",
-    CommType.broadcast: "BROADCAST",
-}
+COLLECTIVE = WORDS | {"reduce": REDUCESCATTER}
 """SimAI's collectives. A reduction to an owner is its share of a reduce-scatter."""
 TENSOR = ("tp", "tp_cp", "expert_tp")
 """Groups that SimAI has without a suffix in the first two columns."""
@@ -40,7 +30,7 @@ _Run = dict[tuple[str, int], list[Call]]
 
 def phase(call: Call, compute: int = 0) -> Phase:
     """A column with this collective."""
-    return Phase(compute, COLLECTIVE[call.comm_type] + SUFFIX.get(call.group, "_ALL"), call.bytes)
+    return Phase(compute, COLLECTIVE[call.comm_type.name] + SUFFIX.get(call.group, "_ALL"), call.bytes)
 
 
 def single(call: Call, name: str) -> WorkItem:

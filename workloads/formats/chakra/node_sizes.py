@@ -1,7 +1,9 @@
-"""Tells the bytes of a communication node: those of the full tensor, where comm_size may be one rank's share."""
+"""Takes a node apart: kind, attributes, and the bytes of the full tensor, where comm_size may be one rank's share."""
 
 from collections.abc import Mapping
 from math import inf
+from types import ModuleType
+from typing import Any
 
 GATHERS = frozenset({"ALL_GATHER", "GATHER"})
 """Collectives whose comm_size is what one rank gives: Chakra's converter counts a call's inputs, and ASTRA-sim's Ring
@@ -9,6 +11,21 @@ takes n times that for the result. All others have the whole buffer, as a row's 
 OPERATION, GROUP, RANKS, SIZE = "clusterdyno_type", "pg_desc", "ranks", "comm_size"
 WHOLE = "msg_size"
 """Attribute of our own nodes: the bytes of the row, where comm_size is one rank's share of them."""
+
+
+def kind_of(node: Any, schema: ModuleType) -> str:
+    """The name of a node's type; of one that the schema does not have, its number."""
+    return schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else str(node.type)
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """A node's attributes by name, lists as tuples."""
+    found = {}
+    for each in node.attr:
+        field = each.WhichOneof("value") or ""
+        value: Any = getattr(each, field) if field else None
+        found[each.name] = tuple(value.values) if field.endswith("_list") else value
+    return found
 
 
 def plain(name: str) -> str:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
-from workloads.formats.chakra.node_sizes import GROUP, OPERATION, RANKS, SIZE, plain, whole_size
+from workloads.formats.chakra.node_sizes import GROUP, OPERATION, RANKS, SIZE, attributes_of, kind_of, plain, whole_size
 from workloads.formats.chakra.schema import MEASURED, NUMBERS, SPLITS, TEXTS, TYPES
 from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
@@ -47,7 +47,7 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
     own = True
     for number, node in enumerate(_nodes(path, schema), start=1):
         try:
-            attributes = {each.name: _value(each) for each in node.attr}
+            attributes = attributes_of(node)
             mine = OPERATION in attributes
             own = own and mine
             item = _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
@@ -57,7 +57,7 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
             if dependency in places:
                 waits.setdefault(places[dependency], len(rows))
         if item is None:
-            skipped.add(schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else str(node.type))
+            skipped.add(kind_of(node, schema))
             continue
         places[node.id] = len(rows)
         rows.append(item)
@@ -104,7 +104,7 @@ def _shapes(text: str) -> GemmShape:
 def _foreign_row(
     node: "Node", attributes: dict[str, Any], communicators: Mapping[str, Ranks], schema: ModuleType
 ) -> LogItem | None:
-    kind = schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else ""
+    kind = kind_of(node, schema)
     stage = plain(node.name).replace(",", ";")
     if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
         return LogItem(CommType.computation, stage=stage, elapsed_time=node.duration_micros * 1000)
@@ -124,14 +124,6 @@ def _foreign_row(
     collective = schema.CollectiveCommType.Name(number)
     size = whole_size(attributes, collective, known)
     return LogItem(TYPES[collective], group, known, size, stage, ranks=ranks)
-
-
-def _value(attribute: Any) -> Any:
-    field = attribute.WhichOneof("value")
-    if field is None:
-        return None
-    value = getattr(attribute, field)
-    return tuple(value.values) if field.endswith("_list") else value
 
 
 def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":

@@ -21,8 +21,8 @@ from training.benchmarks.aicb.measuring.parts import parts_of
 from training.benchmarks.driver.training.model.kernels import Libraries
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.cli import main
-from workloads.compute import load
 from workloads.compute.aiob import read
+from workloads.compute.database import load
 from workloads.library import WorkloadArgs, generate
 from workloads.rows.ops import OPERATORS, gemms_of
 

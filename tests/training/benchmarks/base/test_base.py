@@ -58,6 +58,7 @@ def test_every_test_has_a_figure_of_every_rank(tmp_path: Path) -> None:
         assert value["unit"] == units.get(value["test"], "TFLOPS" if "matmul" in value["test"] else "GB/s")
         if value["test"].startswith(("disk", "data")):
             assert value["all_at_once"] == sum(value["values_of_ranks"]) and value["file_system"] != "unknown"
+            assert len(value["disk_models"]) == 1, "two ranks of one host have one disk"
         assert len(value["values_of_ranks"]) == 2 and value["value"] == value["values_of_ranks"][0]
         assert 0 < value["slowest"] <= value["value"]
         assert (value["correct"], value["bad_ranks"]) == ("pass", {})

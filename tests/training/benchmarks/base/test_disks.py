@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.base.pytorch.disks import BLOCK, DataFiles, Disk, NotHereError, disk_test, file_system_of
+from training.benchmarks.base.pytorch.disks import (
+    BLOCK,
+    DataFiles,
+    Disk,
+    NotHereError,
+    by_model,
+    disk_models_of,
+    disk_test,
+    file_system_of,
+)
 from training.benchmarks.driver.workload.placement import Placement
 
 ALONE = Placement(rank=0, world_size=1, local_rank=0, local_world_size=1, nnodes=1)
@@ -96,6 +105,31 @@ def test_a_disk_that_is_full_is_an_error_of_its_rank(tmp_path: Path) -> None:
             Disk(tmp_path, BLOCK, reads=True)
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_the_models_of_the_disks_below_a_folder_are_named(tmp_path: Path) -> None:
+    """A partition of a disk, a volume of two of them, and a file system that no disk is below."""
+    block, place = tmp_path / "sys/block", tmp_path / "numbers"
+    place.mkdir()
+    for disk, model in (("nvme0n1", "SAMSUNG MZQL2  \n"), ("nvme1n1", "INTEL SSDPE2\n")):
+        (block / disk / f"{disk}p1").mkdir(parents=True)
+        (block / disk / "device").mkdir()
+        (block / disk / "device/model").write_text(model)
+    (block / "dm-0/slaves").mkdir(parents=True)
+    for disk in ("nvme0n1", "nvme1n1"):
+        (block / "dm-0/slaves" / f"{disk}p1").symlink_to(block / disk / f"{disk}p1")
+    device = tmp_path.stat().st_dev
+    number = place / f"{os.major(device)}:{os.minor(device)}"
+    assert disk_models_of(tmp_path, place) == ""
+    for target, models in (("nvme0n1/nvme0n1p1", "SAMSUNG MZQL2"), ("dm-0", "INTEL SSDPE2, SAMSUNG MZQL2")):
+        number.symlink_to(block / target)
+        assert disk_models_of(tmp_path, place) == models
+        number.unlink()
+
+
+def test_ranks_are_told_apart_by_the_model_of_their_disk() -> None:
+    assert by_model(["a", "a"]) == {"disk_models": ["a"]}
+    assert by_model(["b", "", "b"]) == {"disk_models": ["", "b"], "disk_model_of_ranks": [1, 0, 1]}
 
 
 def test_data_tests_need_a_folder_and_a_folder_needs_them() -> None:

@@ -57,6 +57,8 @@ def found(folder: Path) -> dict[str, Any]:
     layouts |= {name: {"ranks": 4, "settings": settings} for name, settings in HALF.items()}
     changes = [{"expert_parallel_size": 4}, {"num_experts": 4}]
     layouts["resumed"] = {"ranks": 4, "settings": RESUMED, "steps": RESUME_STEPS, "refused_changes": changes}
+    alone = FSDP | {"context_parallel_size": 4, "expert_parallel_size": 4, "train_batch_size": GLOBAL_BATCH}
+    layouts["alone"] = {"ranks": 4, "settings": alone, "sabotage": True}
     every = {name: {"model": "mixtral", "steps": RUN_STEPS} | each for name, each in layouts.items()}
     return started(folder, every, 500.0)
 
@@ -130,3 +132,10 @@ def test_a_resumed_run_of_divided_experts_has_the_very_same_curve(found: dict[st
     other, fewer = result["refusals"]
     assert "is of other settings: expert_parallel_size was 2, is 4" in other
     assert "is of other settings: num_experts was 8, is 4" in fewer
+
+
+def test_ranks_that_do_not_average_are_found_though_their_experts_have_gradients_of_others(
+    found: dict[str, Any],
+) -> None:
+    assert found["alone"]["none"] is None
+    assert found["alone"]["shards apart"].startswith("rank 1 trains alone: its gradient is not the average")

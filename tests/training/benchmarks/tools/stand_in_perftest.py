@@ -1,7 +1,7 @@
 """Stands in for ib_write_bw: a server that takes one client, over TCP; prints the table that perftest prints.
 
-Arguments as perftest's: `-d DEVICE ... -p PORT [ADDRESS]`. A device `broken` is not found, in perftest's own words. A
-host with the file SLOW waits after each message, whether it sends or receives.
+Arguments as perftest's: `-d DEVICE ... -p PORT [ADDRESS]`; the last device counts. A device `broken` is not found, in
+perftest's own words. A host with the file SLOW waits after each message, whether it sends or receives.
 """
 
 import socket
@@ -15,7 +15,7 @@ SLOW, PAUSE_S = Path("/tmp/slow_hca"), 0.25
 
 def main(words: list[str]) -> int:
     """Serve one client, or be one; returns the exit code."""
-    device, port = words[words.index("-d") + 1], int(words[words.index("-p") + 1])
+    device, port = words[len(words) - words[::-1].index("-d")], int(words[words.index("-p") + 1])
     if device == "broken":
         sys.stderr.write(" Did not detect devices \n Unable to find the Infiniband/RoCE device\n")
         return 1

@@ -20,8 +20,8 @@ from tests.training.benchmarks.driver.launch.launching import plain_processes, r
 from training.benchmarks.tools.calls import MAX_BYTES, Call, awaited_server, located
 from training.benchmarks.tools.pytorch.config import Config
 from training.benchmarks.tools.pytorch.host import NotRunError, alone, devices_of, told
+from training.benchmarks.tools.pytorch.meetings import ring
 from training.benchmarks.tools.pytorch.outcome import OUTCOME
-from training.benchmarks.tools.pytorch.suite import ring
 
 DATA = Path(__file__).parents[3] / "data" / "tools"
 HOSTS = 6
@@ -66,6 +66,41 @@ def test_tools_run_on_every_host_and_between_them_and_those_that_are_missing_are
     assert steps["ib_write_lat"]["not_run"]["1"]["why"] == "ib_write_lat is not installed"
     (finished,) = values_of(tmp_path / "rank0.out.log", Event.FINISHED)
     assert (finished["figures"], finished["failed"], finished["not_run"]) == (19, 2, 4)
+
+
+@pytest.mark.torch
+def test_all_devices_of_all_hosts_send_at_once_and_one_that_fails_with_both_neighbours_is_said(tmp_path: Path) -> None:
+    """Each client waits until all run. The second device of rank 1 is broken: nobody can send to its server."""
+    stand_in = Path(__file__).with_name("stand_in_perftest.py")
+    last = 'for last; do :; done; case "$*" in *mlx5_1*) [ "$RANK" = 1 ] && set -- "$@" -d broken ;; esac'
+    begun = tmp_path / "begun"
+    wait = f"case $last in *.*) echo x >>{begun}; while [ $(wc -l <{begun}) -lt 5 ]; do sleep 0.05; done ;; esac"
+    program(tmp_path / "bin", "ib_write_bw", f'{last}\n{wait}\nexec {sys.executable} {stand_in} "$@"')
+    words = ["--set", 'tools=["ib_write_bw_ring"]', "--set", 'devices=["mlx5_0", "mlx5_1"]']
+    module = ["training.benchmarks.tools", "--vendor", "cpu", *words]
+    code, output = run(tmp_path, plain_processes(3), module, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    assert code == 0, output
+    (step,) = values_of(tmp_path / "rank0.out.log", Event.STEP_END)
+    first, second = step["figures"]
+    assert (first["test"], first["better"]) == ("ib_write_bw_ring mlx5_0", "higher")
+    assert all(value > 0 for value in first["values_of_ranks"])
+    assert second["test"] == "ib_write_bw_ring mlx5_1" and second["values_of_ranks"][1] is None
+    assert [value is None for value in second["values_of_ranks"]] == [False, True, False]
+    assert step["silent"].keys() == {"1"} and step["not_run"] == {}
+    slow = found(step | {"silent": {"1": step["silent"]["1"]}}, max_percent_behind=99.0)
+    assert [(each.hosts, each.kind) for each in slow] == [(("node1",), "failed_test")]
+
+
+def test_a_part_without_a_figure_is_a_fault_of_its_host_alone_where_most_others_have_one() -> None:
+    values: list[Any] = [11.5, 11.6, None, 11.5, 11.6, 11.5]
+    one = {"tool": "t", "figures": [figure(values)], "silent": {"2": {"mlx5_0": "exit code 1"}}}
+    (fault,) = found(one)
+    assert (fault.hosts, fault.kind, fault.drained_hosts) == (("node2",), "failed_test", ("node2",))
+    assert "t mlx5_0 gives a result on 5 other hosts, not here: exit code 1" in fault.sentence
+    everywhere = {str(rank): {"mlx5_bond_0": "exit code 1"} for rank in range(HOSTS)}
+    (nobody,) = found({"tool": "t", "figures": [], "silent": everywhere})
+    assert (nobody.kind, nobody.drained_hosts) == ("not_run", ())
+    assert nobody.evidence == "not run: t mlx5_bond_0: exit code 1 on node0, node1, node2, node3 and 2 more"
 
 
 def test_each_device_of_a_host_is_measured_against_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +171,9 @@ def test_a_tool_that_fails_on_one_host_alone_accuses_it_and_on_most_nobody() -> 
 
 @pytest.mark.parametrize("junk", [None, 3, "x", [1], {"0": 1}, {"9": {"a": 1}}, {"x": {}}, [{"values_of_ranks": "x"}]])
 def test_what_a_host_made_up_is_passed_over(junk: Any) -> None:
-    assert found({"tool": junk, "figures": junk, "failed": junk, "not_run": junk}) == []
+    assert (
+        found({"tool": junk, "figures": junk, "failed": junk, "not_run": junk, "silent": {"x": junk, "9": junk}}) == []
+    )
     assert found({"tool": "rvs", "figures": [figure([True, "9", -1, None, float("nan"), 4, 5])]}) == []
 
 

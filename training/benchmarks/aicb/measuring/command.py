@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import vendors
-from common.command_line import VerbParser
 from common.summary import JsonValue, Summary
 from common.whole_files import write_text
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.parts import LayerShapes
-from workloads import dialects, options
+from workloads import options
 from workloads.compute import database
 from workloads.dialects.framework.widths import latent, widths
 from workloads.job import rules
@@ -23,7 +22,6 @@ from workloads.job.parameters import TRAINING, WorkloadArgs
 
 ROOT = Path(__file__).resolve().parents[4]
 WORKER = "training.benchmarks.aicb.measuring.worker"
-ATTENTIONS = ("auto", "transformer_engine", "flash_attention_2", "sdpa", "unfused")
 
 
 def run(arguments: argparse.Namespace) -> Summary:
@@ -60,37 +58,6 @@ def run(arguments: argparse.Namespace) -> Summary:
         "job": args.to_dict(),
     }
     return Summary("\n".join(lines), data)
-
-
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb: the options of generate, and how it is measured."""
-    options.add_to(parser)
-    own = parser.add_argument_group("measuring")
-    own.add_argument(
-        "--dialect", choices=dialects.names(), default=dialects.DEFAULT_DIALECT,
-        help="whose models -m names (default: %(default)s)",
-    )  # fmt: skip
-    own.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="AICB's description file; FILE.json is written beside it",
-    )
-    own.add_argument("--database", type=Path, metavar="FILE", help="add the times to this database (see compute)")
-    own.add_argument(
-        "--device", default="auto", help="auto, cpu, or torch's name of an accelerator (default: %(default)s)"
-    )
-    own.add_argument("--precision", choices=PRECISIONS, help="type of the operands (default: that of --dtype)")
-    own.add_argument(
-        "--attention", default="auto", choices=ATTENTIONS, help="kernel of the core (default: the first that works)"
-    )
-    own.add_argument("--iterations", type=int, default=10, metavar="N", help="samples (default: %(default)s)")
-    own.add_argument(
-        "--warm_up", type=int, default=50, metavar="N", help="most calls until five differ by under 3 %% (default: 50)"
-    )
-    own.add_argument("--seconds", type=float, default=20.0, help="longest warm-up of one part (default: %(default)s)")
-    own.add_argument("--threads", type=int, metavar="N", help="threads of a CPU (default: torch's own choice)")
 
 
 def _device_problems(device: str) -> list[str]:

@@ -8,11 +8,12 @@ import os
 import socket
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import JsonValue
 
 from training.benchmarks.base.pytorch.config import DATA_TESTS
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
@@ -200,6 +201,42 @@ def file_system_of(folder: Path) -> str:
             if (place + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(found[0]):
                 found = (mount, " ".join(right.split()[:2]))
     return found[1]
+
+
+def disk_models_of(folder: Path, numbers: Path = Path("/sys/dev/block")) -> str:
+    """Models of the disks below the file system of a folder; "" where the kernel names none, as of a network's.
+
+    Sources: Linux, Documentation/ABI, sysfs-block; numbers: its folder of devices by number.
+    """
+    number = folder.stat().st_dev
+    source = file_system_of(folder).rpartition(" ")[2]
+    if not (numbers / _pair(number)).exists() and source.startswith("/dev/"):  # btrfs has a number of its own
+        with contextlib.suppress(OSError):
+            number = Path(source).stat().st_rdev
+    return ", ".join(sorted(_models((numbers / _pair(number)).resolve())))
+
+
+def by_model(of_ranks: Sequence[str]) -> dict[str, JsonValue]:
+    """The models of the ranks' disks, and where they differ which is whose: its place among them, by rank."""
+    models = sorted({*of_ranks})
+    if len(models) == 1:
+        return {"disk_models": [*models]}
+    return {"disk_models": [*models], "disk_model_of_ranks": [models.index(each) for each in of_ranks]}
+
+
+def _pair(number: int) -> str:
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _models(device: Path, depth: int = 4) -> set[str]:
+    """Of a disk, of that of a partition, or of those that a volume is made of."""
+    for place in (device, device.parent):
+        parts = [part.resolve() for part in (place / "slaves").glob("*")] if depth else []
+        if parts:
+            return {model for part in parts for model in _models(part, depth - 1)}
+        with contextlib.suppress(OSError):
+            return {(place / "device" / "model").read_text(encoding="utf-8", errors="replace").strip()[:80]}
+    return set()
 
 
 def _opened(path: Path, flags: int) -> tuple[int, bool]:

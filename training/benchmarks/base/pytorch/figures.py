@@ -20,6 +20,8 @@ from training.benchmarks.base.pytorch.disks import (
     DataFiles,
     Disk,
     NotHereError,
+    by_model,
+    disk_models_of,
     disk_test,
     file_system_of,
     log_folder,
@@ -106,7 +108,8 @@ def _disk(test: str, config: Config, group: ProcessGroup, data_dir: Path | None)
             made.close()
     assert figure is not None
     folder = data_dir if test in DATA_TESTS and data_dir is not None else log_folder()
-    return replace(figure, details={"file_system": file_system_of(folder), "past_the_page_cache": made.is_direct})
+    details: dict[str, JsonValue] = {"file_system": file_system_of(folder), "past_the_page_cache": made.is_direct}
+    return replace(figure, details=details | by_model(group.gathered(disk_models_of(folder))))
 
 
 def _to_every_device(config: Config, group: ProcessGroup) -> DeviceFigure:

@@ -18,6 +18,7 @@ from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.slow_parts.blame import blamed, doubtful_hosts, finding_of, told_links
+from training.benchmarks.network.slow_parts.events import STALL_US
 from training.benchmarks.network.slow_parts.figures import (
     LATE_PERCENT,
     LATENCY_BYTES,
@@ -33,7 +34,6 @@ from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
 from training.benchmarks.network.slow_parts.racks import LEAST_BLOCK_HOSTS, LEAST_BLOCKS
 from training.benchmarks.network.slow_parts.readings import Readings, Scan, scan_of
-from training.benchmarks.network.slow_parts.stalls import STALL_US
 from training.benchmarks.network.slow_parts.symptoms import symptoms_of
 
 MIN_REPEATS = 3

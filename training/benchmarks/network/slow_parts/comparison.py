@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from training.benchmarks.network.slow_parts.findings import SymptomName
-from training.benchmarks.network.slow_parts.noise import quantile, settle
+from training.benchmarks.network.slow_parts.noise import limit, settle
 
 # One repeat of a round: by group (its members' places) the microseconds of an operation that shows each symptom.
 Times = Mapping[tuple[int, ...], Mapping[SymptomName, float]]
@@ -113,14 +113,14 @@ class Judge:
         sigma, degrees = spread, max(1, len(peers) - 1)
         if settled.degrees:
             sigma, degrees = max(spread, settled.calm), settled.degrees
-        limit = max(self._bounds[symptom], quantile(chance, degrees) * sigma)
+        most = limit(self._bounds[symptom], sigma, degrees, chance)
         over = {group: typical[group] - usual for group in alike}
-        known += [typical[group] for group in alike if over[group] <= limit]
+        known += [typical[group] for group in alike if over[group] <= most]
         del known[:-_KEPT]
         return [
             (group, Excess(symptom=symptom, ratio=math.exp(over[group]), deviations=over[group] / max(sigma, 1e-9)))
             for group in chosen
-            if over[group] > limit
+            if over[group] > most
         ]
 
 

@@ -22,6 +22,11 @@ from dataclasses import dataclass, field
 
 from training.benchmarks.network.slow_parts.chance import chance, design_effect, exact_chance
 
+# A transport waits for a time-out before it sends a lost packet again: TCP at least 200 ms (Linux's TCP_RTO_MIN; RFC
+# 6298 recommends 1 s), RDMA's reliable connection seconds. A little below, since an operation may begin after the loss.
+STALL_US = 190_000.0
+# The time of a one-second operation varies by 200 ms without a stall: it must also exceed the fastest this many times.
+STALL_FACTOR = 2.0
 MIN_REPEATS_WITH_EVENTS = 2
 # For a host without its worst pair: the rest need not be as significant.
 _REST_ALPHA = 0.01

@@ -5,19 +5,19 @@ to repeat and of 1.4826 * MAD of what a model of the figures leaves unexplained.
 repeat to repeat is removed if that lowers the noise. Extreme repeats do not count as scatter if they are so rare that
 no group is likely to have nothing else. Of many groups a sample suffices.
 
-Sources: Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation" (1993), for 1.4826 * MAD; Abramowitz and
-Stegun, "Handbook of Mathematical Functions", 26.7.5, for the quantile of Student's t; Wallace, "Bounds on Normal
-Approximations to Student's and the Chi-Square Distributions" (1959), for its tail.
+A noise that was estimated from few repeats may be far too small by chance: quantiles of Student's t allow for it.
+
+Source: Rousseeuw and Croux, "Alternatives to the Median Absolute Deviation" (1993), for 1.4826 * MAD.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from statistics import NormalDist, median
+from statistics import median
 from typing import TypeVar
 
-from common.statistics import MAD
+from common.statistics import MAD, student_quantile, student_tail
 
 # A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
 _WILD = 5.0
@@ -57,7 +57,7 @@ def settle(repeats: Sequence[Sequence[float]], chance: float) -> Settled:
     quiet, fewer = _noise(still, chance, lost_degrees=len(repeats) - 1)
     columns: tuple[Sequence[float], ...] = tuple(repeats)
     shown: Sequence[Sequence[float]] = sampled
-    if fewer and (not degrees or _limit(quiet, fewer, chance) < _limit(noise, degrees, chance)):
+    if fewer and (not degrees or limit(0.0, quiet, fewer, chance) < limit(0.0, noise, degrees, chance)):
         columns = tuple([value - d for value in column] for column, d in zip(repeats, drifts, strict=True))
         noise, degrees, shown = quiet, fewer, still
     calm, wild = _without_extremes(_scatter(shown))
@@ -116,42 +116,20 @@ def plain_noise(repeats: Sequence[Sequence[float]]) -> float:
     return repeat_noise(_scatter([every_nth(column) for column in repeats]))
 
 
+def limit(bound: float, noise: float, degrees: int, chance: float) -> float:
+    """The deviation beyond a bound and beyond noise of `degrees` degrees of freedom, which alone exceeds it with the
+    probability `chance` (0 to 1); all others are logarithms.
+    """
+    return max(bound, student_quantile(chance, degrees) * noise if noise else 0.0)
+
+
 def tail(deviation: float, noise: float, degrees: int) -> float:
     """Probability (0 to 1) that noise alone exceeds a deviation; all are logarithms, the noise of `degrees` degrees of
     freedom.
-
-    Source: Wallace (1959), his approximation of Student's t by the normal distribution.
     """
     if degrees < 1 or deviation <= 0:
         return 1.0
-    if noise <= 0:
-        return 0.0
-    t = deviation / noise
-    z = (8 * degrees + 1) / (8 * degrees + 3) * math.sqrt(degrees * math.log1p(t * t / degrees))
-    return 0.5 * math.erfc(z / math.sqrt(2))
-
-
-def quantile(chance: float, degrees: int) -> float:
-    """The number of standard deviations, estimated from few values, that noise exceeds with a probability `chance`.
-
-    A noise that was estimated from few repeats may be far too small by chance; this allows for it, by the expansion of
-    Student's t from the normal quantile. Infinite without a degree of freedom.
-
-    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5.
-    """
-    if degrees < 1:
-        return math.inf
-    z = NormalDist().inv_cdf(1 - chance)
-    return (
-        z
-        + (z**3 + z) / (4 * degrees)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * degrees**3)
-    )
-
-
-def _limit(noise: float, degrees: int, chance: float) -> float:
-    return quantile(chance, degrees) * noise
+    return student_tail(deviation / noise, degrees) if noise > 0 else 0.0
 
 
 def _scatter(columns: Sequence[Sequence[float]]) -> list[list[float]]:

@@ -17,7 +17,7 @@ from statistics import median, median_low
 
 from training.benchmarks.network.patterns.tiers import Classes
 from training.benchmarks.network.slow_parts.chance import chance
-from training.benchmarks.network.slow_parts.noise import Settled, quantile, settle, spread, tail
+from training.benchmarks.network.slow_parts.noise import Settled, limit, settle, spread, tail
 from training.benchmarks.network.slow_parts.pair_model import PairModel
 
 ALPHA = 0.001
@@ -205,9 +205,9 @@ class _Judge:
 
     def _hold_against(self, noise: float) -> None:
         """Set the limits by the noise from repeat to repeat."""
-        factor = quantile(ALPHA / self._comparisons, self._settled.degrees)
+        degrees, chance = self._settled.degrees, ALPHA / self._comparisons
         self._noise = {each: max(noise, own) for each, own in self._spread.items()}
-        self._limits = {each: max(self._bound, factor * own if own else 0.0) for each, own in self._noise.items()}
+        self._limits = {each: limit(self._bound, own, degrees, chance) for each, own in self._noise.items()}
         self._limits[-1] = math.inf
 
     def without_extremes(self) -> "_Judge":

@@ -78,9 +78,9 @@ class Config(CaseConfig):
         """See CaseConfig."""
         if nproc != 1:
             return f"nproc = {nproc}; the tools run once on each host: nproc = 1"
-        between = [name for name in self.tools if TOOLS[name].scope == "pairs"]
+        between = [name for name in self.tools if TOOLS[name].scope in ("pairs", "ring")]
         if between and nnodes < 2:
-            return f"{', '.join(between)} needs two hosts, or the same with _loopback"
+            return f"{', '.join(between)} needs two hosts, or one with _loopback"
         usual = {name: TOOLS[name].usual_seconds(self.words_of(name)) for name in self.tools}
         long = [f"{name} {seconds:g} s" for name, seconds in usual.items() if seconds > self.timeout_s]
         if long and nnodes > 1:

@@ -17,7 +17,7 @@ from training.benchmarks.tools.table import TOOLS
 
 INSPECTOR_HINT = "it comes late: the others wait for it in this collective"
 _LIMIT = 7.0
-SHOWN = 4
+SHOWN, MAX_TEST = 4, 200
 
 
 class ToolsOutcome(DefaultOutcome):
@@ -33,6 +33,7 @@ class ToolsOutcome(DefaultOutcome):
                 *_failed(step, measured),
                 *_slow(step, measured, limit if is_measured(limit) else _LIMIT),
                 *_not_run(step, measured),
+                *_silent(step, measured),
             )
         ]
 
@@ -59,7 +60,7 @@ class _Figure:
     """A figure of all hosts, by rank; a host may have sent anything."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
-        self.test, self.unit = str(found.get("test"))[:200], str(found.get("unit"))[:20]
+        self.test, self.unit = str(found.get("test"))[:MAX_TEST], str(found.get("unit"))[:20]
         self.better: Literal["higher", "lower"] = "lower" if found.get("better") == "lower" else "higher"
         values = found.get("values_of_ranks")
         listed = values if isinstance(values, list) else []
@@ -137,6 +138,26 @@ def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartF
         more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
         said = f"not run: {name}{reason} on {', '.join(hosts[:SHOWN])}{more}"
         yield _finding(tuple(hosts), "not_run", said, "install it, or leave it out", "warning" if ran else "fault")
+
+
+def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
+    """The parts without a figure, as a port whose calls all fail: a fault of the host if most others have it."""
+    tool = str(step.get("tool"))
+    values = {figure.test: len(figure.by_host(measured)) for figure in _figures(step)}
+    parts: dict[str, dict[str, str]] = {}
+    for host, told in _by_host(step, "silent", measured).items():
+        for part, why in told.items():
+            parts.setdefault(str(part), {})[host] = str(why)
+    for part, hosts in parts.items():
+        test = f"{tool} {part}"
+        ran = values.get(test[:MAX_TEST], 0)
+        for host, why in hosts.items() if ran > len(hosts) else ():
+            said = f"{test} gives a result on {ran} other hosts, not here: {why}"
+            yield _finding((host,), "failed_test", said, "check the device, its slot and cable")
+        if ran <= len(hosts):
+            more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
+            said = f"not run: {test}: {next(iter(hosts.values()))} on {', '.join([*hosts][:SHOWN])}{more}"
+            yield _finding(tuple(hosts), "not_run", said, "look why, or leave the device out", "warning")
 
 
 def _finding(

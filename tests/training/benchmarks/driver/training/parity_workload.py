@@ -155,7 +155,7 @@ def _sabotaged(name: str, layout: dict[str, Any], folder: Path, group: ProcessGr
             probe("shards apart")
     trainer.compare()
     if group.placement.rank == group.placement.world_size - 1:
-        weight = module.get_parameter("model.layers.1.mlp.up_proj.weight")
+        weight = module.get_parameter("model.layers.1.self_attn.q_proj.weight")
         part = weight.to_local() if isinstance(weight, DTensor) else weight
         part.data.view(torch.int32)[3, 5] ^= 1
     trainer.compare()

@@ -485,7 +485,7 @@ def test_replicas_of_a_stage_that_differ_are_found(found: dict[str, Any]) -> Non
     assert found["pp_sabotaged"] == {
         "none": None,
         "replicas apart": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
-        "bit": "after step 0 rank 3 has other parameters than rank 2, first model.layers.1.mlp.up_proj.weight",
+        "bit": "after step 0 rank 3 has other parameters than rank 2, first model.layers.1.self_attn.q_proj.weight",
     }
 
 
@@ -505,7 +505,7 @@ def test_ranks_with_parts_of_the_same_samples_that_differ_are_found(found: dict[
     assert found["cp_sabotaged"] == {
         "none": None,
         "replicas apart": "rank 0 trains alone: its gradient is not the average over the data-parallel ranks",
-        "bit": "after step 0 rank 3 has other parameters than rank 0, first model.layers.1.mlp.up_proj.weight",
+        "bit": "after step 0 rank 3 has other parameters than rank 0, first model.layers.1.self_attn.q_proj.weight",
     }
 
 

@@ -201,7 +201,7 @@ def _statistical(now: Curve, then: Sequence[Curve]) -> CurveVerdict | str:
             f"the training was not compared with the reference: they have no logged step from {FIRST_STEP} on in common"
         )
     pieces = _pieces(steps)
-    quantile = student_quantile(1 - ALPHA / (2 * len(pieces)), len(then) - 1)
+    quantile = student_quantile(ALPHA / (2 * len(pieces)), len(then) - 1)
     found, largest = next(filter(None, (_other_files(now, curve) for curve in then)), ""), 0.0
     for piece in pieces:
         mine = fmean(here[step] for step in piece)

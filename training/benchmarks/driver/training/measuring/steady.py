@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Self
 
-from common.statistics import percentile
+from common.statistics import CONFIDENCE, percentile, student_quantile
 
 BLOCK = 5
 # Fewer steps show no steady state.
@@ -18,8 +18,8 @@ _EXTREME = 3 * 1.4826
 # A block of the second half, but for the last ones, whose error is smaller by this factor shows a change.
 _FAR_BETTER = 4
 _LAST = 4
-# Blocks of an interval: (steps at least, number of blocks, 97.5 % quantile of Student's t).
-_INTERVALS = ((400, 20, 2.0930), (MIN_STEPS, 10, 2.2622))
+# Blocks of an interval: (steps at least, number of blocks).
+_INTERVALS = ((400, 20), (MIN_STEPS, 10))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,11 +122,10 @@ def half_width(times: Sequence[float]) -> float | None:
 
     Source: Schmeiser, "Batch size effects in the analysis of simulation output", Operations Research 30 (1982).
     """
-    found = next(((count, student) for least, count, student in _INTERVALS if len(times) >= least), None)
-    if found is None:
+    count = next((count for least, count in _INTERVALS if len(times) >= least), None)
+    if count is None:
         return None
-    count, student = found
     length = len(times) // count
     first = len(times) - count * length
     means = [fmean(times[begin : begin + length]) for begin in range(first, len(times), length)]
-    return student * stdev(means) / math.sqrt(count)
+    return student_quantile((1 - CONFIDENCE) / 2, count - 1) * stdev(means) / math.sqrt(count)

@@ -16,7 +16,7 @@ from training.benchmarks.driver.workload.statistics import MICROSECONDS, TimeSta
 from training.benchmarks.driver.workload.team import Team, of_every_rank, slowest_rank
 from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.pytorch.operations.collectives import Collective
-from training.benchmarks.network.slow_parts.stalls import STALL_FACTOR, STALL_US
+from training.benchmarks.network.slow_parts.events import STALL_FACTOR, STALL_US
 
 # Operations after a comparison that take longer than the others.
 SETTLING = 2

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from protocol.reductions import Op
+from protocol.bandwidth import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
 from training.benchmarks.driver.workload.team import Team, renamed
