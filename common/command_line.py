@@ -18,12 +18,15 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
 from common.summary import Summary
-from common.whole_files import STDOUT, STDOUT_NAMES
+from common.whole_files import STDOUT, STDOUT_NAMES, others_kept
 
 WORKED, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 PYTHON = ".venv/bin/python"
 EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
 COMPLETION = "completion"
+WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
+"""Options that name the files of a verb."""
+_OVERWRITES = "overwrites"
 _UNREAD = object()
 _NONE: Mapping[str, str] = {}
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
@@ -129,7 +132,7 @@ class Program(NamedTuple):
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
     is_summarised: whether the verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
     operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
-    before the verb.
+    before the verb. keeps_others: whether a verb overwrites files with other content only with --force.
     """
 
     module: str
@@ -144,6 +147,7 @@ class Program(NamedTuple):
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
     begin: Callable[[argparse.Namespace], None] = _ignored
     exit_codes: str = EXIT_CODES
+    keeps_others: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -234,6 +238,10 @@ class Program(NamedTuple):
         if self.is_summarised:
             made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
+        names = {name for action in made._actions for name in action.option_strings}
+        if self.keeps_others and names & WRITES and "--force" not in names:
+            what = "overwrite files that have other content"
+            made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
         return made
 
     def _run(self, words: list[str]) -> int:
@@ -246,7 +254,9 @@ class Program(NamedTuple):
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         self.begin(arguments)
-        summary = self.verb(name).run(arguments)
+        overwrites = vars(arguments).pop(_OVERWRITES, getattr(arguments, "force", False))
+        with others_kept(keep=self.keeps_others and not overwrites):
+            summary = self.verb(name).run(arguments)
         if isinstance(summary, int):
             return summary
         said = summary.as_json() if as_json else summary.text

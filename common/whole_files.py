@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -18,6 +19,7 @@ RESERVE_FROM = 4 << 20  # bytes
 _OTHER = "is there with other content; give --force to overwrite it, or another --output"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
+_KEEPS_OTHERS = ContextVar("_KEEPS_OTHERS", default=False)
 
 
 def target(output: Path | None, name: str) -> Path:
@@ -25,6 +27,16 @@ def target(output: Path | None, name: str) -> Path:
     if output is None:
         return Path(name)
     return output / name if output != STDOUT and output.is_dir() else output
+
+
+@contextmanager
+def others_kept(*, keep: bool) -> Generator[None, None, None]:
+    """In the block every file is written as with `keep_other`, if `keep` is set: a command's own files are many."""
+    before = _KEEPS_OTHERS.set(keep)
+    try:
+        yield
+    finally:
+        _KEEPS_OTHERS.reset(before)
 
 
 def is_special(path: Path) -> bool:
@@ -106,7 +118,7 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
         target = path.resolve()
         made = _make_folders(target.parent)
         try:
-            with _replacing(target, keep_other=path if keep_other else None, size=size) as file:
+            with _replacing(target, keep_other=path if keep_other or _KEEPS_OTHERS.get() else None, size=size) as file:
                 yield file
         except BaseException:
             with suppress(OSError):  # another process may have put a file there

@@ -1,4 +1,4 @@
-"""Tells whether a text is the name of an image as `docker pull` takes it."""
+"""Checks that a text is the name of an image as `docker pull` takes it."""
 
 import re
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 GB = 1e9
 Op = Literal["sum", "prod", "min", "max", "avg"]
-"""What a reduction does with the elements of all ranks."""
+"""Operations of a reduction on the elements of all ranks."""
 CONVENTION = (
     "nccl-tests: algbw = S / t, busbw = algbw * factor(world_size); GB = 1e9 bytes; "
     "t = p50 over iterations of the slowest rank's time"

@@ -4,6 +4,7 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,8 @@ UNIT = re.compile(
 )
 SHAPE = re.compile(r"\b([Ss]hapes?|[0-3]-[dD]|flat)\b|\([\w.]+( [-+*/] \w+)*,( [\w. +*/-]+(, )?)*\)")
 SEE = re.compile(r"See [A-Z]")  # the docstring of the method that this one implements
+POINTER = re.compile(r"See ([A-Z]\w+)[.;]")
+LIBRARIES = {"ArgumentParser", "LoadPlanner", "StorageReader", "TorchDispatchMode"}
 
 
 @functools.cache
@@ -62,6 +65,14 @@ def docstrings() -> Iterator[tuple[str, str]]:
             text = ast.get_docstring(node) if isinstance(node, Documented) else None
             if text is not None:
                 yield f"{file}:{getattr(node, 'lineno', 1)}", text
+
+
+def notes() -> Iterator[tuple[str, str]]:
+    """Place and text of every string that stands below a constant."""
+    for file, module in modules().items():
+        for before, node in pairwise(module.body):
+            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(node, ast.Expr):
+                yield f"{file}:{node.lineno}", str(getattr(node.value, "value", ""))
 
 
 def first_line_mistakes(docstring: str | None) -> list[str]:
@@ -134,9 +145,15 @@ def test_first_line_of_a_module_says_what_it_does() -> None:
     assert {file: mistakes for file, mistakes in found.items() if mistakes} == {}
 
 
-def test_no_docstring_begins_with_what() -> None:
-    """Noun or verb first: `The calls of a rank`, not `What a rank calls`."""
-    assert [place for place, text in docstrings() if text.startswith("What")] == []
+def test_no_docstring_begins_with_what_or_tells() -> None:
+    """Noun or verb first, also for a constant: `The calls of a rank`, not `What a rank calls` or `Tells what`."""
+    assert [place for place, text in [*docstrings(), *notes()] if text.startswith(("What ", "Tells "))] == []
+
+
+def test_a_docstring_that_points_to_a_class_names_one_that_there_is() -> None:
+    own = {node.name for module in modules().values() for node in ast.walk(module) if isinstance(node, ast.ClassDef)}
+    pointers = [(place, match[1]) for place, text in docstrings() if (match := POINTER.match(text))]
+    assert [(place, name) for place, name in pointers if name not in own | LIBRARIES] == []
 
 
 def test_exceptions_have_one_form() -> None:

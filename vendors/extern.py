@@ -29,7 +29,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     CREATE_OPTIMIZER: ("groups", "config"),
 }
 OF_TRAININGS = (CONVERT_MODEL, CREATE_OPTIMIZER)
-"""What only the shared trainer calls."""
+"""Called by the shared trainer alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,7 +47,7 @@ def _zero(name: str, stage: int, hidden: int, layers: int, heads: int, ffn: int,
 
 GPT_VOCAB, LLAMA_VOCAB, LLAMA3_VOCAB = 50257, 32000, 128256
 SPEC_LAYERS_405B = 126
-"""What the specification gives Llama 3 405B; AICB's 16 pipeline stages need a multiple of 16, so its row has 128."""
+"""Layers of Llama 3 405B in the specification; AICB's 16 pipeline stages need a multiple of 16, so its row has 128."""
 UNEVEN_405B = {"num_layers": SPEC_LAYERS_405B, "num_layers_first_stage": 7, "num_layers_last_stage": 7}
 """Megatron can divide the specification's layers: 7, fourteen times 8, and 7."""
 

@@ -1,4 +1,4 @@
-"""Tells the kinds of hosts in a run by their devices: a figure is compared with those of the same kind alone."""
+"""Groups the hosts of a run by their devices: a figure is compared with those of the same kind alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def add_arguments(parser: VerbParser) -> None:
     add = parser.add_argument
     add("tree", type=Path, metavar="DIR", help="FlagPerf's repository, or its folder training")
     add("--output", type=Path, metavar="DIR", default=ROOT, help="where the files go; default: this repository")
-    add("--overwrite", action="store_true", help="replace existing files that differ")
+    add("--force", action="store_true", help="overwrite files that have other content")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     tree, output = arguments.tree, arguments.output
     done = translate(tree)
     _show(done, tree)
-    problems = [*done.problems, *([] if arguments.overwrite else _in_the_way(done, output))]
+    problems = [*done.problems, *([] if arguments.force else _in_the_way(done, output))]
     if problems:
         raise InputProblems(problems)
     for path, text in done.files.items():
@@ -60,7 +60,7 @@ def _show(done: Translation, tree: Path) -> None:
 def _in_the_way(done: Translation, output: Path) -> list[Problem]:
     """Existing files with another content."""
     return [
-        Problem(str(output / path), "", ABSENT, "is there and differs; --overwrite replaces it")
+        Problem(str(output / path), "", ABSENT, "is there with other content; --force overwrites it")
         for path, text in done.files.items()
         if (output / path).is_file() and (output / path).read_text(encoding="utf-8") != text
     ]

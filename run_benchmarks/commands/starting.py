@@ -162,8 +162,10 @@ def _seal_late(prepared: PreparedRun, folder: Path) -> int:
     key, problem = prepared.settings.test.SEAL_KEY, ""
     with controlling(folder):
         if not (folder / SEAL_FILE).exists():
+            start_logging("error", folder / "run.log")
             session = Session(prepared, folder, Interruption(""), sys.argv)
             seal = session.seal()
+            stop_logging()
             say(words("{run} had no seal. Sealed as it is now: sha256 {seal}", run=folder.name, seal=seal))
             problem = session.not_saved
         elif key is not None and not (folder / SIGNATURE_FILE).exists():

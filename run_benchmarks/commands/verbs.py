@@ -29,7 +29,7 @@ def _add_run(parser: VerbParser) -> None:
     parser.add_argument(
         "--save-baseline", type=Path, metavar="F", help="save the measurements as a baseline if all cases pass"
     )
-    parser.add_argument("--overwrite-baseline", action="store_true", help="replace that file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file of --save-baseline if it exists")
     _add_detach(parser)
 
 
@@ -41,12 +41,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import starting
     from run_benchmarks.state.journal import BaselineTarget
 
-    file, overwrite, learn = arguments.save_baseline, arguments.overwrite_baseline, None
+    file, overwrite, learn = arguments.save_baseline, arguments.force, None
     if file is not None:
         learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
     elif overwrite:
-        allowed = "needs --save-baseline, whose file it replaces"
-        raise InputProblems([Problem("--overwrite-baseline", "", True, allowed)])
+        allowed = "needs --save-baseline, whose file it overwrites"
+        raise InputProblems([Problem("--force", "", True, allowed)])
     return starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
+from common.errors import in_brief
 from protocol.baseline_file import CaseBaseline
 from protocol.outcome import Metric
 from run_benchmarks.compare.difference import Difference, batch_means, between_rounds, between_runs, holm, spread_of
@@ -88,7 +89,7 @@ class CaseResult:
 def compare(first: Sequence[LoadedRun], second: Sequence[LoadedRun], before: Before, rules: Rules) -> list[CaseResult]:
     """Each case of either set. `before`: what other runs measured, whose spread is that between runs."""
     names = dict.fromkeys(case.name for run in (*first, *second) for case in run.record.cases)
-    return [_case(name, list(_of(name, first)), list(_of(name, second)), before, rules) for name in names]
+    return [_told(name, list(_of(name, first)), list(_of(name, second)), before, rules) for name in names]
 
 
 def of_folders(history: Sequence[LoadedRun]) -> Before:
@@ -109,6 +110,15 @@ def _of(name: str, runs: Sequence[LoadedRun]) -> Iterator[CaseOfRun]:
         yield from (
             CaseOfRun(run=run, case=case) for case in run.record.cases if case.name == name and run.passed(case)
         )
+
+
+def _told(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Before, rules: Rules) -> CaseResult:
+    """The result of a case, also where its benchmark fails at settings that no run could have had."""
+    try:
+        return _case(name, first, second, before, rules)
+    except Exception as error:  # noqa: BLE001 - anybody's benchmark, and anybody's record
+        reason = f"its benchmark cannot read its record: {in_brief(error)}"
+        return CaseResult(case=name, word="not comparable", reason=reason, fails="not comparable" in rules.of(name)[1])
 
 
 def _case(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Before, rules: Rules) -> CaseResult:

@@ -1,4 +1,4 @@
-"""Tells whether the cluster is OK, and who is bad: measures every pair of its hosts, several pairs at a time.
+"""Finds the bad hosts and links of a cluster, or none: measures every pair of its hosts, several pairs at a time.
 
     .venv/bin/python run_benchmarks/run.py --test-conf run_benchmarks/config/bad_host.py --set BAD_HOST.nnodes=64
 

@@ -1,4 +1,4 @@
-"""Tells how much of its measurement a round had made when it ended early, from the log of rank 0."""
+"""Computes the share of its measurement that a round had made when it ended early, from the log of rank 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what a case of a run ran on and with: code, settings, image, hosts, kernel, driver, packages."""
+"""Lists the hardware and software that a case ran on: code, settings, image, hosts, kernel, driver, packages."""
 
 from __future__ import annotations
 

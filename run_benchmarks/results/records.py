@@ -260,7 +260,7 @@ class JobRecord(_Record):
 
     id: str
     hosts: str
-    queue_seconds: float | None = None
+    queue_seconds: Annotated[float, Field(ge=0, lt=1e9)] | None = None
     is_ours: bool = True
     case: str = ""
 

@@ -169,5 +169,5 @@ def refusal(file: Path, *, overwrite: bool) -> str | None:
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return f"--save-baseline {file}: nothing can be written in its folder"
     if file.exists() and not overwrite:
-        return f"--save-baseline {file}: already exists; add --overwrite-baseline to replace it, or name another"
+        return f"--save-baseline {file}: already exists; add --force to overwrite it, or name another"
     return None

@@ -1,4 +1,4 @@
-"""Tells what an earlier controller has completed of a run, from its journal and its records."""
+"""Reads which rounds of a run an earlier controller has completed, from its journal and its records."""
 
 from __future__ import annotations
 

@@ -8,11 +8,14 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.hosts.endpoint import SSH_PORT, Endpoint
-from run_benchmarks.hosts.ssh_config import HostOptions, SshConfig, SshConfigError, default_files
 from run_benchmarks.settings.cluster import ClusterConf, parse_host
+
+if TYPE_CHECKING:  # paramiko takes long to import: this machine alone is reached without it
+    from run_benchmarks.hosts.ssh_config import HostOptions, SshConfig, SshConfigError
 
 GLOBAL_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
 MAX_JUMPS = 8
@@ -24,6 +27,8 @@ def endpoint_of(name: str, cluster: ClusterConf) -> Endpoint:
     Raises:
         InputProblems: an ssh configuration file is unusable.
     """
+    from run_benchmarks.hosts.ssh_config import SshConfigError
+
     config = _config(cluster.SSH_CONFIG)
     own, given = cluster.access(name), cluster.model_fields_set
     user = own.user or (cluster.SSH_USER if "SSH_USER" in given else None)
@@ -144,6 +149,8 @@ def _some(hosts: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _read(files: tuple[Path, ...], _states: tuple[tuple[int, int], ...]) -> SshConfig:
+    from run_benchmarks.hosts.ssh_config import SshConfig
+
     return SshConfig(files)
 
 
@@ -153,6 +160,8 @@ def _config(setting: str | None) -> SshConfig:
     Raises:
         InputProblems: a file is unusable.
     """
+    from run_benchmarks.hosts.ssh_config import SshConfigError, default_files
+
     files = default_files() if setting is None else ((Path(setting),) if setting else ())
     try:
         return _read(files, tuple((state.st_ino, state.st_mtime_ns) for state in (file.stat() for file in files)))
@@ -179,6 +188,8 @@ def _known_hosts(options: HostOptions, cluster: ClusterConf) -> tuple[Path, tupl
 
 def _jump(jumps: str, config: SshConfig, cluster: ClusterConf, seen: tuple[str, ...]) -> Endpoint | None:
     """The last jump host of a ProxyJump, reached through those before it; the first may have one of its own."""
+    from run_benchmarks.hosts.ssh_config import SshConfigError
+
     before: Endpoint | None = None
     for index, text in enumerate(filter(None, map(str.strip, jumps.split(",")))):
         try:

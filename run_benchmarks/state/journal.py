@@ -45,7 +45,7 @@ class _Event(BaseModel):
 
 
 class BaselineTarget(BaseModel):
-    """The file of --save-baseline, an absolute path, and whether --overwrite-baseline replaces an existing one."""
+    """The file of --save-baseline, an absolute path, and whether --force overwrites an existing one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     simai = arguments.dialect == SIMAI
     prepared = _prepare(arguments, simai)
     for note in prepared.notes:

@@ -29,7 +29,7 @@ from simulation.flows.workload import WorkloadCollective, collectives
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     request = read_request(arguments)
     output = target(arguments.output, str(DEFAULT_OUTPUT))
     plan = _Plan(request, distinct=arguments.distinct)

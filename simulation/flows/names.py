@@ -7,7 +7,7 @@ ORIGINAL_OPS = OPS[:4]
 AUTO = "auto"
 EVERY_ALGORITHM = (AUTO, "ring", "tree", "nvls", "pat")
 BETWEEN = ("tree", "ring")
-"""What joins servers in NVLS."""
+"""Algorithms between servers in NVLS."""
 GROUP_KINDS = ("TP", "DP", "EP", "DP_EP", "PP")
 ORIGINAL_KINDS = GROUP_KINDS[:4]
 EVERY_KIND = (*GROUP_KINDS, "EP_TP", "EMBEDDING", "ALL")

@@ -1,4 +1,4 @@
-"""Says what a simulation of a network found, and how sure that is."""
+"""Writes the summary of a simulated network, and how sure it is."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -36,7 +36,7 @@ class Network(NamedTuple):
 def network_of(fabric: Fabric, conf: NetworkConf) -> Network:
     """The network as packets see it."""
     ports = ports_of(fabric, conf.error_rate)
-    routes = routes_of(fabric, ports)
+    routes = routes_of(fabric)
     window, _rtt = window_bytes(ports, routes, fabric.gpus, conf.payload_bytes)
     return Network(fabric, ports, routes, window, state.port_records(ports, list(fabric.roles), conf), conf)
 
@@ -98,7 +98,7 @@ def _with_links_changed(sim: state.Simulation, fabric: Fabric, wishes: Wishes) -
     from simulation.network.link_changes import change_links
 
     down = down_ports(wishes.outages[: int(sim.totals["outage"][0])], len(sim.ports))
-    routes = routes_of(fabric, ports_of(fabric), down > 0)
+    routes = routes_of(fabric, down > 0)
     sim = sim._replace(route_begin=routes.begin, route_count=routes.counts, route_hops=routes.hops)
     needed = len(sim.flows) + 4 * len(sim.ports) + 64
     while int(sim.totals["heap"][0]) + needed > len(sim.events) or int(sim.totals["left"][0]) < needed:

@@ -1,16 +1,12 @@
-"""Finds the next hops of a network: shortest paths by hops, over NVSwitches inside a server; GPUs do not forward.
+"""Lists the ports and the next hops of a network as arrays, for packets: of equal next hops a hash takes one."""
 
-Rules of SimAI's ns-3 front end: next hops of equal length stand in descending order of node id, and a flow takes the
-one that a hash of its addresses and ports names. A server is the set of GPUs that share an NVSwitch.
-"""
-
-from collections import deque
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.units import bandwidth_bps, time_seconds
+from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 
 Ints = NDArray[np.int64]
@@ -54,60 +50,23 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
     )
 
 
-def routes_of(fabric: Fabric, ports: Ports, down: NDArray[np.bool_] | None = None) -> Routes:
+def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:
     """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS.
 
     Ports that are `down` (shape: ports) lead nowhere.
     """
-    roles = fabric.roles
-    ends = [node for node, role in enumerate(roles) if role in (GPU, NVSWITCH)]
-    leaving: list[list[int]] = [[] for _node in roles]
-    for port, owner in enumerate(ports.owner.tolist()):
-        if down is None or not down[port]:
-            leaving[owner].append(port)
-    peers = ports.peer.tolist()
-    for each in leaving:
-        each.sort(key=lambda port: (-peers[port], port))
-    begin = np.zeros((len(roles), len(roles)), dtype=np.int64)
+    ways = PortRoutes(fabric, closed=() if down is None else np.flatnonzero(down).tolist())
+    nodes = range(len(fabric.roles))
+    begin = np.zeros((len(nodes), len(nodes)), dtype=np.int64)
     count = np.zeros_like(begin)
     hops: list[int] = []
-    for end in ends:
-        for node, found in _towards(end, roles, leaving, peers).items():
-            begin[node, end], count[node, end] = len(hops), len(found)
-            hops += found
+    for end in (node for node in nodes if fabric.roles[node] in (GPU, NVSWITCH)):
+        for node in nodes:
+            found = ways.next_ports(node, end) if node != end else ()
+            if found:
+                begin[node, end], count[node, end] = len(hops), len(found)
+                hops += found
     return Routes(begin, count, np.array(hops, dtype=np.int64))
-
-
-def _towards(end: int, roles: bytearray, leaving: list[list[int]], peers: list[int]) -> dict[int, list[int]]:
-    """The next hops of each node that reaches another one: breadth first, backwards from it."""
-    distance = _distances(end, roles, leaving, peers)
-    found = {}
-    for node, length in distance.items():
-        if node == end:
-            continue
-        nearer = [
-            port
-            for port in leaving[node]
-            if distance.get(peers[port], length) == length - 1 and (peers[port] == end or roles[peers[port]] != GPU)
-        ]
-        inside = [port for port in nearer if roles[peers[port]] == NVSWITCH]
-        found[node] = inside if roles[node] == GPU and inside else nearer
-    return found
-
-
-def _distances(end: int, roles: bytearray, leaving: list[list[int]], peers: list[int]) -> dict[int, int]:
-    """Links from each node to another one, over no GPU: GPUs do not forward."""
-    distance = {end: 0}
-    waiting = deque([end])
-    while waiting:
-        node = waiting.popleft()
-        if roles[node] == GPU and node != end:
-            continue
-        for port in leaving[node]:
-            if peers[port] not in distance:
-                distance[peers[port]] = distance[node] + 1
-                waiting.append(peers[port])
-    return distance
 
 
 def round_trip(ports: Ports, routes: Routes, source: int, target: int, payload: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Tells what each rank did when, of a run at any level: spans of computation, of collectives and of transfers."""
+"""Lists what each rank did when, in a run at any level: spans of computation, of collectives and of transfers."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

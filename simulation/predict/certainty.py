@@ -45,9 +45,14 @@ def interval(found: Prediction) -> Interval:
         notes.append(f"no training in {job.precision} on {machine.gpu} was measured: sustained clocks are {source}")
     if job.replicated:
         notes.append("DDP's gradients are views of its buckets (gradient_as_bucket_view); else they are held twice")
-    if job.scaling != "tensorwise" and not (job.is_torch_decoder and job.precision == "fp8"):
+    if job.scaling == "rowwise" and not (job.is_torch_decoder and job.precision == "fp8"):
         where = "FP8 in dense models whose heads x head_dim = hidden, with fsdp or ddp, tp 1 and cp 1"
         notes.append(f"scaling by rows has no effect here: it is known of {where}")
+    if job.latent is not None and job.tp > 1:
+        notes.append(
+            "latent attention's narrow projections are timed as Megatron's own layers, divided over tp and gathered; "
+            "Transformer Engine's are whole on each rank, as memory has them"
+        )
     beyond = [
         said
         for said, over in (

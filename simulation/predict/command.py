@@ -41,7 +41,7 @@ ROW_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
+    """See Verb."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument("--job", type=Path, metavar="FILE", help="a job in JSON or YAML, in the columns of --rows")
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_layout(parser)
     parser.add_argument(
         "--phase",
-        choices=PHASES,
-        help="without gradients: whole prompts, or a token of each sequence; --mbs and --seq may be lists, as 1,8,64",
+        choices=(*PHASES, BOTH),
+        help="without gradients: whole prompts, a token of each sequence; --mbs and --seq may be lists, as 1,8,64",
     )
     parser.add_argument(
         "--calibrate",
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 LEVELS = ("analytical", "flow")
-PHASES = ("prefill", "decode")
+PHASES, BOTH = ("prefill", "decode"), "both"
 _OF_ONE_JOB = ("phase", "network", "level", "measured", "against", "report")
 
 
@@ -82,7 +82,7 @@ def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> 
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     from simulation.predict import report
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows
@@ -134,12 +134,31 @@ def _one(arguments: argparse.Namespace) -> Summary:
 
 def _inference(arguments: argparse.Namespace) -> Summary:
     """Passes without gradients of every batch and length."""
-    from simulation.predict import inference
+    from simulation.predict import inference, inference_page
     from simulation.predict.machine import machines
 
+    _check_inference(arguments)
+    no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
+    lists = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
+    phases = PHASES if arguments.phase == BOTH else (arguments.phase,)
+    found = []
+    for phase, batch, length in product(phases, *lists):
+        given = {"row_mbs": batch or None, "row_seq": length or None}
+        job = described_job(argparse.Namespace(**{**vars(arguments), **given}), without=no_column)
+        found.append(inference.one_pass(job, machines()[job.gpu], phase))
+    text = "\n".join(inference.text([each for each in found if each.phase == phase]) for phase in phases)
+    if arguments.output is not None:
+        write_whole(arguments.output, [inference_page.csv_text(found).encode()], keep_other=not arguments.force)
+    if arguments.report is not None:
+        write_whole(arguments.report, [inference_page.html(found, text).encode()], keep_other=not arguments.force)
+    return Summary(text, inference.data(found))
+
+
+def _check_inference(arguments: argparse.Namespace) -> None:
+    from simulation.predict import inference
+
     mistakes = MistakeList()
-    beside = {"output": arguments.output, "calibrate": arguments.calibrate}
-    beside |= {key: getattr(arguments, key) for key in _OF_ONE_JOB if key != "phase"}
+    beside = {key: getattr(arguments, key) for key in ("calibrate", *_OF_ONE_JOB) if key not in ("phase", "report")}
     for key, value in beside.items():
         if value is not None:
             mistakes.add(f"--{key}", value, "has no effect with --phase: it is for training")
@@ -150,14 +169,6 @@ def _inference(arguments: argparse.Namespace) -> Summary:
         if (value := getattr(arguments, f"row_{key}")) is not None and not all(map(str.strip, value.split(","))):
             mistakes.add(ROW_OPTIONS[key][0], value, "must be whole numbers with commas between")
     mistakes.check()
-    no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
-    lists = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
-    found = []
-    for batch, length in product(*lists):
-        given = {"row_mbs": batch or None, "row_seq": length or None}
-        job = described_job(argparse.Namespace(**{**vars(arguments), **given}), without=no_column)
-        found.append(inference.one_pass(job, machines()[job.gpu], arguments.phase))
-    return Summary(inference.text(found), inference.data(found))
 
 
 def _machine(calibrate: Path | None, job: "TrainingJob") -> "Machine":

@@ -6,6 +6,7 @@ from typing import Protocol
 from simulation.analytical.nccl_tuning import ONE_HOP_US
 from simulation.analytical.nvlink_times import MEASURED_AS, nvlink_us
 from simulation.predict import kernels
+from simulation.predict.attention import over_tables
 from simulation.predict.job import TrainingJob
 from simulation.predict.machine import MEMORY_SHARE, NIC_SHARE, Machine
 from simulation.predict.operations import (
@@ -14,7 +15,6 @@ from simulation.predict.operations import (
     ATTENTION,
     CP,
     EP,
-    FP8,
     HALF,
     HEAD,
     MEMORY,
@@ -41,16 +41,6 @@ CAST_BYTES = 3
 """For each element of a product's input in FP8 or FP4: two bytes read, one written."""
 DYNAMIC_CAST_BYTES = 5
 """The same by torchao's dynamic scaling, which reads the input once more for its largest element; weights, too."""
-FLASH_2 = (1.75, 1.625)
-"""How many times longer FlashAttention-2, torch's own kernel, takes on H100 than the tables' kernels, forward and
-backward: the middles of 1.5 to 2.0 and of 1.5 to 1.75 (arXiv:2407.08608, section 4.1).
-"""
-HOPPER = ("H100", "H200")
-CUDNN_BACKWARD, WIDE_BACKWARD = 1.2, 1.24
-"""How many times longer cuDNN's causal backward pass takes for a FLOP than its forward one, with heads of 128 and with
-queries wider than values: the medians of Llama-3.1's and DeepSeek-V3's heads, 2,048 to 32,768 tokens, on H200 and GB200
-(NVIDIA/cudnn-frontend, benchmark); those that SimuMax measured on B200 are 1.20 and 1.22 (test_kernels_held.py).
-"""
 TILE = 128
 """Queries that a kernel of attention has at once, and their windows' union (FlashAttention-2, arXiv:2307.08691, section
 3.3): with it windows of 128 and 8,192 tokens take what vLLM's were measured to, within a third
@@ -100,7 +90,7 @@ class Stopwatch:
         if self.job.recompute == "full":
             backward.add(forward)
         elif self.job.recompute.startswith("selective"):
-            again = _AGAIN_FSDP if self.job.fsdp else _AGAIN
+            again = _AGAIN_FSDP if self.job.of_torch else _AGAIN
             again = _AGAIN_ELEMENTWISE if self.job.recompute == ELEMENTWISE else again
             backward.add({key: us * again.get(key, 0.0) for key, us in forward.items()})
         forward.add(backward)
@@ -121,14 +111,7 @@ class Stopwatch:
         if isinstance(operation, Product):
             return operation.part, self._product(operation)
         if isinstance(operation, Attention):
-            at = operation
-            us = self._attention(at) * factors.attention
-            is_flash_2 = self.job.fsdp and self.machine.gpu in HOPPER
-            if is_flash_2:
-                us *= FLASH_2[at.backward]
-            if at.backward:
-                longer = WIDE_BACKWARD if at.qk > at.v else CUDNN_BACKWARD
-                us *= at.products_of_backward * (1.0 if is_flash_2 else longer)
+            us = self._attention(operation) * factors.attention * self._over_tables(operation)
             return ATTENTION, max(us, self.shortest_us)
         if isinstance(operation, Decoding):
             return ATTENTION, max(kernels.decode_us(self.machine.gpu, *operation), self.shortest_us)
@@ -140,6 +123,10 @@ class Stopwatch:
         if operation.group == EP:
             us *= factors.dispatch
         return operation.group, us * (EXPOSED if self.job.overlap else 1.0)
+
+    def _over_tables(self, at: Attention) -> float:
+        """A pass of training over the tables' forward pass."""
+        return over_tables(self.machine.gpu, at, flash_2=self.job.of_torch and not self.job.cudnn)
 
     def _attention(self, at: Attention) -> float:
         """A forward pass of the mean layer; one with a window takes what tiles of queries take that see it, and moves
@@ -163,13 +150,11 @@ class Stopwatch:
         us = kernels.product_us(self.machine.gpu, dtype, each.m * beside, each.n, each.k) / beside
         us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
         us = max(us, self.shortest_us) * each.times
-        return us + (self._cast_bytes(each) / self._bytes_us if low else 0.0)
+        return us + (self._cast_bytes(each) / self._bytes_us if low and not each.quantised else 0.0)
 
     def _cast_bytes(self, each: Product) -> int:
-        """Bytes that move where operands become FP8 or FP4."""
-        if self.job.is_torch_decoder and self.precision == FP8:
-            return 0  # the rows have them
-        if not self.job.fsdp:
+        """Bytes that move where operands become FP8 or FP4, of jobs without rows for it."""
+        if not self.job.of_torch:
             return CAST_BYTES * each.times * each.m * each.k
         # The gradient of the output is cast once for both products of the backward pass.
         cast = each.n * each.k + (0 if each.of_weight else each.m * each.k)
@@ -230,6 +215,7 @@ ELEMENTWISE = "selective elementwise"
 _AGAIN_ELEMENTWISE = {MEMORY: 1.0, CP: 1.0}
 _AGAIN = {ATTENTION: 1.0}
 _AGAIN_FSDP = {PRODUCTS: 0.5, QUANTISATION: 0.5, MEMORY: 1.0}
-"""What selective recomputation does again: Megatron-LM's attention; torchtitan's "op" every second product and the
-operations between products. Elementwise: these and the exchange of sequences alone, as our trainer's.
+"""Shares of the forward pass that selective recomputation repeats: Megatron-LM's attention; torchtitan's "op" every
+second product and the operations between products. Elementwise: these and the exchange of sequences alone, as our
+trainer's.
 """

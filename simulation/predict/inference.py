@@ -44,6 +44,9 @@ class EngineWatch(Stopwatch):
             return operations.ATTENTION, kernels.latent_decode_us(gpu, operation.context, job.mbs, heads, widths)
         return super()._timed(operation)
 
+    def _over_tables(self, at: operations.Attention) -> float:
+        return 1.0
+
     def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:
         """See Stopwatch."""
         us = super().collective_us(op, ranks, stride, size)
@@ -73,6 +76,11 @@ class Pass:
         """New tokens in decode, tokens of prompts in prefill; stages work on other batches meanwhile."""
         job = self.job
         return job.mbs * (1 if self.phase == DECODE else job.seq) / self.ms * 1e3 / job.tp
+
+    @property
+    def gpus(self) -> int:
+        """Of as many replicas as share experts."""
+        return max(self.job.tp, self.job.ep) * self.job.pp
 
     @property
     def fits(self) -> bool:
@@ -144,9 +152,9 @@ def _held(job: TrainingJob, stage: int) -> float:
 def text(found: Sequence[Pass]) -> str:
     """The passes for a person, one a line."""
     job, machine, phase = found[0].job, found[0].machine, found[0].phase
-    what = "per token" if phase == DECODE else "to the first token"
+    what, gpus = what_takes(phase), found[0].gpus
     lines = [
-        f"{job.name}, {phase} on {_gpus(job)} {machine.gpu} (tp {job.tp}, pp {job.pp}, ep {job.ep}), {job.precision}",
+        f"{job.name}, {phase} on {gpus} {machine.gpu} (tp {job.tp}, pp {job.pp}, ep {job.ep}), {job.precision}",
         f"{'batch':>6} {'length':>7} {f'ms {what}':>22} {'tokens/s/GPU':>13} {'GiB w+kv':>9}",
     ]
     for each in found:
@@ -158,9 +166,9 @@ def text(found: Sequence[Pass]) -> str:
     return "\n".join([*lines, *_notes(found)])
 
 
-def _gpus(job: TrainingJob) -> int:
-    """Of as many replicas as share experts."""
-    return max(job.tp, job.ep) * job.pp
+def what_takes(phase: str) -> str:
+    """In words, what the milliseconds of a phase are for."""
+    return "per token" if phase == DECODE else "to the first token"
 
 
 def _notes(found: Sequence[Pass]) -> list[str]:
@@ -179,15 +187,17 @@ def data(found: Sequence[Pass]) -> dict[str, JsonValue]:
     """The same for a program."""
     passes: list[JsonValue] = [
         {
-            "batch": each.job.mbs, "length": each.job.seq, "predicted_ms": each.ms, "classes_ms": each.classes,
-            "tokens_per_second_and_gpu": each.tokens_per_second_and_gpu, "memory_gib": each.memory,
-            "fits": each.fits, "extrapolated": [*each.beyond],
+            "phase": each.phase, "batch": each.job.mbs, "length": each.job.seq, "predicted_ms": each.ms,
+            "classes_ms": each.classes, "tokens_per_second_and_gpu": each.tokens_per_second_and_gpu,
+            "memory_gib": each.memory, "fits": each.fits, "extrapolated": [*each.beyond],
         }
         for each in found
     ]  # fmt: skip
-    job = found[0].job
+    job, phases = found[0].job, dict[str, list[Pass]]()
+    for each in found:
+        phases.setdefault(each.phase, []).append(each)
     return {
-        "name": job.name, "gpu": found[0].machine.gpu, "phase": found[0].phase, "gpus": _gpus(job), "tp": job.tp,
+        "name": job.name, "gpu": found[0].machine.gpu, "phase": ", ".join(phases), "gpus": found[0].gpus, "tp": job.tp,
         "pp": job.pp, "ep": job.ep, "precision": job.precision, "capacity_gib": found[0].machine.memory_GiB,
-        "notes": [*_notes(found)], "passes": passes,
+        "notes": [*dict.fromkeys(note for its in phases.values() for note in _notes(its))], "passes": passes,
     }  # fmt: skip

@@ -187,7 +187,7 @@ def _replicas(job: TrainingJob, held: StageWeights) -> tuple[tuple[float, int, i
 
 def _copied(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     """Microseconds in which FSDP2 copies what it gathers and sums."""
-    if not job.fsdp or job.replicated:
+    if not job.of_torch or job.replicated:
         return 0.0
     copied = sum(weights for weights, ranks, _ in _replicas(job, held) if min(job.fsdp, ranks) > 1)
     return watch.moved_us(COPIED_BYTES * copied) * job.micro_batches
@@ -214,4 +214,8 @@ def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     step = sum(OPERATORS[each].elements({"elements": 1}) for each in STEP) * SIZES[FLOAT32]
     # Replicas scale their gradients before the sum, each is read and written; FSDP2 lets the collective do it.
     passes = 1 if job.fsdp or job.dp * job.cp == 1 else 3
-    return watch.moved_us(step * own + passes * job.grad_bytes * touched)
+    cast = 0.0
+    if job.precision != "bf16" and not job.of_torch:
+        # Transformer Engine quantises each weight in the first micro-batch, by rows and columns.
+        cast = operations.QUANTISED_BYTES * (held.layers + held.experts)
+    return watch.moved_us(step * own + passes * job.grad_bytes * touched + cast)

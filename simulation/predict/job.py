@@ -22,7 +22,9 @@ class TrainingJob:
     fsdp: ranks of FSDP2 that hold one copy of the weights between them, 1: each rank has its own, as torch's DDP has
     it, with gradients that are views of its buckets (gradient_as_bucket_view=True); 0: Megatron-LM.
     overlap: communication runs beside compute where the framework can. grad_bytes: of an accumulated gradient.
-    scaling: of FP8, of a tensor ("tensorwise") or of its rows ("rowwise").
+    scaling: of FP8: one scale for a tensor ("tensorwise", "delayed": known from steps before), one for each of its rows
+    ("rowwise", torchao) or for 32 elements ("mxfp8"). megatron: FSDP is Megatron-FSDP, with Megatron's own modules.
+    cudnn: torch's attention is cuDNN's on Hopper, as from torch 2.11 on, not FlashAttention-2.
     window: tokens that a token attends to, itself one of them, 0: all before it; full_every: every so many layers one
     attends to all, 0: none.
     power_limit: watts a GPU may draw; memory_GBps: of its memory; 0: the GPU's own. compiled: torch.compile fuses what
@@ -70,6 +72,8 @@ class TrainingJob:
     memory_GBps: int = 0  # noqa: N815 - the unit's own spelling
     compiled: bool = True
     scaling: str = "tensorwise"
+    megatron: bool = False
+    cudnn: bool = False
     window: int = 0
     full_every: int = 0
 
@@ -103,12 +107,17 @@ class TrainingJob:
     def is_torch_decoder(self) -> bool:
         """Whether its kernels are those of the decoder that FSDP2 divides, as the dialect framework has them."""
         plain = not self.experts and self.latent is None and self.cp == self.tp == 1
-        return bool(self.fsdp) and plain and self.heads * self.head_dim == self.hidden
+        return self.of_torch and plain and self.heads * self.head_dim == self.hidden
+
+    @property
+    def of_torch(self) -> bool:
+        """Whether its modules are torch's own, not Transformer Engine's."""
+        return bool(self.fsdp) and not self.megatron
 
     @property
     def eager(self) -> bool:
         """Whether each of torch's operators between products reads and writes memory."""
-        return bool(self.fsdp) and not self.compiled
+        return self.of_torch and not self.compiled
 
     @property
     def split(self) -> int:

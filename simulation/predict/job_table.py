@@ -33,7 +33,7 @@ _WORDS = {
     "grad_dtype": {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2},
     "ce_fusion": {"none": 0, "no": 0, "not": 0, "0": 0, "1": 1, "on": 1, "te": 1, "native": 1},
 }  # fmt: skip
-"""What the first word of a cell says; what follows is a remark, as in "none (TP, DP)"."""
+"""Values by the first word of a cell; the words after it are a remark, as in "none (TP, DP)"."""
 CP_WAYS = ("a2a", "p2p", "allgather", "a2a+p2p")
 MODEL = (
     "hidden", "ffn", "layers", "heads", "kv_heads", "head_dim", "vocab", "swiglu", "experts", "topk", "moe_ffn",
@@ -44,10 +44,13 @@ LAYOUT = (
     "gpus", "gpus_per_node", "seq", "mbs", "micro_batches", "gbs", "tp", "sp", "pp", "vpp", "cp", "dp", "ep", "fsdp",
     "ddp", "distributed_optimizer", "power_limit_W", "compile",
 )  # fmt: skip
-WORDS = ("name", "gpu", "precision", "cp_comm", "recompute", "grad_dtype", "overlap", "ce_fusion")
+WORDS = (
+    "name", "gpu", "precision", "cp_comm", "recompute", "grad_dtype", "overlap", "ce_fusion", "framework",
+    "attention",
+)  # fmt: skip
 KEYS = (*MODEL, *LAYOUT, *WORDS)
 MEASURED = (
-    "family", "framework", "attention", "measured_ms", "measured_alloc_gib", "measured_reserved_gib",
+    "family", "measured_ms", "measured_alloc_gib", "measured_reserved_gib",
     "measured_alloc_gib_by_rank", "measured_tokens_s_gpu", "measured_model_tflops_gpu", "other_predicted_ms",
     "other_predicted_gib", "source", "note",
 )  # fmt: skip
@@ -325,8 +328,18 @@ def _assembled(row: Mapping[str, str], given: dict[str, int], gpu: str, precisio
         tied=bool(value("tied_embeddings", 0)), power_limit=value("power_limit_W", 0),
         window=value("sliding_window", 0), full_every=value("full_attention_every", 0),
         memory_GBps=memory_of_name(row.get("gpu") or ""), compiled=bool(value("compile", 1)),
-        scaling="rowwise" if "rowwise" in (row.get("precision") or "").lower() else "tensorwise",
+        scaling=_scaling(row), megatron="megatron" in (row.get("framework") or "").lower(),
+        cudnn="cudnn" in (row.get("attention") or "").lower(),
     )  # fmt: skip
+
+
+_SCALINGS = (("rowwise", ("rowwise",)), ("mxfp8", ("mx",)), ("delayed", ("delayed", "-ds")))
+
+
+def _scaling(row: Mapping[str, str]) -> str:
+    """The scales that a precision such as "FP8-MX" names; else those of tensors at present."""
+    text = (row.get("precision") or "").lower()
+    return next((name for name, words in _SCALINGS if any(word in text for word in words)), "tensorwise")
 
 
 def _recompute(row: Mapping[str, str]) -> str:

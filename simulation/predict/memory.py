@@ -53,9 +53,9 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
     peak = max([_backward(job, experts=kind) for kind, count in ((False, dense), (True, expert)) if count] or [0.0])
     if stage == job.pp - 1:
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
-        logits = 3 * SINGLE if job.fsdp else 2 * HALF
+        logits = 3 * SINGLE if job.of_torch else 2 * HALF
         peak = max(peak, job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split))
-    unused = 0.0 if job.fsdp else HALF * sum(held.matrices)
+    unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
     return Memory(
         stage,
         weights=states.weights / GIB,
@@ -101,7 +101,7 @@ def _kept(job: TrainingJob, *, experts: bool) -> float:
     """Bytes of a layer's activations that one micro-batch keeps until its backward pass."""
     if job.recompute == "full":
         return job.tokens * HALF * job.hidden / job.split
-    if job.fsdp and job.recompute != "none":
+    if job.of_torch and job.recompute != "none":
         # torchtitan's "op": the layer's input, attention, and every second product.
         width, kv = job.heads * job.head_dim, job.kv_heads * job.head_dim
         of_rank = HALF * (2 * width + kv + (job.moe_ffn * job.topk if experts else job.ffn)) + SINGLE * job.heads
@@ -128,7 +128,7 @@ def _attention_kept(job: TrainingJob) -> float:
 
 def _mlp_kept(job: TrainingJob, ffn: int) -> float:
     # torch's own modules keep the activated gate beside its product with the other one.
-    return HALF * ((2 if job.gated else 1) + 1 + (1 if job.fsdp and job.gated else 0)) * ffn / job.tp
+    return HALF * ((2 if job.gated else 1) + 1 + (1 if job.of_torch and job.gated else 0)) * ffn / job.tp
 
 
 def _backward(job: TrainingJob, *, experts: bool) -> float:
@@ -137,7 +137,7 @@ def _backward(job: TrainingJob, *, experts: bool) -> float:
     if experts:
         copies = job.tokens * job.topk / job.split
         return copies * HALF * (4 * job.hidden + (gates + 1) * job.moe_ffn)
-    is_again = job.recompute == "full" or (job.fsdp and job.recompute != "none")
+    is_again = job.recompute == "full" or (job.of_torch and job.recompute != "none")
     again = _kept(job.without_recompute(), experts=False) if is_again else 0.0
     gathered = HALF * job.hidden * (1 if job.tp == 1 else 2)
     return again + job.tokens * (HALF * gates * job.ffn / job.tp + gathered)

@@ -18,11 +18,12 @@ from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleK
 from workloads.dialects.framework.inference import one_pass
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
+from workloads.dialects.framework.quantised import BLOCK, MXFP8
 from workloads.job.parameters import DECODE, FP8_RECIPES, WorkloadArgs
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import SIZES, Call, Event
+from workloads.rows.traced_op import FLOAT8, SIZES, Call, Event
 
-FP8 = "fp8"
+FP8, FP4 = "fp8", "nvfp4"
 HALF = 2
 """Bytes of an activation."""
 TP, CP, EP = "tp", "cp", "ep"
@@ -37,7 +38,7 @@ HEAD_MODULES = ("output_layer", "lm_head")
 
 class Product(NamedTuple):
     """`times` products x(m, k) @ w(n, k). master: bytes of gradients that the epilogue of a weight's gradient reads and
-    writes.
+    writes. quantised: its operands are of FP8 or FP4, and rows of their own say what makes them.
     """
 
     part: str
@@ -47,6 +48,7 @@ class Product(NamedTuple):
     times: int = 1
     master: int = 0
     of_weight: bool = False
+    quantised: bool = False
 
     @property
     def flops(self) -> int:
@@ -164,11 +166,24 @@ _EAGER = {
     "gated_activation": _Cost(1, 5), "gated_activation_backward": _Cost(1, 9),
     "amax": _Cost(2, 3), "quantize": _Cost(4, 13.5), "rescale": _Cost(2, 6),
 }  # fmt: skip
-"""What moves where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
+"""Costs where no operator is fused: RMSNorm (a cast to 32 bits, square, mean, product, cast, weight), rotary
 positions in 32-bit complex numbers, a gate, and FP8 (sizes, largest; cast to 32 bits, product, limits, cast).
 """
+QUANTISED_BYTES = 4
+"""Of an element that is read in 16 bits and written twice in eight."""
+BY_ROWS = ("H100", "H200", "L40S")
+"""GPUs whose FP8 products need each operand's copy in the other order; Blackwell's take either (Transformer Engine's
+is_non_tn_fp8_gemm_supported).
+"""
+_EITHER = {"quantize_both": _Cost(1, 1.5)}
+FP4_BYTES = 0.5625
+"""Of an element of NVFP4, with its part of a scale for 16."""
+FOUR_OF_EIGHT = FP4_BYTES / (1 + 1 / BLOCK)
+"""Bytes of a gathered operand over those of MXFP8."""
+_FOUR_BITS = {"quantize_both": _Cost(2, (2 * HALF + 2 * FP4_BYTES) / HALF)}
+"""The largest element is looked for first."""
 _FUSED = {"residual": _Cost(0), "rope": _Cost(0)}
-"""What inference engines compute in the kernels beside it: the sum in the norm, positions where keys are stored."""
+"""Costs that inference engines pay in other kernels: the sum in the norm, positions where keys are stored."""
 _CLASSES = {
     HEAD: ("loss",), PERMUTATION: ("permute", "routing"), QUANTISATION: ("amax", "quantize", "transpose", "rescale"),
 }  # fmt: skip
@@ -184,7 +199,8 @@ def parts(job: TrainingJob) -> Parts:
     """The pieces of the job's model on one rank."""
     # Of a sweep's layouts many differ in what no piece depends on.
     return _parts(replace(
-        job, name="", gpu="", gpus=0, gpus_per_node=0, precision=FP8 if job.precision == FP8 else "",
+        job, name="", gpu=job.gpu if job.precision == FP8 else "", gpus=0, gpus_per_node=0,
+        precision=job.precision if job.precision in (FP8, FP4) else "",
         power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1, micro_batches=1, recompute="none",
         distributed_optimizer=False, overlap=False,
     ))  # fmt: skip
@@ -192,12 +208,21 @@ def parts(job: TrainingJob) -> Parts:
 
 @lru_cache(maxsize=1 << 10)
 def _parts(job: TrainingJob) -> Parts:
-    args = _one_of_each(job)
+    args = replace(_one_of_each(job), fp8_recipe=_recipe(job))
     if job.is_torch_decoder:
-        recipe = job.scaling if job.precision == FP8 else FP8_RECIPES[0]
-        return _decoder_parts(job, replace(args, frame="FSDP2", fp8_recipe=recipe))
+        return _decoder_parts(job, replace(args, frame="FSDP2"))
     chunk = Chunk(of_one_rank(args), RankPlacement(args, 0), Span(0, args.num_layers, first=True, last=True))
     return _pieces(job, [Part(_priced(job, forward), _priced(job, backward)) for forward, backward, _ in chunk.parts()])
+
+
+def _recipe(job: TrainingJob) -> str:
+    """How the dialect's rows scale; NVFP4's are those of MXFP8 with other bytes."""
+    if job.is_torch_decoder:
+        recipe = FP8_RECIPES[2] if job.scaling == FP8_RECIPES[2] else FP8_RECIPES[1]
+        return recipe if job.precision == FP8 else FP8_RECIPES[0]
+    if job.of_torch or job.precision not in (FP8, FP4):
+        return FP8_RECIPES[0]
+    return MXFP8 if job.precision == FP4 else FP8_RECIPES[1] if job.scaling == "rowwise" else job.scaling
 
 
 def inference_parts(job: TrainingJob, phase: str) -> Parts:
@@ -297,10 +322,26 @@ def _one_of_each(job: TrainingJob) -> WorkloadArgs:
 
 def _priced(job: TrainingJob, events: Iterable[Event], fused: Mapping[str, _Cost] = _NONE) -> tuple[Operation, ...]:
     costs = {**_COSTS, **({} if job.fused_loss else _UNFUSED_LOSS), **(_EAGER if job.eager else {}), **fused}
-    calls = (event for event in events if isinstance(event, Call))
+    calls = [event for event in events if isinstance(event, Call)]
+    if job.precision == FP4:
+        costs |= _FOUR_BITS
+        calls = [_in_four_bits(call) for call in calls]
+    elif _takes_either_order(job):
+        costs |= _EITHER
+        calls = [call for call in calls if not call.kernel.startswith("transpose")]
     # What a rank receives of a ring is timed with what it sends.
     its = (_operation(call, costs) for call in calls if call.comm_type is not CommType.irecv)
     return tuple(its) if job.full_share == 1 else tuple(_windowed(job, each) for each in its)
+
+
+def _takes_either_order(job: TrainingJob) -> bool:
+    """Whether one copy of an operand in FP8 serves both of its products."""
+    return not job.of_torch and job.gpu not in BY_ROWS and job.scaling != MXFP8
+
+
+def _in_four_bits(call: Call) -> Call:
+    is_gathered = call.group and call.dtype == FLOAT8
+    return replace(call, bytes=round(call.bytes * FOUR_OF_EIGHT)) if is_gathered else call
 
 
 def _windowed(job: TrainingJob, each: Operation) -> Operation:
@@ -323,7 +364,7 @@ def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
         times, (m, k, n) = (1, sizes) if op.startswith("gemm") else (sizes[0], sizes[1:])
         part = HEAD if call.module in HEAD_MODULES else EXPERTS if op.startswith("experts") else PRODUCTS
         master = moved - times * (SIZES[call.dtype] * (m * k + k * n) + HALF * m * n)
-        return Product(part, m, n, k, times, master, op.endswith("wgrad"))
+        return Product(part, m, n, k, times, master, op.endswith("wgrad"), call.dtype == FLOAT8)
     if op == "attention_decode":
         batch, context, heads, groups, qk, v = sizes
         return Decoding(context, batch * groups, heads // groups, qk + v)

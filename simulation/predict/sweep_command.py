@@ -36,7 +36,7 @@ SERVER = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See VerbModule."""
+    """See Verb."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument(
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See VerbModule."""
+    """See Verb."""
     from simulation.predict import ready_configs, sweep_report
     from simulation.predict.kept import KeptLayouts
 
@@ -90,12 +90,24 @@ def run(arguments: argparse.Namespace) -> Summary:
         raise
     kept.discard()
     answer = sweep_report.summary(found, best, machine, arguments.price)
+    if needed:
+        answer = _with_days(answer, arguments.target, needed, best[0])
     if arguments.configs:
         ready_configs.write(arguments.configs, best[0], force=arguments.force)
     if arguments.report:
         page = sweep_report.page(found, best, answer.text)
         write_whole(arguments.report, [page.encode()], keep_other=not arguments.force)
     return answer
+
+
+def _with_days(answer: Summary, target: str, needed: float, first: "Prediction") -> Summary:
+    """The answer, with the days that the first layout (on the network, if there is one) takes for --target."""
+    match = TARGET.fullmatch(target.strip())
+    assert match is not None
+    days = float(match["days"]) * needed / first.tokens_per_second_and_gpu / first.job.gpus
+    head, rest = answer.text.split("\n", 1)
+    head = f"{head}, the fewest for {target}: the first takes {days:.1f} days"
+    return Summary(f"{head}\n{rest}", {**answer.data, "target_days": days})
 
 
 def _best(found: "Ranking", machine: "Machine", top: int, network: "Network | None") -> "list[Prediction]":
@@ -191,7 +203,7 @@ def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None
     if arguments.top < 1:
         mistakes.add("--top", arguments.top, "must be at least 1")
     if arguments.price is not None and not 0 < arguments.price < 1e6:
-        mistakes.add("--price", arguments.price, "must be above 0")
+        mistakes.add("--price", arguments.price, "must be above 0 and below 1e6")
 
 
 def _ranked(

@@ -105,6 +105,10 @@ OPTIONS = (
     TopologyOption("-apbw", "--ap_bandwidth", "ap_bandwidth", link_bandwidth, "bandwidth from a leaf to a spine"),
     TopologyOption("-app", "--asw_per_psw", "asw_per_psw", whole_number, "leaves that a spine can connect"),
 )
+_UNITS: dict[Callable[[str], object], str] = {
+    link_bandwidth: ", such as 400Gbps or 50GBps",
+    link_latency: ", such as 0.5us or 500ns",
+}
 SWITCHES = {"ro": "rail-optimised", "dt": "two leaves per GPU (dual ToR)", "dp": "a plane of spines per ToR"}
 
 BASE = {
@@ -144,7 +148,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", action="store_true", help=what)
     for option in OPTIONS:
         default = BASE[option.name]
-        text = f"{option.help} (default: {default}; a template may have another)"
+        unit = _UNITS.get(option.check, "")
+        text = f"{option.help}{unit} (default: {default}; a template may have another)"
         parser.add_argument(option.short, option.long, dest=option.name, metavar="X", help=text)
 
 

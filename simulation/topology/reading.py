@@ -122,11 +122,12 @@ def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric) -> N
 
 
 def _note(where: str, line: str, reason: str, mistakes: MistakeList) -> None:
-    """Note a link's mistake; after MOST_MISTAKES of them, report those."""
+    """Note a link's mistake; after MOST_MISTAKES of them, report those, and that reading ended there."""
     form = "two ids, bandwidth, latency and error rate, such as `0 8 400Gbps 0.0005ms 0`"
     allowed = reason if reason.startswith(("two different", "a ")) else form
     mistakes.add(where, f"'{line.rstrip()[:80]}'", f"must be {allowed}")
     if len(mistakes.mistakes) == MOST_MISTAKES:
+        mistakes.add(where, None, "is as far as the file was read: mend these lines first")
         mistakes.check()
 
 

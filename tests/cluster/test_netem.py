@@ -159,7 +159,7 @@ def test_a_rate_holds_and_another_for_a_peer(bed: TestBed) -> None:
     assert seconds(first, BULK, second) < 0.3
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_an_impairment_with_impossible_values_is_refused() -> None:
     with pytest.raises(ValueError, match="loss at least 0 and below 1"):
         Impairment(loss=1.0)
     with pytest.raises(ValueError, match="delay_s is 0 or more"):

@@ -1,14 +1,19 @@
-"""A command starts at once: what takes long to import is imported by the work that needs it, not by its options."""
+"""Help starts at once, since what takes long to import is imported by the work that needs it; and it says units."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from argparse import SUPPRESS
 
 import pytest
 
+from common.command_line import Program
+from simulation import cli as simulation
 from tests.docs.pages import ROOT
+from workloads import cli as workloads
 
 MOST = 40
 """Modules of this project: each takes 2 to 4 ms to import."""
@@ -38,3 +43,25 @@ def test_the_help_of_each_verb_imports_its_options_alone(program: str) -> None:
         ours = [each for each in modules if each.partition(".")[0] in OURS]
         assert not SLOW & {each.partition(".")[0] for each in modules}, verb
         assert len(ours) <= MOST, (verb, ours)
+
+
+def test_the_plan_of_a_run_on_this_machine_alone_imports_no_ssh() -> None:
+    script = (
+        "import sys; from run_benchmarks.commands.cli import PROGRAM; PROGRAM.main(['plan']); "
+        "print('paramiko' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.endswith("False\n") and '"cases"' in done.stdout
+
+
+QUANTITY = re.compile(
+    r"(begin|end|bucket|sub_group)_size\b|_threshold\b|_bw\b|bandwidth|busbw|latency|nvlink|seconds|send.lat|limit"
+)
+UNIT = re.compile(r"(?<![a-zA-Z])(bytes|elements|Gbps|GBps|GB/s|ns|us|ms|s|watts|FILE.yaml)(?![a-zA-Z])", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("program", [workloads.PROGRAM, simulation.PROGRAM])
+def test_the_help_of_each_size_rate_and_time_says_its_unit(program: Program) -> None:
+    actions = [each for verb in program.verbs for each in program.parser(verb, ["--help"])._actions]
+    shown = {" ".join(each.option_strings): f"{each.help} {each.metavar}" for each in actions if each.help != SUPPRESS}
+    assert {names for names, said in shown.items() if QUANTITY.search(names) and not UNIT.search(said)} == set()

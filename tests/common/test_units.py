@@ -107,9 +107,8 @@ def test_watched_items_are_all_there_and_counted(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("common.progress.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("common.progress.STEP", 3)
     taken = []
-    for item in watched("lines", 8, "abcdefgh"):
+    for item in watched("lines", 8, "abcdefgh", step=3):
         taken.append(item)
         now[0] += 1
     assert taken == [*"abcdefgh"]

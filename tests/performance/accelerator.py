@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,8 +94,9 @@ def commands_of(row: Row, device: Device, cases: list[Case], folder: Path) -> li
 
 
 def run_row(row: Row, device: Device, folder: Path) -> dict[str, Any]:
-    """Run a row's commands one after another; its entry of the state."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Run a row's commands one after another; its entry of the state. What an interrupted call left of it goes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     written = cases_of(row, device) if row.file else []
     cases = [case for case in written if not missing_library(case)]
     begin = time.monotonic()

@@ -139,6 +139,13 @@ def test_a_call_goes_on_where_the_last_one_ended(
     assert [len((tmp_path / row.name / "ran").read_text()) for row in rows] == [1, 1, 1]
 
 
+def test_a_row_that_was_interrupted_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator, "ROWS", (quick("monitor", 'open("{out}/monitor.jsonl", "x")'),))
+    (tmp_path / "monitor").mkdir()
+    (tmp_path / "monitor" / "monitor.jsonl").touch()
+    assert measure_rows(CPU, tmp_path, minutes=1) == 0
+
+
 def test_a_row_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accelerator, "LONGEST_S", 0.5)
     hanging = quick(

@@ -12,10 +12,11 @@ import vendors
 ROOT = Path(vendors.__file__).parent.parent
 # workloads/ and simulation/ describe jobs and machines, measured GPUs among them; they use no device.
 SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "training")
-# Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends and tools.
+# Names of vendors (but cpu, which is torch's and the host's), of their types of devices, backends and tools, and the
+# variables of their libraries.
 WORDS = re.compile(
     r"\b(nvidia-smi|rocm-smi|npu-smi|nvidia|amd|ascend|cuda|cudnn|nccl(?!-tests)|rocm|rccl|hip|npu|hccl|xpu|xccl|musa|mccl|mlu|cncl"
-    r"|ixsmi|cnmon)\b",
+    r"|ixsmi|cnmon|(?-i:(?:NVIDIA|CUDA|NCCL|HIP|ROCR|RCCL|ASCEND|HCCL|XPU|MUSA|MCCL|MLU|CNCL)_[A-Z][A-Z0-9_]*))\b",
     re.IGNORECASE,
 )
 # Files that speak of one vendor's product by its nature, and why.
@@ -23,6 +24,7 @@ EXEMPT = {
     "container/context/install_packages.py": "runs in the build of an image, beside nothing of the project",
     "monitors/nccl_log.py": "the lines that NCCL and RCCL log",
     "monitors/__main__.py": "sys_info.json's key of those lines",
+    "run_benchmarks/commands/accepting.py": "where NCCL's inspector writes",
     "run_benchmarks/inspection/device_script.py": "what each vendor's driver and tool tell of its devices",
     "run_benchmarks/inspection/health.py": "the service that a host with NVSwitches needs",
     "run_benchmarks/inspection/health_of_devices.py": "settings of the kernel and of one driver's tool, and what to do",
@@ -34,12 +36,19 @@ EXEMPT = {
     "training/benchmarks/bert/paddle/run_pretraining.py": "Paddle's own names of its GPUs",
     "training/benchmarks/bert/paddle/trainer.py": "Paddle's own names of its GPUs",
     "training/benchmarks/network/hosts/nccl_tests.py": "where nccl-tests come from",
+    "training/benchmarks/network/hosts/nics.py": "the variables by which NCCL and RCCL are given network devices",
     "training/benchmarks/tools/table.py": "the tools of vendors, and where they lie",
 }
 
 
 def words_in(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and word of each name of a vendor in the code: identifiers and strings, but no docstrings and comments."""
+    """Line and word of each name of a vendor in the code: identifiers and strings, but no docstrings and comments; of a
+    template all lines but comments.
+    """
+    if path.suffix == ".j2":
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield from ((number, found[0]) for found in WORDS.finditer(line) if not line.startswith("#"))
+        return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -55,7 +64,8 @@ def words_in(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def shared_files() -> list[Path]:
-    return [path for folder in SHARED for path in sorted((ROOT / folder).rglob("*.py")) if "config/" not in str(path)]
+    files = [path for folder in SHARED for kind in ("*.py", "*.j2") for path in sorted((ROOT / folder).rglob(kind))]
+    return [path for path in files if "config/" not in str(path)]
 
 
 def test_shared_code_names_no_vendor() -> None:
@@ -77,7 +87,8 @@ def test_every_exemption_is_needed() -> None:
     [
         ('x = device.type == "cuda"', ["cuda"]),
         ("torch.cuda.synchronize()", ["cuda"]),
-        ('environment["NCCL_DEBUG"] = "INFO"', []),
+        ('environment["NCCL_DEBUG"] = "INFO"', ["NCCL_DEBUG"]),
+        ("config.cuda_graph", []),
         ('"""Of NVIDIA\'s GPUs."""  # CUDA', []),
         ('files = ("/dev/nvidia[0-9]*",)', ["nvidia"]),
         ('run(["nvidia-smi"])', ["nvidia-smi"]),

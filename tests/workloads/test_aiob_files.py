@@ -122,6 +122,7 @@ def test_both_generators_read_what_aiob_writes(tmp_path: Path, capsys: pytest.Ca
     written = []
     for name in ("times.txt", "times.txt.json"):
         words = [*OPTIONS, "--aiob_enable", "--comp_filepath", str(tmp_path / name), "--output", str(tmp_path / "out")]
+        words.append("--force")
         for dialect in ("aicb", "framework"):
             assert main(["simai", *words, "--dialect", dialect]) == 0, capsys.readouterr().err
             written.append((tmp_path / "out").read_text())

@@ -128,6 +128,22 @@ def test_odd_files_are_refused(text: str, words: str, said: str, capsys: pytest.
     assert [each.name for each in Path().iterdir()] == ["w.csv"]
 
 
+@pytest.mark.parametrize("form", ["aicb", "full", "simai"])
+def test_all_wrong_rows_are_told_at_once(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Up to twenty, and how many more there are."""
+    wrong = [f"row {number}" for number in range(30)]
+    good = communication() if form == "aicb" else FULL.format("all_reduce", "", "", "")
+    text = HEADER.format(tp=1, ep=1, pp=1, vpp=1, ga=1, gpus=8, pp_comm=0) + "\n30\n" if form == "simai" else csv(good)
+    Path("w.csv").write_text(text.rstrip("\n") + "\n" + "\n".join(wrong) + "\n")
+    assert main(["show", "w.csv"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    first = 3 if form == "simai" else len(text.splitlines()) + 1
+    assert [line.partition(": ")[2].partition(": ")[0] for line in lines[:20]] == [
+        f"w.csv, line {first + number}" for number in range(20)
+    ]
+    assert lines[20:] == ["error: w.csv: 10 more lines are wrong"]
+
+
 def test_the_work_of_a_computation_beyond_63_bits_is_left_out_of_a_trace() -> None:
     Path("w.csv").write_text(
         csv(computation("((999999999 9999) (9999 999999999))"), computation("8", "x flops=" + "9" * 50))
@@ -180,3 +196,24 @@ def test_what_the_analytical_model_reads_is_bounded(
     output = [] if "--explain" in words else ["--output", "a.csv"]
     code = simulation(["analytical", "-w", "w.csv", "-g", "8", *CLUSTER, *words.split(), *schedule, *output])
     assert (code, said in capsys.readouterr().err) == (2 if said else 0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        ("generate -m 7 --world_size 8 --output w", "--seq_length 64"),
+        ("simai -m 7 --world_size 8 --output w", "--seq_length 64"),
+        ("job -m 7 --world_size 8 --output w", "--seq_length 64"),
+    ],
+)
+def test_a_file_with_other_content_is_overwritten_with_force_alone(
+    words: str, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(words.split()) == 0, "the same again is no overwriting"
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    assert main([*words.split(), *other.split()]) == 2
+    assert "is there with other content; give --force to overwrite it" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+    assert main([*words.split(), *other.split(), "--force"]) == 0
+    assert {path: path.read_bytes() for path in Path().iterdir()} != before

@@ -1,4 +1,4 @@
-"""Tells who arrives last at operations, and how long each rank kept the others waiting in the whole run.
+"""Finds the ranks that arrive last at operations, and how long each rank kept the others waiting in the whole run.
 
 A rank keeps the others of an operation waiting where it arrives later than most of them and lost the time itself: what
 counts is at most what its own time since its last operation with the same ranks is longer than usual. Own time is that
@@ -144,7 +144,7 @@ def _share_below(values: Numbers, group: Numbers, parts: int) -> Numbers:
 
 
 def last_ranks(merged: Merged) -> Iterator[LastRank]:
-    """Who arrives last, by class and team of more than one rank; an operation's class is that of its first rank."""
+    """The ranks that arrive last, by class and team of two or more; the class is that of the team's first rank."""
     last, before = _last_two(merged)
     late_ms = (merged.issue_ns[last] - merged.issue_ns[before]) / 1e6
     first = np.unique(merged.together, return_index=True)[1]

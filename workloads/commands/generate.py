@@ -134,7 +134,7 @@ def add_dialect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also write what breaks a rule, where the dialect has a well-defined output",
+        help="overwrite files that have other content; also write what breaks a rule, if the dialect has an output",
     )
 
 

@@ -116,4 +116,4 @@ KINDS: Mapping[frozenset[str], Callable[[Cells], tuple[str, str, str] | None]] =
         "kernel_source", "framework", "version",
     }): _latent,
 }  # fmt: skip
-"""What a row measures, by the columns that say it."""
+"""The reader of a row, by the columns of its table."""

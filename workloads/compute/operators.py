@@ -135,6 +135,8 @@ OPERATORS: Mapping[str, Operator] = {
     "dropout_backward": _moving(_TOKENS, 1, 2.5),
     "amax": _moving(_TOKENS, 1, 1),
     "quantize": _moving(_TOKENS, 3, 1.5),
+    # By rows and by columns.
+    "quantize_both": _moving(_TOKENS, 3, 2),
     "transpose": _moving(_TOKENS, 0, 2),
     "rescale": _moving(_TOKENS, 2, 2),
     "permute": _moving(_TOKENS, 0, 2),

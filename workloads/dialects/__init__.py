@@ -14,7 +14,7 @@ from workloads.job.errors import ParameterError
 from workloads.job.rules import RuleViolation
 
 DEFAULT_DIALECT: Final = "framework"
-"""What generate, simai and suite follow unless they are told otherwise."""
+"""The dialect of generate, simai and suite without --dialect."""
 
 
 _CLASSES = {"aicb": "AicbDialect", "framework": "FrameworkDialect"}

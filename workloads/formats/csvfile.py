@@ -18,7 +18,7 @@ from common.whole_files import encode_once, write_whole
 from workloads.formats import FULL, fullcsv
 from workloads.formats.simai_text import begins_simai
 from workloads.job import rules
-from workloads.job.errors import WorkloadFileError
+from workloads.job.errors import RowMistakes, WorkloadFileError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.conversion import aicb_rows
@@ -149,6 +149,7 @@ def _read_rows(path: Path, numbered: Iterator[tuple[int, str]]) -> Block[LogItem
     known: dict[str, LogItem] = {}
     epochs: list[tuple[tuple[LogItem, ...], int]] = []
     current: list[LogItem] = []
+    mistakes = RowMistakes(path)
     for number, line in numbered:
         item = known.get(line)
         if item is None:
@@ -156,11 +157,13 @@ def _read_rows(path: Path, numbered: Iterator[tuple[int, str]]) -> Block[LogItem
                 text = line.rstrip("\r\n")
                 item = known[line] = LogItem.from_csv(_with_size(text) if is_old else text)
             except ValueError as error:
-                raise WorkloadFileError(path, number, str(error)) from None
+                mistakes.add(number, str(error))
+                continue
         current.append(item)
         if item.comm_type is CommType.epoch_end:
             _append(epochs, tuple(current))
             current = []
+    mistakes.check()
     return Block([*(Block(rows, repeat) for rows, repeat in epochs), *current])
 
 
@@ -177,14 +180,17 @@ def _with_size(line: str) -> str:
 
 
 def _read_full(path: Path, numbered: "Iterable[tuple[int, str]]") -> Block[LogItem]:
-    reader, last = fullcsv.Reader(), 1
+    reader, last, mistakes = fullcsv.Reader(), 1, RowMistakes(path)
+    for last, line in numbered:
+        # Without a wrong row the blocks around it are others: of the rows after it each is read on its own.
+        read = reader.check if mistakes else reader.add
+        try:
+            read(line.rstrip("\r\n"))
+        except ValueError as error:
+            mistakes.add(last, str(error))
+    mistakes.check()
     try:
-        for number, line in numbered:
-            last = number
-            reader.add(line.rstrip("\r\n"))
         return reader.done()
-    except UnicodeDecodeError:
-        raise
     except ValueError as error:
         raise WorkloadFileError(path, last, str(error)) from None
 

@@ -98,12 +98,15 @@ class Reader:
         self._open: list[tuple[list[LogItem | Block[LogItem]], int, Offset]] = [([], 1, NOTHING)]
         self._known: dict[str, LogItem] = {}
 
-    def add(self, line: str) -> None:
-        """One line without its end.
+    def check(self, line: str) -> None:
+        """Read one line on its own, whatever blocks are open.
 
         Raises:
             ValueError: a cell is wrong; the message names its column.
         """
+        self._row(line)
+
+    def _row(self, line: str) -> tuple[LogItem, re.Match[str]]:
         text, _, repeat = line.rpartition(",")
         item = self._known.get(text)
         if item is None:
@@ -111,6 +114,15 @@ class Reader:
         marks = _REPEAT.fullmatch(repeat)
         if marks is None:
             raise ValueError(f"repeat is {repeat[:80]!r}, not opening 8[ or 8:1:0[ and closing ]")
+        return item, marks
+
+    def add(self, line: str) -> None:
+        """One line without its end.
+
+        Raises:
+            ValueError: a cell is wrong; the message names its column.
+        """
+        item, marks = self._row(line)
         for times, layers, micro_batches in _OPEN.findall(marks[1]):
             self._open.append(([], int(times), (int(layers or 0), int(micro_batches or 0))))
         if len(self._open) > DEEPEST:

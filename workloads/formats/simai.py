@@ -30,7 +30,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     row_cells,
     split_row,
 )
-from workloads.job.errors import WorkloadFileError
+from workloads.job.errors import RowMistakes, WorkloadFileError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
 
@@ -184,12 +184,13 @@ class SimaiWorkload:
             old = "its header is of before ep, pp, vpp, ga, all_gpus and pp_comm: they are None"
             warnings.warn(InputNote(f"{path}: {old}"), stacklevel=2)
         parse = cache(WorkItem.from_text)
-        rows = []
+        rows, mistakes = [], RowMistakes(path)
         for number, line in enumerate(lines, start=FIRST_ROW_LINE):
             try:
                 rows.append(parse(line))
             except ValueError as error:
-                raise WorkloadFileError(path, number, f"not a row of a SimAI workload: {error}") from None
+                mistakes.add(number, f"not a row of a SimAI workload: {error}")
+        mistakes.check()
         if said.rows != len(rows):
             wrong = f"says {said.rows} rows, but {len(rows)} follow"
             if not said.old:

@@ -19,6 +19,39 @@ class WorkloadFileError(AicbError):
         super().__init__(f"{path}{'' if line is None else f', line {line}'}: {what}")
 
 
+MOST_MISTAKES = 20
+"""Mistakes of a file's rows that are told; of the others it is said how many there are."""
+
+
+class RowMistakes:
+    """Collects the mistakes of a file's rows, so that all of them are reported together."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._told, self._more = path, list[tuple[int, str]](), 0
+
+    def __bool__(self) -> bool:
+        return bool(self._told)
+
+    def add(self, line: int, what: str) -> None:
+        """Note the mistake of a line, counted from 1."""
+        if len(self._told) < MOST_MISTAKES:
+            self._told.append((line, what))
+        else:
+            self._more += 1
+
+    def check(self) -> None:
+        """Go on only without mistakes.
+
+        Raises:
+            WorkloadFileError: there are mistakes.
+        """
+        if self._told:
+            (first, what), *others = self._told
+            more = [f"{self._path}: {self._more} more lines are wrong"] if self._more else []
+            lines = [what, *(f"{self._path}, line {line}: {each}" for line, each in others), *more]
+            raise WorkloadFileError(self._path, first, "\n".join(lines))
+
+
 class CompFileError(AicbError):
     """An AIOB description file cannot be used."""
 

@@ -17,9 +17,9 @@ SCRIPTS_NAMES = {"pipeline_model_parallel_size": "pipeline_model_parallel"}
 """Names of AICB's scripts and tutorial for options that its programs call otherwise. No aliases: the beginnings of a
 name would be ambiguous."""
 TRAINING, PREFILL, DECODE = WORKLOAD_PHASES = ("training", "prefill", "decode")
-"""What a workload is a part of; prefill is the pass of a prompt, decode that of one token of each sequence."""
+"""Phases of a job: prefill is the pass of a prompt, decode that of one token of each sequence."""
 LAYERS, TORCHTITAN = FSDP_UNITS = ("layers", "torchtitan")
-"""What FSDP2 shards apart: each layer, with all else in the root; or also the embedding, and the norm with the head."""
+"""FSDP2's units: each layer, with all else in the root; or also the embedding, and the norm with the head."""
 RING, ALL_TO_ALL = CP_COMM_TYPES = ("p2p", "a2a")
 """How context-parallel ranks exchange what attention needs: keys and values in a ring, or heads for tokens."""
 ELEMENT_BYTES = 2
@@ -28,7 +28,7 @@ GRADIENT_BYTES = 4
 """Bytes of a main gradient, which Megatron keeps and reduces in 32 bits."""
 
 
-FP8_RECIPES = ("none", "tensorwise", "rowwise")
+FP8_RECIPES = ("none", "tensorwise", "rowwise", "delayed", "mxfp8")
 
 
 COLLECTIVES = tuple(member.name for member in AICB_TYPES)
@@ -37,7 +37,7 @@ SECTIONS = (RUN, CLUSTER, MODEL, MEGATRON, FRAMEWORKS, EXPERTS, DEEPSPEED, COLLE
     "mixture of experts and DeepSeek", "DeepSpeed (sizes in elements)", "collective test (sizes in bytes)",
     "computation",
 )  # fmt: skip
-"""What parameters are about, in the order in which --help has them."""
+"""The sections of --help, in their order."""
 _Value = TypeVar("_Value")
 
 
@@ -122,18 +122,18 @@ class WorkloadArgs:
 
     stage: int = said(DEEPSPEED, 3, "ZeRO stage", aliases=("--zero_stage",), choices=ZERO_STAGES)
     amp_enabled: bool = said(DEEPSPEED, False, "automatic mixed precision")
-    reduce_bucket_size: int = said(DEEPSPEED, 500_000_000, "gradients reduced at once")
-    allgather_bucket_size: int = said(DEEPSPEED, 500_000_000, "ZeRO 1 and 2: parameters gathered at once")
+    reduce_bucket_size: int = said(DEEPSPEED, 500_000_000, "elements of gradients reduced at once")
+    allgather_bucket_size: int = said(DEEPSPEED, 500_000_000, "ZeRO 1 and 2: elements of parameters gathered at once")
     contiguous_gradients: bool = said(DEEPSPEED, False, "ZeRO 2: reduce each gradient range to its owner")
-    param_persistence_threshold: int = said(DEEPSPEED, 100_000, "ZeRO 3: parameters up to this size stay whole")
-    model_persistence_threshold: int = said(DEEPSPEED, sys.maxsize, "ZeRO 3: and up to this size together")
+    param_persistence_threshold: int = said(DEEPSPEED, 100_000, "ZeRO 3: parameters of up to N elements stay whole")
+    model_persistence_threshold: int = said(DEEPSPEED, sys.maxsize, "ZeRO 3: and of up to N elements together")
     max_live_parameters: int = said(
-        DEEPSPEED, 1_000_000_000, "ZeRO 3: parameters whole at a time before prefetching pauses"
+        DEEPSPEED, 1_000_000_000, "ZeRO 3: elements of parameters whole at a time before prefetching pauses"
     )
-    prefetch_bucket_size: int = said(DEEPSPEED, 1_000_000_000, "ZeRO 3: parameters gathered ahead at once")
+    prefetch_bucket_size: int = said(DEEPSPEED, 1_000_000_000, "ZeRO 3: elements of parameters gathered ahead at once")
 
-    begin_size: int = said(COLLECTIVE, 1_048_576, "first size")
-    end_size: int = said(COLLECTIVE, 1_048_576, "last size; sizes double in between")
+    begin_size: int = said(COLLECTIVE, 1_048_576, "first size in bytes, such as 4096 or 1M")
+    end_size: int = said(COLLECTIVE, 1_048_576, "last size in bytes; sizes double in between")
     test_comm: str = said(COLLECTIVE, "all_reduce", "the collective", choices=COLLECTIVES)
     iter_num: int = said(COLLECTIVE, 500, "repetitions of each size")
     multi_all_reduce_enable: int = said(COLLECTIVE, 0, "1: run in all pipeline groups at once", choices=(0, 1))
@@ -188,7 +188,11 @@ class WorkloadArgs:
         FRAMEWORKS, 0, "with sliding_window: every so many layers, one attends to all tokens, 0: none"
     )
     fp8_recipe: str = said(
-        FRAMEWORKS, "none", "FSDP2: products of the layers in FP8, scaled as torchao does", choices=FP8_RECIPES
+        FRAMEWORKS,
+        "none",
+        "products of the layers in FP8: FSDP2 tensorwise or rowwise as torchao scales, Megatron "
+        "tensorwise (current scaling), delayed or mxfp8 as Transformer Engine does",
+        choices=FP8_RECIPES,
     )
     overlap_param_gather: bool = said(FRAMEWORKS, False, "parameters gathered during the forward pass")
     overlap_p2p: bool = said(FRAMEWORKS, False, "interleaved schedule: sends and receives beside the computation")

@@ -8,7 +8,7 @@ from workloads.job.rules import divisor_near, multiple_near
 
 FLEX = "DeepEP sends from its own GPU kernels, not by collectives that can be seen"
 MOST = {"num_layers": 100_000, "num_experts": 100_000}
-"""What each costs memory and time of its own, far beyond any model: 100,000 of them take 2 s and 300 MB by rules."""
+"""Limits far beyond any model: each layer and expert takes memory and time, 100,000 of them 2 s and 300 MB."""
 LEAST = {
     "reduce_bucket_size": 1, "allgather_bucket_size": 1, "param_persistence_threshold": 0,
     "model_persistence_threshold": 0, "max_live_parameters": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0,

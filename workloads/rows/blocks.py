@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 Row = TypeVar("Row")
 OtherRow = TypeVar("OtherRow")
 Offset = tuple[int, int]
-"""What is added to the numbers of layer and micro-batch."""
+"""Added to the numbers of layer and micro-batch in each repetition."""
 NOTHING: Offset = (0, 0)
 
 

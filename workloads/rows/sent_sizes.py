@@ -1,4 +1,4 @@
-"""Tells how many bytes are sent for a row at a scale: one rule for what runs and what is written of it. No torch.
+"""Computes the bytes that are sent for a row at a scale: one rule for what runs and what is written of it. No torch.
 
 A size times the scale is rounded up to whole bytes; where each rank of the group holds a share of it (all_gather,
 reduce_scatter, all_to_all, gather, scatter), every share is rounded up alike. The elements are of the row's type, and a

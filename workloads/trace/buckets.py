@@ -22,7 +22,7 @@ ELEMENT = 2
 """Bytes of a parameter and of its gradient: bfloat16 or float16."""
 
 ENDS = ("embedding", "head")
-"""What is in no layer and may be larger than a bucket."""
+"""Modules outside of all layers; they may be larger than a bucket."""
 
 
 def apart(job: TraceJob) -> TraceJob:
@@ -84,7 +84,10 @@ def _gathering(trace: Trace, elements: int) -> Trace:
 
 @dataclass
 class _Cutter:
-    """parameters: elements of each, in the flat buffer's order; flat: its elements with padding."""
+    """Cuts what was sent of a flat buffer of parameters into what was sent of each.
+
+    parameters: elements of each, in the buffer's order; flat: the buffer's elements with padding.
+    """
 
     job: TraceJob
     parameters: Sequence[int]

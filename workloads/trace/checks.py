@@ -1,4 +1,4 @@
-"""Says what of a job cannot be traced, and why: all mistakes at once, before a framework is started."""
+"""Lists what of a job cannot be traced, and why: all mistakes at once, before a framework is started."""
 
 from collections.abc import Iterator
 

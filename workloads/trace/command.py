@@ -34,7 +34,7 @@ KNOWN = {
 }
 """The packages that each frame needs, in the versions whose traps `shims` knows."""
 CONTEXT = {"transformer-engine": "2.20.2"}
-"""What context parallelism needs beside them."""
+"""The package that context parallelism needs beside them."""
 INSTALL = "pip install --require-hashes --no-deps -r requirements/trace.lock -r requirements/torch-cpu.lock"
 ROOT = Path(__file__).resolve().parents[2]
 SELF_CHECK = Path(__file__).with_name("self_check.jsonl.xz")

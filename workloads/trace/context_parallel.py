@@ -43,7 +43,7 @@ _IMPORTED = {
         "mxfp8_quantize_fast_path", "get_attention_quantizers",
     ),
 }  # fmt: skip
-"""What the module imports, and of what."""
+"""The names that the module imports, by the module that has them."""
 _engine: Any = None
 
 

@@ -37,7 +37,7 @@ EARLY = {
     "FSDP2": ("torch._dynamo",),
     "DeepSpeed": ("torch._dynamo", "deepspeed.runtime.zero.muon.original_muon"),
 }
-"""What each job of a frame imports when it starts, about a second of CPU time: imported once, before the forks."""
+"""Modules that each job of a frame imports at its start in about a second of CPU time: here once, before the forks."""
 PACKAGES = {"Megatron": ("torch", "megatron-core"), "FSDP2": ("torch",), "DeepSpeed": ("torch", "deepspeed")}
 
 

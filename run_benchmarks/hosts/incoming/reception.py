@@ -46,11 +46,11 @@ class Reception:
         self._staging.close()
 
     def receive(self, host: Host, argv: Sequence[str], deadline: float) -> tuple[str, int, HostError | None]:
-        """Run the command and take its output: its stderr, its exit code, and the error that broke the transfer, if
-        any.
+        """Run the command and keep its output; returns its stderr, its exit code and the error of a broken transfer.
 
-        It is ended where nothing comes in the first `deadline` seconds (the host first reads all its files), or in as
-        many later ones less than SLOWEST_BYTES a second, or where it has not ended as many after the run is to.
+        The command is ended if nothing comes in the first `deadline` seconds, in which the host reads all its files;
+        if less than SLOWEST_BYTES a second comes in as many later ones; or if it goes on for as many after the run is
+        to end.
 
         Raises:
             OSError: the head node cannot keep the files.

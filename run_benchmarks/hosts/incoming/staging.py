@@ -53,7 +53,7 @@ class Staging:
         self._digest = hashlib.sha256()
 
     def begin_file(self, name: str, mode: int) -> None:
-        """See Sink. A file that cannot be made under its name is skipped together with its bytes."""
+        """See ArchiveSink. A file that cannot be made under its name is skipped together with its bytes."""
         self._count()
         self._name = named(name)
         try:
@@ -76,7 +76,7 @@ class Staging:
             self._digest = hashlib.sha256()
 
     def write(self, data: memoryview) -> None:
-        """See Sink.
+        """See ArchiveSink.
 
         Raises:
             EnoughError: the limit is reached; what fits was written.
@@ -95,7 +95,7 @@ class Staging:
             raise self._limits.too_many_bytes()
 
     def end_file(self) -> None:
-        """See Sink."""
+        """See ArchiveSink."""
         if self._file is not None:
             self._finish_file()
 
@@ -106,7 +106,7 @@ class Staging:
         self.digests[self._name] = self._digest.hexdigest()
 
     def folder(self, name: str) -> None:
-        """See Sink; a folder without files is not kept."""
+        """See ArchiveSink; a folder without files is not kept."""
         self._count()
         try:
             parts_of(name)
@@ -114,7 +114,7 @@ class Staging:
             self.left_out.setdefault(named(name), str(error))
 
     def leave_out(self, name: str, why: str) -> None:
-        """See Sink."""
+        """See ArchiveSink."""
         self._count()
         self.left_out.setdefault(named(name), why)
 

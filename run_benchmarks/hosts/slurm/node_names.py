@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 
 def expanded(expression: str) -> tuple[str, ...]:
-    """The names in a hostlist expression, each once, in the order of NodeSet: as sorted as Slurm's own.
+    """The names in a hostlist expression, each once, sorted as Slurm sorts them.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no hostlist expression.
     """
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException  # a tenth of a second
 

@@ -1,4 +1,4 @@
-"""Says what a flow takes of the links on its way: the time of each byte with its header, of ACKs, and the delay.
+"""Computes what a flow takes of the links on its way: the time of each byte with its header, of ACKs, and the delay.
 
 Transmissions take whole ns, truncated, as in SimAI's ns-3; a packet has a header of 52 bytes, its ACK 60.
 """

@@ -1,10 +1,11 @@
 """Finds the ports that a flow takes, in plain Python and only where one is asked for.
 
-The rules are those of `routing`: shortest paths by hops, over NVSwitches inside a server; GPUs do not forward; equal
-next hops stand in descending order of node id.
+Rules of SimAI's ns-3 front end: shortest paths by hops, over NVSwitches inside a server, which is the set of GPUs that
+share one; GPUs do not forward; equal next hops stand in descending order of node id, and a flow takes the one that a
+hash of its addresses and ports names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -39,7 +40,8 @@ class Link(NamedTuple):
 class PortRoutes:
     """The ports of a network (2k and 2k + 1 are the directions of link k), and the ways over them."""
 
-    def __init__(self, fabric: Fabric, routing: str = ECMP) -> None:
+    def __init__(self, fabric: Fabric, routing: str = ECMP, closed: Collection[int] = ()) -> None:
+        """closed: the ports that lead nowhere."""
         self.roles, self.routing, self.gpus = fabric.roles, routing, fabric.gpus
         kinds = [
             Link(int(bandwidth_bps(each.bandwidth)), round(time_seconds(each.latency) * 1e9)) for each in fabric.texts
@@ -49,8 +51,9 @@ class PortRoutes:
         self.peer = [node for ends in zip(fabric.second, fabric.first, strict=True) for node in ends]
         self._leaving: list[list[int]] = [[] for _node in fabric.roles]
         for link, (first, second) in enumerate(zip(fabric.first, fabric.second, strict=True)):
-            self._leaving[first].append(2 * link)
-            self._leaving[second].append(2 * link + 1)
+            for port, owner in ((2 * link, first), (2 * link + 1, second)):
+                if port not in closed:
+                    self._leaving[owner].append(port)
         self._peers: dict[int, frozenset[int]] = {}
         self._neighbours: dict[int, dict[int, list[int]]] = {}
         self._levels: dict[frozenset[int], list[frozenset[int]]] = {}

@@ -36,7 +36,7 @@ def script() -> str:
         (["run_benchmarks/run.py", "plan", "--set"], ["--set", "--settings"]),
         (["run.py", "--case", "A", "plan", "--sett"], ["--settings"]),
         (["run.py", "list", "be"], ["bert"]),
-        (["run.py", "import-flagperf", "--o"], ["--output", "--overwrite"]),
+        (["run.py", "import-flagperf", "--o"], ["--output"]),
         (["run.py", "stop", "--n"], ["--now"]),
         (["other.py", "p"], [""]),
         (["-m", "workloads", "gen"], ["generate"]),

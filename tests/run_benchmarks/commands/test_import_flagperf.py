@@ -86,9 +86,9 @@ def test_the_translated_tree_passes_plan(tmp_path: Path) -> None:
     (config / "flagperf_test_conf.py").write_text("# somebody's own\n")
     shipped = {path: path.read_bytes() for path in (root / "vendors").rglob("*") if path.is_file()}
     refused = call("import-flagperf", str(TREE))
-    assert refused.returncode == 2 and "is there and differs; --overwrite replaces it" in refused.stderr
+    assert refused.returncode == 2 and "is there with other content; --force overwrites it" in refused.stderr
     assert not (config / "flagperf_cluster_conf.py").exists(), "something was written beside a mistake"
-    answer = call("import-flagperf", str(TREE), "--overwrite")
+    answer = call("import-flagperf", str(TREE), "--force")
     assert answer.returncode == 0, answer
     assert {path: path.read_bytes() for path in shipped} == shipped, "a shipped file is another now"
     files = ("--cluster-conf", f"{config}/flagperf_cluster_conf.py", "--test-conf", f"{config}/flagperf_test_conf.py")
@@ -365,7 +365,7 @@ def test_cases_as_a_list(listed: str, tree: Path) -> None:
     assert notes == ["none is given; write data_dir_host and _container"]
 
 
-def test_a_folder_that_is_no_flagperf(tmp_path: Path) -> None:
+def test_a_folder_without_flagperfs_files_is_refused(tmp_path: Path) -> None:
     assert [problem.allowed for problem in translate(tmp_path).problems] == [
         "no such file: expected a FlagPerf repository"
     ] * 2

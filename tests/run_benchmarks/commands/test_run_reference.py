@@ -195,7 +195,7 @@ def test_another_users_folder_or_key_is_not_ones_own(folder: Path, monkeypatch: 
     assert not is_own(folder, mine)
 
 
-def test_the_files_that_are_named_serve_a_received_folder(folder: Path, tmp_path: Path) -> None:
+def test_a_received_run_folder_is_cleaned_with_the_conf_files_that_are_named(folder: Path, tmp_path: Path) -> None:
     files = tmp_path / "my files"
     words = ["--cluster-conf", str(files / "cluster_conf.py"), "--test-conf", str(files / "test_conf.py")]
     mark = spoil(folder, without_a_code)

@@ -81,4 +81,4 @@ def test_a_resume_replaces_only_the_baseline_that_its_own_run_saved(
     assert save_baseline(session._recorder, record, target.file) == ""
     assert not starting._refused(target, "run1")
     assert starting._refused(target, "run2") and starting._refused(target)
-    assert capsys.readouterr().err.count("already exists; add --overwrite-baseline") == 2
+    assert capsys.readouterr().err.count("already exists; add --force") == 2

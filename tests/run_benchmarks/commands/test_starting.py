@@ -6,7 +6,9 @@ import errno
 import os
 import signal
 import subprocess
+from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,8 +86,23 @@ def test_a_seal_that_a_killed_controller_owed_is_made_and_signed_or_it_says_why(
     said = " ".join("".join(capsys.readouterr()).split())
     assert "Sealed as it is now: sha256" in said and "is not signed with SEAL_KEY" in said
     sealed = (folder / "seal.json").read_bytes()
+    assert sha256(sealed).hexdigest() in (folder / "run.log").read_text()
     key.unlink()
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (folder / "later.txt").touch()
     assert starting._seal_late(prepared, folder) == EXIT_PASS and (folder / "seal.json.sig").exists()
     assert (folder / "seal.json").read_bytes() == sealed, "it vouches for what it was made of"
+
+
+def test_a_collection_of_nothing_seals_a_run_that_has_no_seal(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run20261121191924"
+    folder.mkdir()
+    (folder / "run.json").touch()
+    past = SimpleNamespace(started=SimpleNamespace(save_baseline=None), run_ended=True)
+    monkeypatch.setattr(starting, "Journal", lambda _: SimpleNamespace(read=lambda: past))
+    monkeypatch.setattr(starting, "is_owing", lambda _: False)
+    monkeypatch.setattr(starting, "_as_begun", lambda *_: prepare(load(TEST), folder.name))
+    assert starting.collect(load(TEST), folder) == EXIT_PASS
+    assert (folder / "seal.json").exists()

@@ -127,7 +127,7 @@ def test_a_stranger_with_the_controller_s_pid_is_never_signalled(tmp_path: Path)
     assert not thread.is_alive()
 
 
-def test_a_lock_that_names_nobody(tmp_path: Path) -> None:
+def test_a_run_whose_lock_names_no_process_is_not_stopped(tmp_path: Path) -> None:
     with controlling(tmp_path):
         (tmp_path / LOCK_FILE).write_text("")
         with pytest.raises(JournalError, match="held by an unknown process"):

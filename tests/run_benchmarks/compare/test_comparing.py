@@ -168,7 +168,7 @@ def test_values_whose_squares_are_no_numbers_and_a_mean_of_0_are_not_compared() 
     assert none.word == "cannot tell" and none.reason == "its mean in A is 0: no change of it has a percentage"
 
 
-def test_every_word_follows_from_what_was_measured() -> None:
+def test_better_worse_same_and_cannot_tell_follow_from_the_measured_values() -> None:
     steady = a_run("runA", [100.0, 100.1, 99.9])
     words = {
         "same": a_run("runB", [100.1, 100.0, 100.2]),
@@ -238,6 +238,14 @@ def test_runs_of_before_count_only_where_they_were_made_alike() -> None:
         for each in wild
     ]
     assert the_case(*pair, changed).word == "better", "a change of code is no spread between runs"
+
+
+def test_settings_at_which_a_benchmark_fails_are_not_comparable_and_end_no_command() -> None:
+    run = a_run("run20261101000000", [100.0, 100.1, 99.9])
+    no_tests = run.record.cases[0].model_copy(update={"model": "base", "config": {"tests": 9}})
+    odd = LoadedRun(folder=run.folder, record=run.record.model_copy(update={"cases": [no_tests]}), rounds=run.rounds)
+    result = the_case(run, odd)
+    assert result.word == "not comparable" and "'int' object is not iterable" in result.reason and result.fails
 
 
 def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path: Path) -> None:

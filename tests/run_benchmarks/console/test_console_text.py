@@ -76,7 +76,7 @@ def written(tmp_path: Path, kind: str) -> bytes:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", ["pipe", "terminal"])
-def test_what_a_host_sends_orders_nothing(kind: str, tmp_path: Path) -> None:
+def test_text_of_a_host_cannot_control_the_terminal(kind: str, tmp_path: Path) -> None:
     screen = written(tmp_path, kind).decode("utf-8")
     log = (tmp_path / "run.log").read_text(encoding="utf-8")
     for text in (screen, log):

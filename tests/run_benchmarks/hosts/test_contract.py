@@ -75,7 +75,7 @@ def test_stdin_is_sent_whole_and_ended(host: Host) -> None:
     assert b"".join(received) == data
 
 
-def test_without_stdin_there_is_nothing_to_read(host: Host) -> None:
+def test_a_command_without_stdin_reads_an_end_of_file(host: Host) -> None:
     assert host.run(["cat"], deadline=SECONDS).stdout == ""
 
 

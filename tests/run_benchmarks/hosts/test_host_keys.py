@@ -63,7 +63,7 @@ def test_openssh_reads_what_we_record(sshd: SshServer, tmp_path: Path) -> None:
     assert known_name("node1", 22) == "node1"
 
 
-def test_recording_keeps_the_other_lines(sshd: SshServer, tmp_path: Path) -> None:
+def test_recording_a_host_key_keeps_the_other_lines_of_known_hosts(sshd: SshServer, tmp_path: Path) -> None:
     known = tmp_path / "known_hosts"
     before = b"# mine\nother ssh-rsa AAAA broken\nolder \xff line, and no line end"
     known.write_bytes(before)

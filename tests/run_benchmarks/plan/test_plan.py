@@ -89,13 +89,13 @@ def test_the_shipped_default() -> None:
     check_golden("default", load_settings(config / "cluster_conf.py", config / "test_conf.py"))
 
 
-def test_docker_on_two_hosts(load: Load) -> None:
+def test_the_plan_with_docker_on_two_hosts_is_the_kept_one(load: Load) -> None:
     settings = load(DOCKER, TWO_HOSTS)
     check_golden("docker_two_hosts", settings)
     assert nested_mount_points(settings) == ("result",)
 
 
-def test_processes_on_two_hosts(load: Load) -> None:
+def test_the_plan_with_processes_on_two_hosts_is_the_kept_one(load: Load) -> None:
     check_golden("process_two_hosts", load(PROCESS, TWO_HOSTS))
 
 

@@ -82,7 +82,12 @@ def test_curves_are_read_as_they_were_written_by_the_head_nodes_clock(tmp_path: 
     assert read.curves[0].numbers() == [12.346, 12.346, None, 12.346]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"nodes": 3}', '{"schema_version": 1, "nodes": [{"host": "a"}]}'])
+OF_NO_LENGTH = '{"nodes": [{"host": "a", "node_rank": 0, "started_ms": 0, "bucket_ms": 0, "curves": []}]}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"nodes": 3}', '{"schema_version": 1, "nodes": [{"host": "a"}]}', OF_NO_LENGTH]
+)
 def test_a_file_that_is_none_has_no_curves(tmp_path: Path, text: str) -> None:
     assert read_curves(tmp_path) == RoundCurves()
     (tmp_path / CURVES_FILE).write_text(text)

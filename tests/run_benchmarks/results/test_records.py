@@ -12,6 +12,7 @@ from protocol.masking import mask_environment
 from run_benchmarks.results.loading import LoadError, load_run
 from run_benchmarks.results.records import (
     SCHEMA_VERSION,
+    JobRecord,
     RoundRecord,
     RunRecord,
     Verdict,
@@ -58,6 +59,14 @@ def test_a_run_of_anybody_has_times_of_a_calendar_and_cases_inside_of_it(
     (tmp_path / "run.json").write_text(json.dumps(fields))
     with pytest.raises(LoadError, match=said):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e308, -1.0])
+def test_a_wait_in_a_queue_is_a_number_of_seconds(seconds: float) -> None:
+    """A page adds the waits of several runs up, and writes them as hours."""
+    assert JobRecord(id="1", hosts="n1", queue_seconds=60.0).queue_seconds == 60.0
+    with pytest.raises(ValidationError, match="queue_seconds"):
+        JobRecord(id="1", hosts="n1", queue_seconds=seconds)
 
 
 def test_the_schema_describes_every_field() -> None:

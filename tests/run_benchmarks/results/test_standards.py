@@ -142,7 +142,7 @@ def test_a_baseline_that_could_not_be_saved_is_refused_first(tmp_path: Path, mon
     assert refusal(file, overwrite=False) is None
     assert "existing folder" in str(refusal(tmp_path / "no" / "b.json", overwrite=False))
     file.write_text("{}")
-    assert "--overwrite-baseline" in str(refusal(file, overwrite=False))
+    assert "--force" in str(refusal(file, overwrite=False))
     assert refusal(file, overwrite=True) is None
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     assert str(refusal(file, overwrite=True)).endswith("b.json: nothing can be written in its folder")

@@ -59,7 +59,7 @@ def test_a_runtime_that_is_not_entered_is_refused(load: Load) -> None:
         load(TEST.replace("process", "null"))
 
 
-def test_every_entry_makes_a_runtime() -> None:
+def test_each_registered_name_makes_a_runtime_of_its_own_class() -> None:
     said: list[str] = []
     runtimes: list[Runtime] = [make_runtime(name, said.append) for name in RUNTIMES]
     assert len({type(runtime) for runtime in runtimes}) == len(RUNTIMES) and not said

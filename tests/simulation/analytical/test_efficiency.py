@@ -42,7 +42,7 @@ def test_between_sizes_it_is_interpolated_and_outside_it_stays() -> None:
     assert efficiency(NVLINK, 1 << 60, 1, False) == 1
 
 
-def test_one_gpu_a_server_has_columns_of_its_own() -> None:
+def test_the_efficiency_of_one_gpu_a_server_is_read_from_its_own_columns() -> None:
     assert efficiency(NIC, 16 * MIB, 64, True) == pytest.approx(0.77 / 0.96)
     assert efficiency(NIC, 16 * MIB, 64, False) < 0.05
 

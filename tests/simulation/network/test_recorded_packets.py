@@ -98,7 +98,7 @@ def test_window_and_longest_round_trip_are_those_of_ns3(name: str) -> None:
     each = recordings()[name]
     fabric = read(DATA / "topology" / each["topology"]).fabric
     ports = ports_of(fabric)
-    found = window_bytes(ports, routes_of(fabric, ports), fabric.gpus, 9000)
+    found = window_bytes(ports, routes_of(fabric), fabric.gpus, 9000)
     assert found == (each["window_bytes"], each["max_rtt_ns"])
 
 
@@ -107,7 +107,7 @@ def test_equal_next_hops_stand_in_the_order_of_ns3(name: str) -> None:
     """Of switches, which hash among them; ns-3 printed each list once."""
     fabric = read(DATA / "topology" / recordings()[name]["topology"]).fabric
     ports = ports_of(fabric)
-    routes = routes_of(fabric, ports)
+    routes = routes_of(fabric)
     found = set()
     for switch, target in itertools.product(range(fabric.gpus, len(fabric.roles)), range(fabric.gpus)):
         begin, count = int(routes.begin[switch, target]), int(routes.counts[switch, target])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from statistics import median
 import pytest
 
 from common.errors import InputProblems
+from simulation import cli
 from simulation.predict import operations
 from simulation.predict.inference import AGREES, Pass, one_pass
 from simulation.predict.kernels import experts_us
@@ -132,6 +135,32 @@ def test_lists_of_batches_and_lengths_give_a_line_each(capsys: pytest.CaptureFix
         assert sum(each["classes_ms"].values()) == pytest.approx(its.ms)
 
 
+def test_both_phases_over_batch_and_length_stand_on_one_page_and_in_one_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lists = ("--mbs", "1,8", "--seq", "4096,1024", "--output", "passes.csv", "--report", "page.html")
+    found = asked(capsys, *WORDS, "--phase", "both", *lists)
+    single = {phase: asked(capsys, *WORDS, "--phase", phase, *lists[:4]) for phase in ("prefill", "decode")}
+    assert found["passes"] == [*single["prefill"]["passes"], *single["decode"]["passes"]]  # type: ignore[misc]
+    assert found["notes"] == [*dict.fromkeys(note for its in single.values() for note in its["notes"])]  # type: ignore[attr-defined]
+    rows = list(csv.DictReader(Path("passes.csv").read_text(encoding="utf-8").splitlines()))
+    for row, each in zip(rows, found["passes"], strict=True):
+        assert (row["phase"], row["mbs"], row["seq"]) == (each["phase"], str(each["batch"]), str(each["length"]))
+        assert float(row["predicted_ms"]) == pytest.approx(each["predicted_ms"], abs=1e-4)
+    page = Path("page.html").read_text(encoding="utf-8")
+    charts = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    assert [chart["panels"][0]["y"]["name"] for chart in charts] == ["ms to the first token", "ms per token"]
+    for chart, its in zip(charts, single.values(), strict=True):
+        drawn = {
+            (series["name"], length): ms
+            for series in chart["panels"][0]["series"]
+            for length, ms in zip(series["x"], series["y"], strict=True)
+        }
+        said = {(f"batch {each['batch']}", each["length"]): each["predicted_ms"] for each in its["passes"]}  # type: ignore[attr-defined]
+        assert drawn == pytest.approx(said, rel=1e-4)
+    assert cli.main([*WORDS, "--phase", "decode", "--output", "passes.csv"]) == 2
+
+
 def test_memory_is_that_of_weights_and_of_the_keys_and_values_of_all_tokens() -> None:
     """Llama-3 8B: 8.03e9 weights of 2 bytes; 2 x 8 heads x 128 x 2 bytes a layer and token."""
     its = one_pass(job(mbs=8, seq=4095), machines()["H100"], "decode")
@@ -146,7 +175,7 @@ def test_memory_is_that_of_weights_and_of_the_keys_and_values_of_all_tokens() ->
     [
         (("--gbs", "8"), "--gbs 8: has no effect with --phase: it is for training"),
         (("--recompute", "full"), "--recompute full: has no effect with --phase"),
-        (("--report", "page.html"), "--report page.html: has no effect with --phase"),
+        (("--measured", "run"), "--measured run: has no effect with --phase"),
         (("--seq", "1024,x"), "'x'"),
         (("--seq", "1024,"), "--seq 1024,: must be whole numbers with commas between"),
         (("--tp", "3"), "tp"),

@@ -63,6 +63,7 @@ def test_a_target_gives_the_fewest_gpus_that_reach_it(capsys: pytest.CaptureFixt
     rate = float(found["best"][0]["tokens_per_second_and_gpu"])  # type: ignore[index]
     gpus = int(found["gpus"])  # type: ignore[call-overload]
     assert rate * gpus >= needed
+    assert found["target_days"] == pytest.approx(1e11 / rate / gpus / 86400)
     half = asked(capsys, *words, "--gpus", str(gpus // 2))
     assert float(half["best"][0]["tokens_per_second_and_gpu"]) * gpus / 2 < needed  # type: ignore[index]
 
@@ -214,7 +215,7 @@ def test_an_interrupted_sweep_keeps_its_layouts_and_the_same_command_goes_on(tmp
     assert len(whole - {row["predicted_ms"] for row in rows}) <= 1
 
 
-def test_what_another_sweep_left_is_not_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_partial_file_of_another_sweep_is_refused_without_force(capsys: pytest.CaptureFixture[str]) -> None:
     Path("out.csv.partial").write_text("another\n[64, 0, 1.0, 1.0]\n")
     assert "is what another sweep left" in refused(capsys, *FEW, "--output", "out.csv")
     found = asked(capsys, *FEW, "--output", "out.csv", "--force")

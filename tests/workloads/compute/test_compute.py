@@ -123,7 +123,7 @@ def test_a_workload_is_filled_with_the_times_of_its_products(
     for item, gemm in rows:
         assert gemm is not None
         assert item.elapsed_time == round(times.look_up("H200", gemm.op, gemm.shape, "bf16").ns)
-    assert main(["generate", *words, "--output", str(plain)]) == 0
+    assert main(["generate", *words, "--output", str(plain), "--force"]) == 0
     assert main(fill) == 2
     assert "has no computation rows" in capsys.readouterr().err
 

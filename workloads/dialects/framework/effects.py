@@ -6,6 +6,7 @@ from workloads.job.parameters import COLLECTIVE, DECODE, DEEPSPEED, TRAINING, Wo
 TRAINING_ONLY = frozenset({
     "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "grad_reduce_in_fp32",
     "bucket_size", "activation_recompute", "moe_aux_loss", "moe_expert_bias", "hidden_dropout",
+    "fp8_recipe",
 })  # fmt: skip
 """Parameters that change no call of inference."""
 _COLLECTIVE = of_section(COLLECTIVE)
@@ -24,7 +25,10 @@ _MEGATRON = {
 _FSDP2 = {"reshard_after_forward", "replicate", "grad_reduce_in_fp32", "fsdp_units", "clip_grad"}
 _EXPERTS = {"moe_router_topk", "moe_token_dispatcher", "moe_first_dense_layers", "moe_aux_loss", "moe_expert_bias",
             "routing", "moe_ffn_hidden_size", "moe_shared_expert_size", "expert_tensor_parallel_size"}  # fmt: skip
-_COMPUTED = {"Megatron": {"hidden_dropout", "sliding_window", "full_attention_every"}, "FSDP2": {"fp8_recipe"}}
+_COMPUTED = {
+    "Megatron": {"hidden_dropout", "sliding_window", "full_attention_every", "fp8_recipe"},
+    "FSDP2": {"fp8_recipe"},
+}
 """By frame, parameters that change what is computed alone."""
 
 
@@ -45,6 +49,8 @@ def _idle(args: WorkloadArgs, idle: set[str]) -> set[str]:
     if args.frame == "DeepSpeed":
         return (idle | _MEGATRON | _EXPERTS | _LATENT | _FSDP2) - EFFECTIVE[args.stage]
     idle |= _FSDP2 - {"grad_reduce_in_fp32"}
+    if args.enable_sequence_parallel and args.phase == TRAINING:
+        idle = idle - {"fp8_recipe"}  # what is gathered is smaller
     if args.virtual_pipeline == 1:
         idle = idle | {"overlap_p2p"}
     if args.context_parallel_size == 1:

@@ -7,6 +7,7 @@ their experts and back) and deepep (once to each rank). Who gets how many tokens
 from functools import cache
 from math import comb
 
+from workloads.dialects.framework import quantised
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import Mlp, Parameter, activation, norm, ready, use
 from workloads.dialects.framework.placement import RankPlacement
@@ -140,6 +141,7 @@ class MoeMlp:
         kernels, hidden, width = self.kernels, self.args.hidden_size, self.width
         inward, outward = (hidden, width * self.gates), (width, hidden)
         act = kernels.moving(activation(self.args), phase, name, width, tokens)
+        taken = [quantised.operand(kernels, phase, name, (tokens, wide)) for wide in (hidden, width)]
         if grouped:
             each = max(1, tokens // self.local)
             first, second = (
@@ -148,13 +150,14 @@ class MoeMlp:
         else:
             first = kernels.product(phase, f"{name}.linear_fc1", *inward, tokens)
             second = kernels.product(phase, f"{name}.linear_fc2", *outward, tokens)
-        return [*first, *act, *second]
+        return [*taken[0], *first, *act, *taken[1], *second]
 
     def _gradients(self, name: str, tokens: int, *, grouped: bool = False) -> list[Call]:
         """The same backward."""
         kernels, calls = self.kernels, list[Call]()
         for part, sizes in (("fc2", (self.width, self.args.hidden_size)),
                             ("fc1", (self.args.hidden_size, self.width * self.gates))):  # fmt: skip
+            calls += quantised.operand(kernels, "backward", name, (tokens, sizes[1]))
             if grouped:
                 each = max(1, tokens // self.local)
                 for op in ("experts_dgrad", "experts_wgrad"):

@@ -2,7 +2,8 @@
 
 Units are each layer, and the whole for what is in none; or, as torchtitan has them, the embedding, each layer, and the
 norm with the head. A unit's parameters are gathered just before they are needed, in the backward pass one unit early,
-and gradients are reduced to the owners of their shards in the backward pass of the last micro-batch. Each parameter is
+and gradients are reduced to the owners of their shards in the backward pass of the last micro-batch, as the traced loop
+asks with set_requires_gradient_sync; a loop that does not ask reduces them in each, FSDP2's default. Each parameter is
 divided by its first dimension, rounded up, so that some ranks hold padding. With tensor parallelism, torchtitan's,
 shards are of a rank's part of each tensor, and sequences and logits are split.
 """

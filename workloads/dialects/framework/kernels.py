@@ -5,11 +5,14 @@ Bytes are those of each operand once; a gradient that is added to a 32-bit one r
 """
 
 from workloads.compute.operators import stated
-from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
+from workloads.job.parameters import DECODE, FP8_RECIPES, TRAINING, WorkloadArgs
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, NOBODY, SIZES, Call
+from workloads.rows.traced_op import BFLOAT16, FLOAT8, FLOAT32, NOBODY, SIZES, Call
 
 SINGLE = frozenset({"loss", "loss_backward", "routing", "routing_backward"})
+HEAD, ROUTER = "output_layer", ".router"
+Side = tuple[int, int]
+"""Rows and columns of an operand of a product."""
 
 
 class Kernels:
@@ -25,6 +28,11 @@ class Kernels:
         self.dropout = args.hidden_dropout > 0 and args.phase == TRAINING
         fused = args.frame == "Megatron"
         self.accumulated = 2 * SIZES[FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16] if fused else 0
+        self.engine_float8 = fused and args.phase == TRAINING and args.fp8_recipe != FP8_RECIPES[0]
+
+    def is_low(self, module: str) -> bool:
+        """Whether Transformer Engine computes the products of a linear layer in FP8."""
+        return self.engine_float8 and module != HEAD and not module.endswith(ROUTER)
 
     def made(
         self, op: str, sizes: tuple[int, ...], phase: str, module: str, *, more: int = 0, dtype: str = ""
@@ -38,16 +46,16 @@ class Kernels:
 
     def product(self, phase: str, module: str, inner: int, outer: int, tokens: int | None = None) -> list[Call]:
         """A linear layer forward. tokens: how many it gets, by default all of the micro-batch."""
-        return self.made("gemm", (self._of(tokens), inner, outer), phase, module)
+        return self._multiplied("gemm", (self._of(tokens), inner, outer), phase, module)
 
     def input_gradient(self, module: str, inner: int, outer: int, tokens: int | None = None) -> list[Call]:
         """The gradient of a linear layer's input."""
-        return self.made("gemm_dgrad", (self._of(tokens), outer, inner), "backward", module)
+        return self._multiplied("gemm_dgrad", (self._of(tokens), outer, inner), "backward", module)
 
     def weight_gradient(self, module: str, inner: int, outer: int, tokens: int | None = None) -> list[Call]:
         """The gradient of its weight, added to those of the micro-batches before."""
         more = self.accumulated * inner * outer
-        return self.made("gemm_wgrad", (outer, self._of(tokens), inner), "backward", module, more=more)
+        return self._multiplied("gemm_wgrad", (outer, self._of(tokens), inner), "backward", module, more)
 
     def grouped(
         self, op: str, phase: str, module: str, experts: int, inner: int, outer: int, tokens: int
@@ -57,7 +65,15 @@ class Kernels:
         sizes = {"experts": (tokens, inner, outer), "experts_dgrad": (tokens, outer, inner),
                  "experts_wgrad": (outer, tokens, inner)}[op]  # fmt: skip
         more = self.accumulated * experts * inner * outer if gradient else 0
-        return self.made(op, (experts, *sizes), phase, module, more=more)
+        return self._multiplied(op, (experts, *sizes), phase, module, more)
+
+    def _multiplied(self, op: str, sizes: tuple[int, ...], phase: str, module: str, more: int = 0) -> list[Call]:
+        """A product, or several, whose result has 16 bits."""
+        if not self.is_low(module):
+            return self.made(op, sizes, phase, module, more=more)
+        experts, (m, _, n) = sizes[0] if len(sizes) > 3 else 1, sizes[-3:]
+        more += (SIZES[BFLOAT16] - SIZES[FLOAT8]) * experts * m * n
+        return self.made(op, sizes, phase, module, more=more, dtype=FLOAT8)
 
     def moving(self, op: str, phase: str, module: str, width: int, tokens: int | None = None) -> list[Call]:
         """A kernel that reads and writes (tokens, width); probabilities have 32 bits."""

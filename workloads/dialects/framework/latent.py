@@ -137,7 +137,10 @@ class LatentAttention:
 
     def _up(self, phase: str, projection: str, width: int, outer: int) -> list[Event]:
         name = f"{self.name}.linear_{projection}"
-        return [Use((f"{name}.weight",)), *self.tensor.column(phase, name, outer, width)]
+        return [
+            Use((f"{name}.weight",)),
+            *self.tensor.column(phase, name, outer, width, normed=width < self.args.hidden_size),
+        ]
 
     def _up_back(self, projection: str, width: int, outer: int) -> list[Event]:
         name = f"{self.name}.linear_{projection}"

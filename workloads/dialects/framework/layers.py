@@ -84,7 +84,7 @@ class Attention:
         args = self.args
         events: list[Event] = [*use(self.norm, args), *self.tensor.norm(phase, self.norm)]
         events.append(Use((f"{self.qkv}.weight", f"{self.qkv}.bias")))
-        events += self.tensor.column(phase, self.qkv, self.width)
+        events += self.tensor.column(phase, self.qkv, self.width, normed=True)
         if self.shared_groups:
             events.append(self.tensor.gather(phase, self.name, self._exchanged()))
         for each, heads in self._rotated():
@@ -159,7 +159,7 @@ class Mlp:
         if self.norm:
             events += [*use(self.norm, self.args), *self.tensor.norm(phase, self.norm)]
         events.append(Use((f"{self.fc1}.weight", f"{self.fc1}.bias")))
-        events += self.tensor.column(phase, self.fc1, self.width * self.gates)
+        events += self.tensor.column(phase, self.fc1, self.width * self.gates, normed=bool(self.norm))
         events += self.tensor.kernels.moving(activation(self.args), phase, self.name, self.width)
         events.append(Use((f"{self.fc2}.weight", f"{self.fc2}.bias")))
         return [*events, *self.tensor.row(phase, self.fc2, self.width)]

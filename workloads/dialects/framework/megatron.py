@@ -2,6 +2,7 @@
 
 from itertools import chain
 
+from workloads.dialects.framework import quantised
 from workloads.dialects.framework.buffers import BucketGroup, bucket_groups, bucket_limit
 from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.layers import Parameter
@@ -59,11 +60,15 @@ class MegatronRank:
         return one_forward_one_backward(self.args, self.place, self._forward, self._last_reduces)
 
     def _forward(self, micro_batch: int, chunk: int) -> Block[Call]:
-        """A forward pass; the first of an iteration gathers the parameters just before they are read."""
-        each = self.chunks[chunk]
-        if micro_batch or self.first or not self._gathers_ahead():
+        """A forward pass; the first of an iteration gathers the parameters just before they are read, and quantises
+        them.
+        """
+        each, kernels = self.chunks[chunk], self.chunks[chunk].tensor.kernels
+        gathers = not self.first and self._gathers_ahead()
+        if micro_batch or not (gathers or kernels.engine_float8):
             return each.forward_calls.shifted((0, micro_batch))
-        return Block(passed(_gathered(each.forward, self.groups[chunk])))
+        calls = _gathered(each.forward, self.groups[chunk]) if gathers else passed(each.forward)
+        return Block(passed(quantised.with_weights(kernels, calls)))
 
     def _last_reduces(self, micro_batch: int, chunk: int) -> Block[Call]:
         """A backward pass; the last of the first stage reduces each bucket as soon as it is complete."""

@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import groupby
 
 from workloads.dialects.framework import layers, transformer
+from workloads.dialects.framework.kernels import HEAD
 from workloads.dialects.framework.layers import Parameter
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
@@ -17,7 +18,6 @@ from workloads.rows.traced_op import Call, Event, Ready, Use, passed
 WORDS = "embedding.word_embeddings"
 POSITIONS = "embedding.position_embeddings"
 FINAL_NORM = "decoder.final_layernorm"
-HEAD = "output_layer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ DIVISION = {
     "tensor_model_parallel_size", "pipeline_model_parallel", "enable_sequence_parallel", "use_distributed_optimizer",
     "num_layers_first_stage", "num_layers_last_stage", "expert_model_parallel_size", "expert_tensor_parallel_size",
 }  # fmt: skip
-"""What divides a model over ranks."""
+"""Parameters that divide a model over ranks."""
 
 
 def values(name: str, target: str = "csv", frame: str | None = None) -> Values:

@@ -16,9 +16,9 @@ CHOICES = {
     "normalization": ("RMSNorm", "LayerNorm"),
     "activation_recompute": ("none", "selective", "full"),
     "cp_comm_type": CP_COMM_TYPES,
-    "fp8_recipe": FP8_RECIPES,
 }
 FRAMES_KNOWN = ("Megatron", "FSDP2", "DeepSpeed")
+_RECIPES = {"Megatron": ("none", "tensorwise", "delayed", "mxfp8"), "FSDP2": ("none", "tensorwise", "rowwise")}
 
 
 def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
@@ -56,6 +56,9 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
         value = getattr(args, name)
         if value not in allowed:
             yield f"{name} is {value!r}; allowed: {', '.join(allowed)}"
+    recipes = _RECIPES.get(args.frame, FP8_RECIPES)
+    if args.fp8_recipe not in recipes:
+        yield f"fp8_recipe is {args.fp8_recipe!r}; frame {args.frame} has {', '.join(recipes)}"
     for name in ("virtual_pipeline", "num_query_groups", "bucket_size", "num_layers_first_stage",
                  "num_layers_last_stage", "kv_channels", "expert_tensor_parallel_size", "moe_ffn_hidden_size",
                  "moe_shared_expert_size"):  # fmt: skip

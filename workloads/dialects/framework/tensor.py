@@ -3,11 +3,12 @@
 With tp 1 nothing is sent except by the loss, whose three reductions run even over a group of one rank.
 """
 
+from workloads.dialects.framework import quantised
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call
+from workloads.rows.traced_op import BFLOAT16, FLOAT8, FLOAT32, SIZES, Call
 
 LOSS_REDUCTIONS = 3
 """Largest logit, logit of the target, sum of exponentials."""
@@ -45,38 +46,58 @@ class TensorParallel:
         size = self.activation if size is None else size
         return self.call(CommType.all_reduce, size, phase, module)
 
-    def column(self, phase: str, module: str, outer: int, inner: int | None = None) -> list[Call]:
+    def column(
+        self, phase: str, module: str, outer: int, inner: int | None = None, *, normed: bool = False
+    ) -> list[Call]:
         """Forward of a column-parallel layer of `outer` columns on this rank: the input is gathered where it is split.
 
-        inner: width of the input, by default the model's.
+        inner: width of the input, by default the model's; normed: it comes from a norm that is part of the module.
         """
         inner = self.hidden if inner is None else inner
-        gathered = [self.gather(phase, module, self._bytes(inner))] if self.split else []
-        return [*gathered, *self.kernels.product(phase, module, inner, outer)]
+        whole = self._whole(phase, module, inner, normed=normed)
+        return [*whole, *self.kernels.product(phase, module, inner, outer)]
 
     def column_back(self, module: str, outer: int, inner: int | None = None) -> list[Call]:
         """Backward: the input is gathered once more for the weight's gradient, whose product hides the reduction."""
         inner = self.hidden if inner is None else inner
         size = self._bytes(inner)
-        calls = [self.gather("backward", module, size)] if self.split else []
+        calls = quantised.operand(self.kernels, "backward", module, (self.tokens, outer))
+        calls += [self._gather_operand("backward", module, inner)] if self.split else []
         calls += self.kernels.input_gradient(module, inner, outer)
         if self.split:
             calls.append(self.scatter("backward", module, size))
+            calls += quantised.turned(self.kernels, module, (self.tokens, inner))
         elif self.size > 1:
             calls.append(self.reduce("backward", module, size))
         return [*calls, *self.kernels.weight_gradient(module, inner, outer)]
 
     def row(self, phase: str, module: str, inner: int) -> list[Call]:
         """Forward of a row-parallel layer of `inner` rows on this rank: the partial outputs are summed."""
-        calls = self.kernels.product(phase, module, inner, self.hidden)
+        calls = quantised.operand(self.kernels, phase, module, (self.tokens, inner))
+        calls += self.kernels.product(phase, module, inner, self.hidden)
         if self.size > 1:
             calls.append(self.scatter(phase, module) if self.split else self.reduce(phase, module))
         return calls
 
     def row_back(self, module: str, inner: int) -> list[Call]:
-        gathered = [self.gather("backward", module)] if self.split else []
-        gradients = (self.kernels.input_gradient, self.kernels.weight_gradient)
-        return [*gathered, *(call for gradient in gradients for call in gradient(module, inner, self.hidden))]
+        kernels, sides = self.kernels, [(self.tokens, self.hidden)] if self.split else []
+        calls = [*self._whole("backward", module, self.hidden, both=True)]
+        calls += [*kernels.input_gradient(module, inner, self.hidden), *quantised.turned(kernels, module, *sides)]
+        return [*calls, *kernels.weight_gradient(module, inner, self.hidden)]
+
+    def _whole(self, phase: str, module: str, width: int, *, both: bool = False, normed: bool = False) -> list[Call]:
+        """An operand that sequence parallelism splits: quantised, and gathered. both: see quantised.gathered_bytes."""
+        calls = quantised.operand(self.kernels, phase, module, (self.kept, width), sent=self.split, normed=normed)
+        if self.split and self.kernels.is_low(module) and self.kernels.args.fp8_recipe == quantised.CURRENT:
+            # One scale for the parts of all ranks.
+            calls.insert(-1, self.call(CommType.all_reduce, SIZES[FLOAT32], phase, module, FLOAT32))
+        return [*calls, *([self._gather_operand(phase, module, width, both=both)] if self.split else [])]
+
+    def _gather_operand(self, phase: str, module: str, width: int, *, both: bool = False) -> Call:
+        if not self.kernels.is_low(module):
+            return self.gather(phase, module, self._bytes(width))
+        size = quantised.gathered_bytes(self.kernels, self.tokens * width, both=both)
+        return self.call(CommType.all_gather_into_tensor, size, phase, module, FLOAT8)
 
     def norm(self, phase: str, module: str) -> list[Call]:
         """A norm of the tokens between blocks, forward."""

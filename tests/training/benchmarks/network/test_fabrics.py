@@ -382,7 +382,7 @@ def test_too_many_links_are_told_once_and_none_is_named_beside() -> None:
     assert "too many for bad links" in remark
 
 
-def test_paths_with_an_end_in_common_are_said_to_have_one() -> None:
+def test_bad_paths_that_share_a_host_name_that_host_in_a_remark() -> None:
     """Three of 31 pairs of a host do not blame it, but who looks for the cause begins there."""
     slow: dict[Part, float] = {frozenset({4, other}): 0.4 for other in (0, 9, 20)}
     found = analyse(steps(Fabric(1, 32), Ailment(rate=slow), 1), slow_percent=15.0)

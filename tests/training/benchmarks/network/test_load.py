@@ -53,7 +53,7 @@ def test_victims_and_aggressors_share_hosts_or_alternate() -> None:
     ],
     ids=["one rank", "64 victims of 96 ranks"],
 )
-def test_what_the_victims_cannot_measure_is_refused(
+def test_congestion_refuses_types_and_sizes_that_its_victims_cannot_measure(
     hosts: tuple[int, ...], chosen: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = [*accumulate(hosts, initial=0)]
@@ -64,6 +64,14 @@ def test_what_the_victims_cannot_measure_is_refused(
     config = Config.model_validate({"tool": "congestion", **chosen})
     group = SimpleNamespace(backend="nccl", placement=SimpleNamespace(world_size=sum(hosts)))
     with pytest.raises(UnusableSettingsError, match=said):
+        _work(cast("Any", SimpleNamespace(config=config, group=group)), Topology())
+
+
+@pytest.mark.parametrize("tool", ["overlap", "soak"])
+def test_tools_refuse_a_type_that_the_backend_cannot_reduce(tool: str) -> None:
+    config = Config.model_validate({"tool": tool, "dtype": "float8_e5m2"})
+    group = SimpleNamespace(backend="gloo", placement=SimpleNamespace(world_size=2))
+    with pytest.raises(UnusableSettingsError, match="gloo cannot add 8-bit floating point"):
         _work(cast("Any", SimpleNamespace(config=config, group=group)), Topology())
 
 

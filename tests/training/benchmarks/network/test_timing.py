@@ -239,7 +239,7 @@ def test_back_to_back_uses_every_buffer_and_waits_once(alone: Team) -> None:
     assert [each.done.count("run") for each in made] == [2 * (2 + 3), 2 * 2, 2 * 2]
 
 
-def test_operations_are_timed_together_and_after_compute(alone: Team) -> None:
+def test_aggregated_operations_are_timed_together_each_time_after_a_computation(alone: Team) -> None:
     collective = Recorded(alone)
     collective.prepare(64)
     computed: list[int] = []

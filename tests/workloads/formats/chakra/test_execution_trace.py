@@ -129,7 +129,7 @@ def test_every_rank_of_a_job_gets_a_trace(tmp_path: Path, capsys: pytest.Capture
         assert all(each == seen[ranks[0]] for each in seen.values()), "all members of a group call the same"
     for stage, file in enumerate(files):
         back = tmp_path / "back.csv"
-        assert main(["import", str(folder / f"workload.{8 * stage}.et"), "--output", str(back)]) == 0
+        assert main(["import", str(folder / f"workload.{8 * stage}.et"), "--output", str(back), "--force"]) == 0
         assert list(Workload.load(back)[0]) == list(Workload.load(file)[0])
 
 

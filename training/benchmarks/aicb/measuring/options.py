@@ -36,5 +36,11 @@ def add_arguments(parser: VerbParser) -> None:
     own.add_argument(
         "--warm_up", type=int, default=50, metavar="N", help="most calls until five differ by under 3 %% (default: 50)"
     )
-    own.add_argument("--seconds", type=float, default=20.0, help="longest warm-up of one part (default: %(default)s)")
+    own.add_argument(
+        "--seconds",
+        type=float,
+        default=20.0,
+        metavar="S",
+        help="longest warm-up of one part, in s (default: %(default)s)",
+    )
     own.add_argument("--threads", type=int, metavar="N", help="threads of a CPU (default: torch's own choice)")

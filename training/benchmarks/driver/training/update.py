@@ -56,7 +56,7 @@ class Update:
         first = self.first_batch = self._next(batches, meter)
         meter.begin_compute()
         # Not after the update: the C library would return the memory, and the forward pass would map it again.
-        self._optimizer.zero_grad(set_to_none=True)
+        self._model.clear_gradients()
         if self._model.pipeline is not None:
             others = [self._next(batches, meter) for _ in range(config.gradient_accumulation_steps - 1)]
             loss = self._model.pipeline.train_on([first, *others], precision.autocast)

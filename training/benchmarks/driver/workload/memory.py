@@ -1,4 +1,4 @@
-"""Tells how much memory is free for a workload's buffers, on every rank the same."""
+"""Finds the free memory for a workload's buffers, on every rank the same."""
 
 import psutil
 import torch

@@ -1,4 +1,4 @@
-"""Tells rank 0 what surrounds the ranks: the tiers of the topology file, each rank's NIC and each host's kind."""
+"""Gathers on rank 0 what surrounds the ranks: the tiers of the topology file, each rank's NIC and each host's kind."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tells how likely chance brings so many bad measurements, and how many of them are independent.
+"""Computes the probability that chance brings so many bad measurements, and how many are independent.
 
 Sources: Fisher, "Statistical Methods for Research Workers" (1934), section 21.02, for the exact test; Kish, "Survey
 Sampling" (1965), for the design effect.

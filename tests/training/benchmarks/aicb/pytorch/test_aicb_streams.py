@@ -42,7 +42,7 @@ def caller(of: StageWorkload, rank: int = 0, scale: str = "1") -> Caller:
 
 
 @pytest.mark.parametrize("path", SUITE, ids=lambda path: path.stem)
-def test_a_case_of_the_suite_is_its_row(path: Path) -> None:
+def test_a_case_of_the_suite_executes_the_rows_that_the_verb_suite_writes(path: Path) -> None:
     """AICB's suite on 128 ranks: the same rows as `aicb suite` writes, but for ten iterations."""
     config = load_case_config(Config, path, {})
     row = suite.ROWS[int(path.stem.removeprefix("config_suite")[:2]) - 1]

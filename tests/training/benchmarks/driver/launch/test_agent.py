@@ -63,7 +63,7 @@ def test_who_lost_a_peer_is_no_cause_whatever_the_clock_says() -> None:
     assert [each.rank for each in ordered(elsewhere)] == [2, 1, 0]
 
 
-def test_what_torchrun_ended_after_an_error_is_no_cause() -> None:
+def test_ranks_that_torchrun_ended_after_an_error_are_not_its_cause() -> None:
     failures = ordered(
         [
             seen(1, 1000, 1100, recorded=True),

@@ -7,9 +7,10 @@ pipeline. Of FSDP2 torch's own tracker counts all; of a pipeline what its passes
 gradients.
 """
 
+import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +29,55 @@ from training.benchmarks.driver.workload.process_group import init
 RANKS = 4
 
 
-def _tracked(trainer: Trainer, step: Callable[[], object]) -> int:
+def _steps(trainer: Trainer) -> Iterator[bool]:
+    """Three steps; the last one counts: in the second one DDP divides gradients into buckets again."""
+    batches = trainer.batches()
+    for is_last in (False, False, True):
+        yield is_last
+        trainer.train_step(batches)
+
+
+def _tracked(trainer: Trainer, steps: Callable[[], Iterator[bool]]) -> int:
     """The most that torch's tracker counts in a step: shards, what is gathered, gradients, moments, activations."""
     module: Any = trainer.model.module
+    counted = steps()
+    while not next(counted):
+        pass
     tracker = FSDPMemTracker(module, trainer.optimizer)
     with tracker:
         # It takes each micro-batch for an iteration.
         handle = module.register_forward_pre_hook(lambda *_: tracker.reset_mod_stats(), prepend=True)
-        step()
+        next(counted, None)
         handle.remove()
     [of_device] = tracker.get_tracker_snapshot("peak").values()
     return int(of_device["Total"])
 
 
-def _passing(trainer: Trainer, step: Callable[[], object]) -> int:
-    """The most that a step holds beside parameters and their gradients."""
+def _passing(trainer: Trainer, steps: Callable[[], Iterator[bool]]) -> int:
+    """The most that a step holds beside parameters, their gradients and the optimizer, which buffers of earlier ones
+    are part of; `steps` trains them, and says before each whether it counts.
+    """
     parameters = [*trainer.model.module.parameters()]
     own = {each.untyped_storage()._cdata for each in parameters}
-    held, most = HeldStorages(), 0
+    held, most, counts = HeldStorages(), 0, False
 
     def look() -> None:
         nonlocal most
+        if not counts:
+            return
         gradients = {each.grad.untyped_storage()._cdata for each in parameters if each.grad is not None}
-        most = max(most, held.bytes(without=own | gradients))
+        of_optimizer = {
+            each.untyped_storage()._cdata
+            for state in trainer.optimizer.state.values()
+            for each in state.values()
+            if isinstance(each, torch.Tensor)
+        }
+        most = max(most, held.bytes(without=own | gradients | of_optimizer))
 
     held.on_each(look)
     with held:
-        step()
+        for is_last in steps():
+            counts = is_last
     return most
 
 
@@ -73,14 +96,11 @@ def _rank(rank: int, folder: Path, layouts: dict[str, dict[str, Any]]) -> None:
         for name, settings in layouts.items():
             config = config_of("llama", **settings)
             trainer = trainer_of("llama", config, group, folder / f"{name}.log")
-            batches = trainer.batches()
-            for _ in range(2):  # in the second one DDP divides gradients into buckets again
-                trainer.train_step(batches)
+            steps = functools.partial(_steps, trainer)
             if rank > 0:
-                trainer.train_step(batches)
+                list(steps())
                 continue
-            measure = _passing if config.strategy == "ddp" else _tracked
-            measured = measure(trainer, lambda: trainer.train_step(batches))  # noqa: B023 - called at once
+            measured = (_passing if config.strategy == "ddp" else _tracked)(trainer, steps)
             found = {"measured": measured, "estimated": _estimated(config)}
             (folder / f"{name}.json").write_text(json.dumps(found))
 

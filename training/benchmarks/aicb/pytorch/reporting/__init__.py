@@ -1,1 +1,1 @@
-"""Tells of an executed workload: its classes of operations, its critical path."""
+"""Reports on an executed workload: its classes of operations, its critical path."""

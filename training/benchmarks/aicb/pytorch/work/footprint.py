@@ -1,4 +1,4 @@
-"""Tells how many bytes a call reads and writes on a rank. No torch, no numpy."""
+"""Counts the bytes that a call reads and writes on a rank. No torch, no numpy."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Tells each rank what it receives in uneven exchanges: what a rank sends is in its workload, what comes is not."""
+"""Gives each rank what it receives in uneven exchanges: what a rank sends is in its workload, what comes is not."""
 
 from dataclasses import replace
 

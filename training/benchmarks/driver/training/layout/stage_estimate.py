@@ -71,7 +71,7 @@ def _states(config: TrainingConfig, parameters: int, shards: int) -> float:
     own = parameters / config.tensor_parallelism()[0]
     is_half = config.precision == "bf16"
     if config.strategy == "ddp":
-        return single_precision(own, moments, half_copy=is_half).total
+        return single_precision(own, moments, half_copy=is_half and config.recompute == "none").total
     whole = ((HALF if is_half else SINGLE) + SINGLE) * own
     return fully_sharded(own, shards, 0, 0, moments).plus(ModelStates(0, 0, 0, whole)).total
 
@@ -88,21 +88,32 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
     layer, outside = two - one, max(0, 2 * one - two)
     deepest = max(len(stages[stage]) for stage in own)
     kept = micro_batches_of_rank(config, rank)
-    copies = max(0, kept - len(own)) * deepest * _copied_bytes(benchmark, config)
-    last = peak_of_one_layer(benchmark, config, on_cpu, ends) + (deepest - 1) * layer
+    below = (deepest - 1) * layer
+    earlier = (kept - 1) * (deepest * layer + (outside if ends[0] else 0))
+    last: float = peak_of_one_layer(benchmark, config, on_cpu, ends)
     links = (2 * len(own) - sum(ends)) * _received_bytes(config)
-    return last + (kept - 1) * (deepest * layer + (outside if ends[0] else 0)) + copies + links
+    copied, gradient = _copied_bytes(benchmark, config)
+    if config.recompute == "none":
+        last += max(0, kept - len(own)) * deepest * copied + gradient
+    elif copied:
+        forward = activation_bytes(benchmark, config, 1, on_cpu=on_cpu, ends=ends) + deepest * copied
+        last = max(forward, last + copied + gradient)
+    return last + below + earlier + links
 
 
-def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> float:
-    """Bytes of a layer's weights that autocast copies for a micro-batch and keeps until its backward pass; _states has
-    one copy of all of the rank's.
+def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> tuple[float, float]:
+    """Bytes of a layer's weights that autocast copies for a micro-batch, and of a gradient on its way to a parameter.
+
+    Kept until the backward pass they are beside the copy of all of the rank's that _states has. If it computes the
+    layers again, those of a stage live for its forward pass, and those of one layer while that is computed again.
     """
-    if config.strategy != "ddp" or config.precision != "bf16" or config.recompute != "none":
-        return 0
+    if config.strategy != "ddp" or config.precision != "bf16":
+        return 0, 0
     with torch.device("meta"):
         block = benchmark.build_model(config).blocks()[0]
-    return HALF * parameter_count(block) / config.tensor_parallelism()[0]
+    largest = max(each.numel() for each in block.parameters())
+    tp_size, _ = config.tensor_parallelism()
+    return HALF * parameter_count(block) / tp_size, (HALF + SINGLE) * largest / tp_size
 
 
 def _received_bytes(config: TrainingConfig) -> int:

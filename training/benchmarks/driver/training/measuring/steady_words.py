@@ -1,4 +1,4 @@
-"""Says what a round's steady state is, what it leaves out, and where it leans upward by that. Needs no torch."""
+"""Words a round's steady state, what it leaves out, and where it leans upward by that. Needs no torch."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -143,6 +143,7 @@ class ParallelModel:
         self.module, self.device = module, device
         self._replicas = layout.mesh["dp"].get_group() if layout.pp_size > 1 else None  # None: all ranks
         wraps = layout.averaged_size > 1 and config.strategy == "ddp"
+        self._keeps_gradients = wraps and config.gradient_accumulation_steps > 1
         self._parts: dict[int, nn.Module] = {
             number: _replica(part, self._replicas, device) if wraps else part
             for number, part in (stages or {0: module}).items()
@@ -158,6 +159,15 @@ class ParallelModel:
             return self.pipeline.evaluated(batch)
         result: dict[str, Tensor] = self._parts[0](batch)
         return result
+
+    def clear_gradients(self) -> None:
+        """Forget all gradients. Replicas that add those of several micro-batches keep zeros in the buffers over which
+        DDP averages: beside these, new gradients would take as much memory again.
+        """
+        if not self._keeps_gradients:
+            self.module.zero_grad(set_to_none=True)
+        elif kept := [each.grad for each in self.module.parameters() if each.grad is not None]:
+            torch._foreach_zero_(kept)
 
     def accumulating(self, is_last: bool) -> contextlib.AbstractContextManager[object]:
         """Context of each micro-batch: gradients accumulate, and replicas are averaged in the last one only. FSDP2
@@ -197,7 +207,7 @@ def _replica(part: nn.Module, ranks: dist.ProcessGroup | None, device: torch.dev
 
 
 class _WatchedReduceScatter(DefaultReduceScatter):
-    """FSDP2's own reduction of gradients to shards, which `note` sees before."""
+    """FSDP2's own reduction of gradients to shards; `note` is given each gradient before."""
 
     def __init__(self, note: Callable[[Tensor], None]) -> None:
         self._note = note

@@ -55,7 +55,7 @@ def unsynchronized(
         second = _gradients(model, precision, sample, of_first * factor, seed)
         changed = _norm([first[name] - each for name, each in second.items()], device)
         norm = torch.where(_norm(_shared(model, first), device) > 0, _norm([*first.values()], device), 0.0)
-    model.module.zero_grad(set_to_none=True)
+    model.clear_gradients()
     own = torch.stack([changed, norm])
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
@@ -91,7 +91,7 @@ def _gradients(
 ) -> dict[str, Tensor]:
     """This rank's parts of the averaged gradients of `factor` times the loss, by the parameters' names."""
     torch.manual_seed(seed)
-    model.module.zero_grad(set_to_none=True)
+    model.clear_gradients()
     if model.pipeline is not None:
         model.pipeline.train_on_one(sample, precision.autocast, factor)
     else:

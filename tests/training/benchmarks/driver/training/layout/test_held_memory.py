@@ -23,6 +23,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "hsdp": COMMON | {"strategy": "hsdp", "shard_size": 2},
     "fsdp_short": COMMON | {"strategy": "fsdp", "vocab_size": 8192, "seq_length": 8},
     "pipeline": PP,
+    "pipeline_replicas": PP | {"pipeline_parallel_size": 2, "activation_checkpointing": True},
 } | (
     {
         "fsdp_fp32": COMMON | {"strategy": "fsdp", "precision": "fp32"},
