@@ -26,7 +26,7 @@ EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 inte
 COMPLETION = "completion"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
 """Options that name the files of a verb."""
-_OVERWRITES = "overwrites"
+_OVERWRITES, _GUARDED = "overwrites", "guarded"
 _UNREAD = object()
 _NONE: Mapping[str, str] = {}
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
@@ -239,9 +239,11 @@ class Program(NamedTuple):
             made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
-        if self.keeps_others and names & WRITES and "--force" not in names:
-            what = "overwrite files that have other content"
-            made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
+        if self.keeps_others and names & WRITES:
+            made.set_defaults(**{_GUARDED: True})
+            if "--force" not in names:
+                what = "overwrite files that have other content"
+                made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
         return made
 
     def _run(self, words: list[str]) -> int:
@@ -255,7 +257,7 @@ class Program(NamedTuple):
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         self.begin(arguments)
         overwrites = vars(arguments).pop(_OVERWRITES, getattr(arguments, "force", False))
-        with others_kept(keep=self.keeps_others and not overwrites):
+        with others_kept(keep=vars(arguments).pop(_GUARDED, False) and not overwrites):
             summary = self.verb(name).run(arguments)
         if isinstance(summary, int):
             return summary

@@ -76,9 +76,10 @@ def write_text(path: Path, text: str) -> None:
     """Write `text` as UTF-8 to a file in a folder that is there. What had that name, a link or a pipe too, is gone.
 
     Raises:
+        InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written; nothing is left of it.
     """
-    with _named_after(path), _replacing(path) as file:
+    with _named_after(path), _replacing(path, keep_other=path if _KEEPS_OTHERS.get() else None) as file:
         file.write(text.encode())
 
 
@@ -86,9 +87,11 @@ def write_durably(path: Path, pieces: Iterable[bytes], *, mode: int = 0o640) -> 
     """Write a file with this mode in a folder that is there: after a power loss it is the old one or the new one.
 
     Raises:
+        InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written; nothing is left of it.
     """
-    with _named_after(path), _replacing(path, mode=mode) as file:
+    kept = path if _KEEPS_OTHERS.get() else None
+    with _named_after(path), _replacing(path, keep_other=kept, mode=mode) as file:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())

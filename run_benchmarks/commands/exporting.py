@@ -55,7 +55,6 @@ def _add_export(parser: VerbParser) -> None:
     parser.add_argument("--format", metavar="NAME", default="csv", help=MEANINGS)
     parser.add_argument("--table", metavar="T", help=f"of a table: {', '.join(TABLES)}")
     parser.add_argument("--output", type=Path, metavar="F", default=STDOUT, help="default: standard output")
-    parser.add_argument("--force", action="store_true", help="overwrite a file that has other content")
     add_test_conf(parser)
 
 
@@ -75,7 +74,7 @@ def _export(arguments: argparse.Namespace) -> int:
         raise InputProblems(problems)
     run = loaded(arguments, "export")
     try:
-        write_whole(output, [write(run, name, table or "metrics")], keep_other=not arguments.force)
+        write_whole(output, [write(run, name, table or "metrics")])
     except ExportError as error:
         raise InputProblems([Problem("export", "--format", name, str(error))]) from error
     except OSError as error:

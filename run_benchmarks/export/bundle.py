@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.whole_files import whole_file
+from common.whole_files import others_kept, whole_file
 from protocol.masking import secret_values
 from run_benchmarks.plan.recorded import CASES_FOLDER
 from run_benchmarks.results.loading import RUN_FILE, LoadedRun
@@ -43,7 +43,8 @@ def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> list[str]:
         said = {"run": run.record.run_id, "case": case.name, "verdict": case.verdict.value, "reason": case.reason}
         about = README.format(**said, folder=case.folder, cases=CASES_FOLDER, run_file=RUN_FILE)
         (root / "README.txt").write_text(about, encoding="utf-8")
-        mask_files(root, secret_values({}, config=case.config))
+        with others_kept(keep=False):
+            mask_files(root, secret_values({}, config=case.config))
         with whole_file(output) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             names = sorted(path for path in root.rglob("*") if path.is_file())
             for path in names:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from common.summary import JsonValue, Summary, counted
+from simulation.network.job import iterations
 from simulation.network.outcome import NetworkRun
 from simulation.network.request import NetworkRequest
 
@@ -71,33 +72,13 @@ def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: S
     mean = float(ends.mean() - first) / 1000 if len(ends) else 0.0
     data |= {"makespan_us": found.makespan_us, "mean_over_ranks_us": mean}
     data["rank_0_us"] = float(ends[0] - first) / 1000 if len(ends) else 0.0
-    lines.append(
-        f"flows {found.makespan_us:.3f} us, mean over ranks {mean:.3f} us; {_iterations(request, found, data)}"
-    )
+    ended_at = iterations(request.job, found.finished.tolist(), data)
+    lines.append(f"flows {found.makespan_us:.3f} us, mean over ranks {mean:.3f} us; {ended_at}")
     lines.append(
         f"ECN marks {found.marks}, pauses {found.pauses}, lost packets {found.lost}, sent again {found.resent}, "
         f"deepest queue {found.deepest_bytes} bytes"
     )
     return Summary("\n".join([*lines, *sure.words(data)]), data)
-
-
-def _iterations(request: NetworkRequest, found: NetworkRun, data: dict[str, JsonValue]) -> str:
-    """When the first rank of each job ended, and the last rank of all."""
-    parts = request.job.parts
-    firsts = [float(found.finished[part.first]) / 1000 for part in parts]
-    data["iteration_of_rank_0_us"] = firsts[0]
-    data["iteration_us"] = found.iteration_us
-    if len(parts) == 1:
-        return f"iteration of rank 0 {firsts[0]:.3f} us"
-    took = [float(found.finished[part.first : part.first + part.ranks].max()) / 1000 for part in parts]
-    data["jobs"] = [
-        {"name": part.name, "first_rank": part.first, "ranks": part.ranks, "iteration_us": us}
-        for part, us in zip(parts, took, strict=True)
-    ]
-    return "iteration of " + ", ".join(
-        f"{part.name} on {part.first}-{part.first + part.ranks - 1} {us:.3f} us"
-        for part, us in zip(parts, took, strict=True)
-    )
 
 
 def _stuck(found: NetworkRun) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from common.summary import JsonValue
 from simulation.common.untimed import warn_if_untimed
 from simulation.flows.train import FlowSchedule
 
@@ -64,6 +65,26 @@ class Job(NamedTuple):
     def phases(self, rank: int) -> list[JobPhase]:
         """The phases of a rank, in order."""
         return self.programs[self.program_of[rank]]
+
+
+def iterations(job: Job, finished: Sequence[int], data: dict[str, JsonValue]) -> str:
+    """When the first rank of a job ended, or the last ones of several jobs, by `finished` (ns by rank); `data` gets it
+    in us, with the end of the last rank of all.
+    """
+    parts = job.parts
+    data["iteration_of_rank_0_us"] = finished[parts[0].first] / 1000
+    data["iteration_us"] = max(finished) / 1000
+    if len(parts) == 1:
+        return f"iteration of rank 0 {finished[parts[0].first] / 1000:.3f} us"
+    took = [max(finished[part.first : part.first + part.ranks]) / 1000 for part in parts]
+    data["jobs"] = [
+        {"name": part.name, "first_rank": part.first, "ranks": part.ranks, "iteration_us": us}
+        for part, us in zip(parts, took, strict=True)
+    ]
+    return "iteration of " + ", ".join(
+        f"{part.name} on {part.first}-{part.first + part.ranks - 1} {us:.3f} us"
+        for part, us in zip(parts, took, strict=True)
+    )
 
 
 def warn_of_untimed(job: Job, finished: Sequence[int]) -> list[str]:

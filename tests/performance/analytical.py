@@ -69,7 +69,7 @@ def _row(load: Load, folder: Path) -> Row:
         str(workload),
         *CLUSTER,
     ]
-    seconds, megabytes, _ = run_sound([*command, "--output", str(output)], ROOT)
+    seconds, megabytes, _ = run_sound([*command, "--output", str(output), "--force"], ROOT)
     content = output.read_bytes()
     baseline, _, _ = run_sound([sys.executable, "-c", COPY, str(output), str(folder / "copy")], ROOT)
     return Row(

@@ -62,6 +62,7 @@ class PortRoutes:
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
+        self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
 
     def link(self, port: int) -> Link:
         """The link of a port."""
@@ -215,17 +216,47 @@ class PortRoutes:
     def shares(self, source: int, target: int) -> Shares:
         """All ports between two nodes, with the share of the bytes of each if equal next ports share evenly."""
         found: Shares = {}
-        waiting = {source: 1.0}
-        while waiting:
-            onwards: dict[int, float] = {}
-            for node, share in waiting.items():
-                ports = self.next_ports(node, target)
-                for port in ports:
-                    found[port] = found.get(port, 0.0) + share / len(ports)
-                    if self.peer[port] != target:
-                        onwards[self.peer[port]] = onwards.get(self.peer[port], 0.0) + share / len(ports)
-            waiting = onwards
+        last: Shares = {}  # by the node next to the target
+        ports = self.next_ports(source, target)
+        for port in ports:
+            part, node = 1.0 / len(ports), self.peer[port]
+            found[port] = part
+            if node != target:
+                passed, ends = self._shares_of(node, target)
+                for each, share in passed.items():
+                    found[each] = found.get(each, 0.0) + part * share
+                for each, share in ends.items():
+                    last[each] = last.get(each, 0.0) + part * share
+        for node, share in last.items():
+            ports = self._ports_to(node)[target]
+            for port in ports:
+                found[port] = found.get(port, 0.0) + share / len(ports)
         return found
+
+    def _shares_of(self, node: int, target: int) -> tuple[Shares, Shares]:
+        """The shares of the ports from a switch up to the neighbours of a target, and of these; the same for all
+        targets with the same neighbours.
+        """
+        if target in self._ports_to(node):
+            return {}, {node: 1.0}
+        key = node, self._entries(target)
+        if key not in self._shares:
+            passed: Shares = {}
+            ends: Shares = {}
+            waiting = {node: 1.0}
+            while waiting:
+                onwards: dict[int, float] = {}
+                for each, share in waiting.items():
+                    if target in self._ports_to(each):
+                        ends[each] = ends.get(each, 0.0) + share
+                        continue
+                    ports = self.next_ports(each, target)
+                    for port in ports:
+                        passed[port] = passed.get(port, 0.0) + share / len(ports)
+                        onwards[self.peer[port]] = onwards.get(self.peer[port], 0.0) + share / len(ports)
+                waiting = onwards
+            self._shares[key] = passed, ends
+        return self._shares[key]
 
 
 def address(node: Word) -> Word:

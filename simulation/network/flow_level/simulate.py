@@ -22,6 +22,7 @@ from simulation.network.job import Job
 from simulation.network.tables import RankTimes
 
 MOST_IN_LISTS = 20_000  # flows that plain Python moves faster than numba is loaded
+MOST_LOADS_IN_LISTS = 500_000  # links that they load in all, of which --routing spread has many
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
 ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
 MOST_LINES = 1 << 20  # flows of which each one's times are kept, and written
@@ -266,7 +267,7 @@ def _no_lane(_colour: int) -> int:
 
 def _ready(builder: Builder, most: int) -> tuple[Built, ModuleType]:
     """The state before the first event: in lists for plain Python, for many flows in arrays for compiled code."""
-    if sum(builder.columns.steps) > most:
+    if sum(builder.columns.steps) > most or _loads(builder) > MOST_LOADS_IN_LISTS:
         try:
             from simulation.network.flow_level.compiled import compiled, filled, in_arrays, whole
         except ImportError as error:
@@ -277,6 +278,15 @@ def _ready(builder: Builder, most: int) -> tuple[Built, ModuleType]:
             issued = {where: whole(hops) for where, hops in built.issued.items()}
             return built._replace(state=in_arrays(built.state), issued=issued), compiled()
     return builder.built(lambda value, count: [value] * count), fluid
+
+
+def _loads(builder: Builder) -> int:
+    """How many links all flows that share lanes load, each counted for each flow."""
+    columns, begin = builder.columns, builder.book.lanes.load_begin
+    if builder.flow_lane:
+        return 0
+    its = zip(columns.steps, columns.lane, strict=True)
+    return sum(steps * (begin[lane + 1] - begin[lane]) for steps, lane in its)
 
 
 def _alone(lanes: AlikeLanes, key: int, kind: int, wishes: FlowWishes) -> Built:

@@ -26,7 +26,7 @@ from simulation.network.flow_level.trust import (
     judged,
     window_of,
 )
-from simulation.network.job import warn_of_untimed
+from simulation.network.job import iterations, warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
 from simulation.topology.fabric import Fabric, names, tiers
@@ -124,14 +124,11 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary
         "makespan_us": makespan,
         "mean_over_ranks_us": mean,
         "rank_0_us": zero,
-        "iteration_of_rank_0_us": run.finished[request.job.parts[0].first] / 1000,
-        "iteration_us": max(run.finished) / 1000,
     }
     lines = [
         f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated} simulated in {run.seconds:.2f} s",
         *request.notes,
-        f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; iteration of rank 0 "
-        f"{data['iteration_of_rank_0_us']:.3f} us",
+        f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; {iterations(request.job, run.finished, data)}",
     ]
     if not run.complete:
         stuck = sum(end < 0 for end in run.finished)

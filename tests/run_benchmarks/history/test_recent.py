@@ -38,11 +38,13 @@ def test_a_report_draws_the_runs_of_its_case_from_five_on(tmp_path: Path) -> Non
     few, many = (kept(tmp_path / name, LEVELS[:count]) for name, count in (("few", 4), ("many", 5)))
     assert call("report", str(few[-1]), "--output", str(page)).exit_code == 0
     assert drawn_of(page) == []
-    assert call("report", str(many[-1]), "--output", str(page)).exit_code == 0
+    asked = ["report", str(many[-1]), "--output", str(page)]
+    assert "is there with other content; give --force" in call(*asked).complaint and drawn_of(page) == []
+    assert call(*asked, "--force").exit_code == 0
     assert drawn_of(page) == [pytest.approx(LEVELS)]
     off = tmp_path / "test_conf.py"
     off.write_text('HISTORY = "off"\n')
-    asked = ["--test-conf", str(off), "report", str(many[-1]), "--output", str(page)]
+    asked = ["--test-conf", str(off), "report", str(many[-1]), "--output", str(page), "--force"]
     assert call(*asked).exit_code == 0 and drawn_of(page) == []
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -21,8 +24,9 @@ from simulation.network.flow_level.refine import Likeness, Net, refine
 from simulation.network.flow_level.simulate import FlowRun, simulate
 from simulation.network.flow_level.verb import flow_wishes
 from simulation.topology import command as topology
+from simulation.topology.reading import read
 from tests.simulation.network.flow_runs import flow_level
-from tests.simulation.network.recordings import recordings, request
+from tests.simulation.network.recordings import DATA, recordings, request
 from tests.tiers import samples
 
 ROW = "L -1 7000 {} 4000000 5000 {} 3000000 2000 {} 6000000 100\n"
@@ -69,8 +73,8 @@ def network(folder: Path, options: list[str]) -> Path:
 
     parser = argparse.ArgumentParser()
     topology.add_arguments(parser)
-    parser.set_defaults(output=folder / "network", json=False, dialect="clusterdyno", force=True)
-    arguments = parser.parse_args(options)
+    arguments = parser.parse_args(options, argparse.Namespace(force=True, json=False, dialect="clusterdyno"))
+    arguments.output = folder / "network"
     topology.run(arguments)
     return folder / "network"
 
@@ -235,3 +239,20 @@ def test_a_ring_of_many_steps_takes_as_long_as_one_of_fewer_tells(
     assert short.simulated == whole.simulated * 120 // (gpus - 2) and short.flows == whole.flows
     assert short.finished == pytest.approx(whole.finished, rel=0.001)
     assert max(short.rank_ends()) == pytest.approx(max(whole.rank_ends()), rel=0.001)
+
+
+@pytest.mark.parametrize("name", ["hpn32_dualtor_H100_200G_psn8", "specx32_H100_400G_psn4_leaf39spine47_200"])
+def test_all_ways_share_the_bytes_evenly_at_each_node(name: str) -> None:
+    """What is remembered of leaves gives each pair what it gets when its ways are followed one by one."""
+    ways = PortRoutes(read(DATA / "topology" / name).fabric, SPREAD)
+
+    def followed(node: int, target: int, part: Fraction, found: dict[int, Fraction]) -> None:
+        ports = ways.next_ports(node, target) if node != target else ()
+        for port in ports:
+            found[port] += part / len(ports)
+            followed(ways.peer[port], target, part / len(ports), found)
+
+    for source, target in itertools.permutations((0, 3, 9, 17, 31), 2):
+        wanted: dict[int, Fraction] = defaultdict(Fraction)
+        followed(source, target, Fraction(1), wanted)
+        assert ways.shares(source, target) == pytest.approx({port: float(part) for port, part in wanted.items()})

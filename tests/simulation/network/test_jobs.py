@@ -260,6 +260,23 @@ def test_a_slow_host_costs_at_flow_level_what_the_same_network_edited_does(
     )
 
 
+def test_jobs_at_flow_level_are_told_one_by_one(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = data_parallel(tmp_path / "job.txt")
+    words = ["network", "-n", str(fabric), "--level", "flow", "--force", "-r", f"{tmp_path}/f-", "-w", f"{job}@0-1"]
+    answers = []
+    for more in ([], ["-w", f"{job}@2-3", "--straggler", "3:2"]):
+        assert main([*words, *more, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    alone, both = answers
+    assert [each["first_rank"] for each in both["jobs"]] == [0, 2] and "jobs" not in alone
+    assert both["jobs"][0]["iteration_us"] == alone["iteration_us"]
+    assert both["jobs"][1]["iteration_us"] == both["iteration_us"] >= alone["iteration_us"] + 30
+    assert main([*words, "-w", f"{job}@2-3"]) == 0
+    assert "iteration of job on 0-1 " in capsys.readouterr().out
+
+
 def test_every_job_has_a_table_of_its_own() -> None:
     parts = [JobPart(name, rank, 1, range(rank, rank + 1)) for rank, name in enumerate(("job", "job", "job-1"))]
     paths = RowFiles(Job([], [], [], [], parts), "x-", {}).paths
