@@ -1,6 +1,7 @@
 """Finding and loading vendors, and the shipped ones."""
 
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,8 +131,12 @@ def test_the_page_on_adding_a_vendor_makes_a_vendor(more_vendors: Path) -> None:
     devices = importlib.import_module("vendors.abacus.device").open_devices()
     assert devices.against("flash_attn", None, (7, 5)) == "needs compute capability 8.0, found 7.5"
     assert devices.against("apex", None) == "there is no apex for devices of type cuda"
+    by_tool = re.search(r"`(open_probe=[\w.]+)`", page)
+    assert by_tool is not None
     table = more_vendors / "abacus/table.py"
-    table.write_text(blocks[2])
+    table.write_text(blocks[2] + blocks[0].replace("open_probe=_open_probe", by_tool[1]))
+    with pytest.raises(vendors.ProbeUnavailable, match="abacus-smi"):
+        importlib.import_module("vendors.abacus.table").VENDOR.open_probe()
     printed = "| 0 Abacus 3000 | 0000:01:00.0 | 7% |\n| 40C 12W / 30W | 5MiB / 64MiB | fine |\n"
     (device,) = devices_in(importlib.import_module("vendors.abacus.table").TOOL, printed)
     assert (device["name"], number_of(device, "power_w"), number_of(device, "memory_used_mib")) == (
