@@ -99,8 +99,10 @@ KNOWN_WAITS = {"ring, 25G": 0.3, "ring, 100G": 0.3, "ring, 200G": 0.3, "ring, 40
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, float]]:
-    """What the flow level says of each case, and by how many percent packets take longer; whether these say the same
-    of marks and pauses."""
+    """The words of the flow level on each case, and by how many percent packets take longer.
+
+    Marks and pauses of packets are expected by it.
+    """
     results = {}
     for name, (network, op, size, conf, _doubt) in CASES.items():
         folder = tmp_path_factory.mktemp("mixed")
