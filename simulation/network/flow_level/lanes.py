@@ -95,7 +95,7 @@ class CostModel:
         )
 
     def _window(self, forth: Shared, back: Shared, size: int) -> Window:
-        """The time that the window leaves to a flow alone: as many packets as fit into it, then as many each round trip.
+        """The time that a window leaves to a flow alone: as many packets as fit, then as many each round trip.
 
         Alike GPUs begin their packets at the same time, with an ACK before each: so long after the arrival of a packet
         its own ACK leaves.
