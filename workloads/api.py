@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the start of a command needs none of them
     from workloads.formats.simai import SimaiWorkload
     from workloads.formats.workload import Workload
 
-FORCE_HINT = "--force writes what {dialect} would write all the same"
+FORCE_HINT = "--force writes what {dialect} would write all the same, also over a file with other content"
 
 
 def generate(

@@ -258,6 +258,7 @@ def accept(
     nproc: int,
     against: Path | None = None,
     save_expected: Path | None = None,
+    force: bool = False,
 ) -> int:
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
 
@@ -266,7 +267,7 @@ def accept(
     """
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
-    _refuse_file(save_expected, names)
+    _refuse_file(save_expected, names, force=force)
     asked = replace(asked, changes=asked.changes.model_copy(update={"brings_cases": True}))
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
@@ -363,13 +364,15 @@ def _refuse_cases(asked: Request) -> None:
         raise InputProblems([Problem(flag, "", word, allowed) for flag, word in given])
 
 
-def _refuse_file(save_expected: Path | None, names: Sequence[str]) -> None:
+def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: bool) -> None:
     if save_expected is None:
         return
     if SINGLE not in names:
         allowed = f"a file, with {SINGLE} among --rungs"
     elif save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
         allowed = "a file in a folder that there is"
+    elif save_expected.exists() and not force:
+        allowed = "a new file, or --force to overwrite it"
     else:
         return
     raise InputProblems([Problem("--save-expected", "", str(save_expected), allowed)])

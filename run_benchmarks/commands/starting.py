@@ -161,15 +161,21 @@ def _seal_late(prepared: PreparedRun, folder: Path) -> int:
     """
     key, problem = prepared.settings.test.SEAL_KEY, ""
     with controlling(folder):
-        if not (folder / SEAL_FILE).exists():
-            start_logging("error", folder / "run.log")
-            session = Session(prepared, folder, Interruption(""), sys.argv)
-            seal = session.seal()
+        is_sealed = (folder / SEAL_FILE).exists()
+        if is_sealed and (key is None or (folder / SIGNATURE_FILE).exists()):
+            return EXIT_PASS
+        start_logging("error", folder / "run.log")
+        try:
+            if not is_sealed:
+                session = Session(prepared, folder, Interruption(""), sys.argv)
+                seal = session.seal()
+                say(words("{run} had no seal. Sealed as it is now: sha256 {seal}", run=folder.name, seal=seal))
+                problem = session.not_saved
+            elif key is not None:
+                problem = sign_seal(folder, key)
+                LOG.info("%s late: %s", SIGNATURE_FILE, problem or "signed")
+        finally:
             stop_logging()
-            say(words("{run} had no seal. Sealed as it is now: sha256 {seal}", run=folder.name, seal=seal))
-            problem = session.not_saved
-        elif key is not None and not (folder / SIGNATURE_FILE).exists():
-            problem = sign_seal(folder, key)
     if problem:
         complain(problem)
     return EXIT_FAIL if problem else EXIT_PASS

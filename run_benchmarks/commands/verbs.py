@@ -196,12 +196,15 @@ def _add_accept(parser: VerbParser) -> None:
     add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
     add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
+    add("--force", action="store_true", help="overwrite the file of --save-expected")
 
 
 def _accept(arguments: argparse.Namespace) -> int:
     from run_benchmarks.commands import accepting
 
-    given = {name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected")}
+    given = {
+        name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected", "force")
+    }
     return accepting.accept(asked_for(arguments), **given)
 
 

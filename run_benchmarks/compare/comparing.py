@@ -25,6 +25,10 @@ NEITHER = "measured in fewer than two rounds and no runs of before were made ali
 OF_NOTHING = "its mean in A is 0: no change of it has a percentage"
 
 
+class UnreadableRecordError(Exception):
+    """A benchmark cannot read what was recorded of it: anybody's benchmark, and anybody's record."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CaseOfRun:
     """A case in one run."""
@@ -44,8 +48,15 @@ class CaseOfRun:
         return batch_means([value for step in rounds[0].steps for value in numbers_of(step.get(metric.of_steps))])
 
     def described(self) -> CaseBaseline:
-        """Its model, device and conditions."""
-        return case_series(self.run.record.run_id, self.case, self.run.passed(self.case))
+        """Its model, device and conditions.
+
+        Raises:
+            UnreadableRecordError: its benchmark fails at settings that no run could have had.
+        """
+        try:
+            return case_series(self.run.record.run_id, self.case, self.run.passed(self.case))
+        except Exception as error:
+            raise UnreadableRecordError(f"its benchmark cannot read its record: {in_brief(error)}") from error
 
     def provenance(self) -> dict[str, str]:
         """The hardware and software that it ran on, by name, in words."""
@@ -116,9 +127,9 @@ def _told(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Be
     """The result of a case, also where its benchmark fails at settings that no run could have had."""
     try:
         return _case(name, first, second, before, rules)
-    except Exception as error:  # noqa: BLE001 - anybody's benchmark, and anybody's record
-        reason = f"its benchmark cannot read its record: {in_brief(error)}"
-        return CaseResult(case=name, word="not comparable", reason=reason, fails="not comparable" in rules.of(name)[1])
+    except UnreadableRecordError as error:
+        fails = "not comparable" in rules.of(name)[1]
+        return CaseResult(case=name, word="not comparable", reason=str(error), fails=fails)
 
 
 def _case(name: str, first: list[CaseOfRun], second: list[CaseOfRun], before: Before, rules: Rules) -> CaseResult:

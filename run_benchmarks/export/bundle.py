@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import tarfile
 import tempfile
@@ -30,7 +31,7 @@ def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> list[str]:
     Raises:
         OSError: a file cannot be read or the archive cannot be written.
     """
-    top = f"{run.record.run_id}-{case.folder}"
+    top, when = f"{run.record.run_id}-{case.folder}", int((run.folder / RUN_FILE).stat().st_mtime)
     with tempfile.TemporaryDirectory(prefix="bundle") as temporary:
         root = Path(temporary) / top
         root.mkdir()
@@ -45,10 +46,14 @@ def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> list[str]:
         (root / "README.txt").write_text(about, encoding="utf-8")
         with others_kept(keep=False):
             mask_files(root, secret_values({}, config=case.config))
-        with whole_file(output) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        with (
+            whole_file(output) as file,
+            gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
             names = sorted(path for path in root.rglob("*") if path.is_file())
             for path in names:
-                _add(archive, path, f"{top}/{path.relative_to(root).as_posix()}")
+                _add(archive, path, f"{top}/{path.relative_to(root).as_posix()}", when)
     return [path.relative_to(root).as_posix() for path in names]
 
 
@@ -60,8 +65,9 @@ def _files(run: LoadedRun, case: CaseRecord) -> Iterator[Path]:
                 yield path
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+def _add(archive: tarfile.TarFile, path: Path, name: str, when: int) -> None:
+    """Add a file. `when`, in s since 1970, is that of the run: the same bundle has the same bytes."""
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mtime, entry.mode = path.stat().st_size, int(path.stat().st_mtime), 0o644
+    entry.size, entry.mtime, entry.mode = path.stat().st_size, when, 0o644
     with path.open("rb") as content:
         archive.addfile(entry, content)

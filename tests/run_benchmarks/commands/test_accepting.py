@@ -62,11 +62,14 @@ def test_cases_and_repeats_are_refused_since_they_would_have_no_effect(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("rungs", "name"), [("network", "F"), ("single", "no/such/F"), ("single", ".")])
+@pytest.mark.parametrize(
+    ("rungs", "name"), [("network", "F"), ("single", "no/such/F"), ("single", "."), ("single", "there")]
+)
 def test_expected_values_are_refused_where_none_could_be_kept(tmp_path: Path, rungs: str, name: str) -> None:
+    (tmp_path / "there").touch()
     with pytest.raises(InputProblems, match="--save-expected"):
         accept(asked_for(Namespace()), rungs=rungs, budget="1m", nproc=1, save_expected=tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 def test_expected_values_of_a_good_cluster_are_what_against_takes(

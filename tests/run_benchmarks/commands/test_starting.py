@@ -91,6 +91,7 @@ def test_a_seal_that_a_killed_controller_owed_is_made_and_signed_or_it_says_why(
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (folder / "later.txt").touch()
     assert starting._seal_late(prepared, folder) == EXIT_PASS and (folder / "seal.json.sig").exists()
+    assert "seal.json.sig late: signed" in (folder / "run.log").read_text()
     assert (folder / "seal.json").read_bytes() == sealed, "it vouches for what it was made of"
 
 

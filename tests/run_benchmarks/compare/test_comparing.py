@@ -16,7 +16,7 @@ import pytest
 from common.statistics import student_quantile
 from protocol.baseline_file import save
 from protocol.default_outcome import is_measured
-from run_benchmarks.compare import difference
+from run_benchmarks.compare import comparing, difference
 from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
 from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
@@ -240,12 +240,17 @@ def test_runs_of_before_count_only_where_they_were_made_alike() -> None:
     assert the_case(*pair, changed).word == "better", "a change of code is no spread between runs"
 
 
-def test_settings_at_which_a_benchmark_fails_are_not_comparable_and_end_no_command() -> None:
+def test_settings_at_which_a_benchmark_fails_are_not_comparable_and_end_no_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = a_run("run20261101000000", [100.0, 100.1, 99.9])
     no_tests = run.record.cases[0].model_copy(update={"model": "base", "config": {"tests": 9}})
     odd = LoadedRun(folder=run.folder, record=run.record.model_copy(update={"cases": [no_tests]}), rounds=run.rounds)
     result = the_case(run, odd)
     assert result.word == "not comparable" and "'int' object is not iterable" in result.reason and result.fails
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(comparing, "holm", lambda _: 1 / 0)  # a mistake of this project is not the benchmark's
+        the_case(run, run)
 
 
 def test_the_command_has_an_exit_code_for_ci_and_names_a_damaged_folder(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,7 +21,7 @@ from tests.training.benchmarks.driver.launch.launching import plain_processes, r
 from training.benchmarks.tools.calls import MAX_BYTES, Call, awaited_server, located
 from training.benchmarks.tools.pytorch.config import Config
 from training.benchmarks.tools.pytorch.host import NotRunError, alone, devices_of, told
-from training.benchmarks.tools.pytorch.meetings import ring
+from training.benchmarks.tools.pytorch.meetings import ring, with_neighbours
 from training.benchmarks.tools.pytorch.outcome import OUTCOME
 
 DATA = Path(__file__).parents[3] / "data" / "tools"
@@ -103,6 +104,36 @@ def test_a_part_without_a_figure_is_a_fault_of_its_host_alone_where_most_others_
     assert nobody.evidence == "not run: t mlx5_bond_0: exit code 1 on node0, node1, node2, node3 and 2 more"
 
 
+@pytest.mark.parametrize("key", ["silent", "not_run"])
+def test_a_host_that_met_none_but_broken_hosts_is_not_accused(key: str) -> None:
+    """Hosts 1 and 3 of a ring of 7 are broken: host 2 meets nobody else."""
+    values: list[Any] = [11.5, None, None, None, 11.6, 11.5, 11.5]
+    why: dict[str, Any] = {"mlx5_0": "exit code 1"} if key == "silent" else {"why": "exit code 1"}
+    said = {str(rank): why for rank in (1, 2, 3)}
+    for tool in ("ib_write_bw", "ib_write_bw_ring"):
+        step = {"tool": tool, "figures": [figure(values, test=f"{tool} mlx5_0")], key: said}
+        told = {each.hosts: (each.kind, each.severity, each.drained_hosts) for each in found(step, hosts=7)}
+        broken = {(name,): ("failed_test", "fault", (name,)) for name in ("node1", "node3")}
+        assert told == broken | {("node2",): ("not_run", "warning", ())}
+    alone = step | {"tool": "ib_write_bw_loopback", "figures": [figure(values, test="ib_write_bw_loopback mlx5_0")]}
+    assert {each.kind for each in found(alone, hosts=7)} == {"failed_test"}, "there each host met nobody"
+
+
+def test_a_program_that_cannot_be_started_here_is_no_server_that_does_not_listen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ib_write_bw").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "ib_write_bw").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    config = Config.model_validate({"tools": ["ib_write_bw"], "devices": ["mlx5_0"]})
+    group: Any = SimpleNamespace(
+        placement=SimpleNamespace(rank=1),
+        gathered=lambda value: [True, True] if isinstance(value, bool) else [value, value],
+    )
+    with pytest.raises(NotRunError, match="No such file"):
+        with_neighbours("ib_write_bw", config, group)
+
+
 def test_each_device_of_a_host_is_measured_against_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "ib_write_bw", f"exec {sys.executable} {Path(__file__).with_name('stand_in_perftest.py')} $*")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -114,11 +145,11 @@ def test_each_device_of_a_host_is_measured_against_itself(tmp_path: Path, monkey
     assert "exit code 1" in broken["not_run"] and "Unable to find the Infiniband/RoCE device" in broken["not_run"]
 
 
-def found(step: dict[str, Any], **config: Any) -> list[PartFinding]:
-    """The findings of a step of six hosts."""
-    case = MeasuredCase(name="TOOLS", config={"max_percent_behind": 7.0} | config, nnodes=HOSTS, nproc=1)
-    hosts = {rank: f"node{rank}" for rank in range(HOSTS)}
-    measured = MeasuredRound(number=1, metrics={}, steps=[step], hosts=hosts)
+def found(step: dict[str, Any], hosts: int = HOSTS, **config: Any) -> list[PartFinding]:
+    """The findings of a step of some hosts."""
+    case = MeasuredCase(name="TOOLS", config={"max_percent_behind": 7.0} | config, nnodes=hosts, nproc=1)
+    names = {rank: f"node{rank}" for rank in range(hosts)}
+    measured = MeasuredRound(number=1, metrics={}, steps=[step], hosts=names)
     OUTCOME.console(case, measured)
     return [*OUTCOME.findings(case, measured)]
 

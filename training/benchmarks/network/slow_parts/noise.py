@@ -117,7 +117,7 @@ def plain_noise(repeats: Sequence[Sequence[float]]) -> float:
 
 
 def limit(bound: float, noise: float, degrees: int, chance: float) -> float:
-    """The deviation beyond a bound and beyond noise of `degrees` degrees of freedom, which alone exceeds it with the
+    """The larger of `bound` and the deviation that noise alone, of `degrees` degrees of freedom, exceeds with the
     probability `chance` (0 to 1); all others are logarithms.
     """
     return max(bound, student_quantile(chance, degrees) * noise if noise else 0.0)

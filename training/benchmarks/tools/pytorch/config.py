@@ -80,7 +80,7 @@ class Config(CaseConfig):
             return f"nproc = {nproc}; the tools run once on each host: nproc = 1"
         between = [name for name in self.tools if TOOLS[name].scope in ("pairs", "ring")]
         if between and nnodes < 2:
-            return f"{', '.join(between)} needs two hosts, or one with _loopback"
+            return f"{', '.join(between)} needs two hosts; ib_write_bw_loopback and ib_write_lat_loopback need one"
         usual = {name: TOOLS[name].usual_seconds(self.words_of(name)) for name in self.tools}
         long = [f"{name} {seconds:g} s" for name, seconds in usual.items() if seconds > self.timeout_s]
         if long and nnodes > 1:

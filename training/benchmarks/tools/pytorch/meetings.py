@@ -21,13 +21,16 @@ Said = dict[str, float | str]
 
 
 class _Meeting:
-    """The hosts that meet with a tool, and their RDMA devices. why: this one cannot take part."""
+    """The hosts that meet with a tool, and their RDMA devices. why: this one cannot take part. unstarted: by device why
+    its own program cannot be started.
+    """
 
     def __init__(self, name: str, config: Config, group: ProcessGroup) -> None:
         self.group, self.mine = group, group.placement.rank
         self.bench: Bench | None = None
         self.why: NotRunError | None = None
         self.devices: list[str] = []
+        self.unstarted: dict[str, str] = {}
         try:
             self.bench, self.devices = bench_of(name, config), devices_of(config)
         except NotRunError as error:
@@ -57,13 +60,14 @@ class _Meeting:
         """A server, or a client of one at an address; None: it cannot be started."""
         try:
             return self.bench.call(device, "-p", str(port), *address) if self.bench else None
-        except OSError:
+        except OSError as error:
+            self.unstarted[device] = str(error)
             return None
 
-    def read(self, client: Call | None) -> float | str:
-        """The figure of a client, or why there is none."""
+    def read(self, device: str, client: Call | None) -> float | str:
+        """The figure of a device's client, or why there is none."""
         if self.bench is None or client is None:
-            return "the server does not listen"
+            return self.unstarted.get(device, "the server does not listen")
         try:
             return next(iter(self.bench.read(client.wait()).figures.values()))
         except (NotRunError, OSError) as error:
@@ -149,7 +153,7 @@ def _sent(meeting: _Meeting, calls: ExitStack) -> Said:
             clients[device] = meeting.start(device, meeting.port(device, peer), meeting.addresses[peer])
     for client in filter(None, clients.values()):
         calls.enter_context(client)
-    return {device: meeting.read(client) for device, client in clients.items()}
+    return {device: meeting.read(device, client) for device, client in clients.items()}
 
 
 BETWEEN_HOSTS: Mapping[str, Callable[[str, Config, ProcessGroup], Answer]] = {
@@ -183,7 +187,7 @@ def _meet(meeting: _Meeting, pairs: Sequence[tuple[int, int]], device: str) -> l
         if client:
             words = meeting.port(device, client[0]), meeting.addresses[client[0]]
             with (meeting.start(device, *words) if listening[client[0]] else None) or nullcontext() as call:
-                said = dict.fromkeys(client, meeting.read(call))
+                said = dict.fromkeys(client, meeting.read(device, call))
         every = group.gathered(said)
     return [each[mine] for each in every if mine in each]
 

@@ -6,7 +6,7 @@ the same. What was not run passes nothing: it degrades the round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from common.statistics import behind
@@ -66,6 +66,10 @@ class _Figure:
         listed = values if isinstance(values, list) else []
         self.values = [float(value) if is_measured(value) and value > 0 else None for value in listed]
 
+    def ranks(self, measured: MeasuredRound) -> list[int]:
+        """The ranks of the hosts that have a value."""
+        return [rank for rank, value in enumerate(self.values) if value is not None and rank in measured.hosts]
+
     def by_host(self, measured: MeasuredRound) -> dict[str, float]:
         """The values of the hosts that have one."""
         found = {measured.hosts.get(rank): value for rank, value in enumerate(self.values)}
@@ -92,11 +96,11 @@ def _row(figure: _Figure, measured: MeasuredRound) -> tuple[TableCell, ...] | No
     )
 
 
-def _by_host(step: Mapping[str, Any], key: str, measured: MeasuredRound) -> dict[str, Mapping[str, Any]]:
+def _by_rank(step: Mapping[str, Any], key: str, measured: MeasuredRound) -> dict[int, Mapping[str, Any]]:
     """The object under `key` of each host that there is."""
     found = step.get(key)
     return {
-        measured.hosts[int(rank)]: value
+        int(rank): value
         for rank, value in (found.items() if isinstance(found, dict) else ())
         if str(rank).isdecimal() and int(rank) in measured.hosts and isinstance(value, dict)
     }
@@ -105,9 +109,9 @@ def _by_host(step: Mapping[str, Any], key: str, measured: MeasuredRound) -> dict
 def _failed(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
     """The parts that the tool itself calls broken."""
     tool = str(step.get("tool"))
-    for host, parts in _by_host(step, "failed", measured).items():
+    for rank, parts in _by_rank(step, "failed", measured).items():
         for part, why in parts.items():
-            yield _finding((host,), "failed_test", f"{tool}: {part}: {why}", "follow the tool's manual")
+            yield _finding((measured.hosts[rank],), "failed_test", f"{tool}: {part}: {why}", "follow the tool's manual")
 
 
 def _slow(step: Mapping[str, Any], measured: MeasuredRound, limit: float) -> Iterator[PartFinding]:
@@ -122,13 +126,29 @@ def _slow(step: Mapping[str, Any], measured: MeasuredRound, limit: float) -> Ite
                 yield _finding((host,), "constant", f"{said}{hint}", "check the device, its slot and cable")
 
 
+def _is_proved(tool: str, rank: int, without: Collection[int], having: Collection[int]) -> bool:
+    """Whether the others' results say that this host is to blame: most have one, and so has one that it met.
+
+    With a tool between hosts it met its neighbours in the ring alone: without a result, they may be the broken ones.
+    """
+    if len(having) <= len(without):
+        return False
+    if tool not in TOOLS or TOOLS[tool].scope not in ("pairs", "ring"):
+        return True
+    ranks = sorted({*without, *having})
+    at = ranks.index(rank)
+    return not {ranks[at - 1], ranks[(at + 1) % len(ranks)]}.isdisjoint(having)
+
+
 def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
-    """A fault of the host where the tool gives no result, though it does on most; else nobody's, and nothing passed."""
-    tool, found = str(step.get("tool")), _by_host(step, "not_run", measured)
-    ran = len(measured.hosts) - len(found)
+    """A fault of the host that is proved to be to blame for the lack of a result; else nobody's, and nothing passed."""
+    tool, found = str(step.get("tool")), _by_rank(step, "not_run", measured)
+    having = measured.hosts.keys() - found.keys()
+    ran = len(having)
     reasons: dict[str, list[str]] = {}
-    for host, why in found.items():
-        if why.get("is_missing") is not True and ran > len(found):
+    for rank, why in found.items():
+        host = measured.hosts[rank]
+        if why.get("is_missing") is not True and _is_proved(tool, rank, found, having):
             said = f"{tool} gives a result on {ran} other hosts, not here: {why.get('why')}"
             yield _finding((host,), "failed_test", said, "run it there by hand")
         else:
@@ -141,20 +161,24 @@ def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartF
 
 
 def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
-    """The parts without a figure, as a port whose calls all fail: a fault of the host if most others have it."""
+    """The parts without a figure, as a port whose calls all fail: a fault of the host that is proved to blame."""
     tool = str(step.get("tool"))
-    values = {figure.test: len(figure.by_host(measured)) for figure in _figures(step)}
-    parts: dict[str, dict[str, str]] = {}
-    for host, told in _by_host(step, "silent", measured).items():
+    values = {figure.test: figure.ranks(measured) for figure in _figures(step)}
+    parts: dict[str, dict[int, str]] = {}
+    for rank, told in _by_rank(step, "silent", measured).items():
         for part, why in told.items():
-            parts.setdefault(str(part), {})[host] = str(why)
-    for part, hosts in parts.items():
+            parts.setdefault(str(part), {})[rank] = str(why)
+    for part, whys in parts.items():
         test = f"{tool} {part}"
-        ran = values.get(test[:MAX_TEST], 0)
-        for host, why in hosts.items() if ran > len(hosts) else ():
-            said = f"{test} gives a result on {ran} other hosts, not here: {why}"
-            yield _finding((host,), "failed_test", said, "check the device, its slot and cable")
-        if ran <= len(hosts):
+        having = values.get(test[:MAX_TEST], [])
+        hosts: dict[str, str] = {}
+        for rank, why in whys.items():
+            if _is_proved(tool, rank, whys, having):
+                said = f"{test} gives a result on {len(having)} other hosts, not here: {why}"
+                yield _finding((measured.hosts[rank],), "failed_test", said, "check the device, its slot and cable")
+            else:
+                hosts[measured.hosts[rank]] = why
+        if hosts:
             more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
             said = f"not run: {test}: {next(iter(hosts.values()))} on {', '.join([*hosts][:SHOWN])}{more}"
             yield _finding(tuple(hosts), "not_run", said, "look why, or leave the device out", "warning")
