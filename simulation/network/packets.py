@@ -6,18 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.network import packet_state as state
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.hops import PROCESSING_NS
+from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.job import Job
 from simulation.network.outages import Outage
 from simulation.network.outcome import NetworkRun
 from simulation.network.request import Wishes
-from simulation.network.routing import Ints, Ports, Routes, ports_of, routes_of, window_bytes
-from simulation.topology.fabric import Fabric
+from simulation.network.routing import Ints, Ports, Routes, ports_of, window_bytes
+from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
 
@@ -39,6 +41,25 @@ def network_of(fabric: Fabric, conf: NetworkConf) -> Network:
     routes = routes_of(fabric)
     window, _rtt = window_bytes(ports, routes, fabric.gpus, conf.payload_bytes)
     return Network(fabric, ports, routes, window, state.port_records(ports, list(fabric.roles), conf), conf)
+
+
+def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:
+    """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS.
+
+    Ports that are `down` (shape: ports) lead nowhere.
+    """
+    ways = PortRoutes(fabric, closed=() if down is None else np.flatnonzero(down).tolist())
+    nodes = range(len(fabric.roles))
+    begin = np.zeros((len(nodes), len(nodes)), dtype=np.int64)
+    count = np.zeros_like(begin)
+    hops: list[int] = []
+    for end in (node for node in nodes if fabric.roles[node] in (GPU, NVSWITCH)):
+        for node in nodes:
+            found = ways.next_ports(node, end) if node != end else ()
+            if found:
+                begin[node, end], count[node, end] = len(hops), len(found)
+                hops += found
+    return Routes(begin, count, np.array(hops, dtype=np.int64))
 
 
 def simulate(

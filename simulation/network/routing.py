@@ -1,4 +1,4 @@
-"""Lists the ports and the next hops of a network as arrays, for packets: of equal next hops a hash takes one."""
+"""Holds the ports and the next hops of a network as arrays, for packets, and measures round trips over them."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.units import bandwidth_bps, time_seconds
-from simulation.network.flow_level.port_routes import PortRoutes
-from simulation.topology.fabric import GPU, NVSWITCH, Fabric
+from simulation.topology.fabric import Fabric
 
 Ints = NDArray[np.int64]
 Places = NDArray[np.int32]
@@ -48,25 +47,6 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
         np.array(delays, dtype=np.int64)[kinds],
         np.array(errors)[kinds],
     )
-
-
-def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:
-    """The next hops of every node towards every GPU, and towards NVSwitches, which add up for NVLS.
-
-    Ports that are `down` (shape: ports) lead nowhere.
-    """
-    ways = PortRoutes(fabric, closed=() if down is None else np.flatnonzero(down).tolist())
-    nodes = range(len(fabric.roles))
-    begin = np.zeros((len(nodes), len(nodes)), dtype=np.int64)
-    count = np.zeros_like(begin)
-    hops: list[int] = []
-    for end in (node for node in nodes if fabric.roles[node] in (GPU, NVSWITCH)):
-        for node in nodes:
-            found = ways.next_ports(node, end) if node != end else ()
-            if found:
-                begin[node, end], count[node, end] = len(hops), len(found)
-                hops += found
-    return Routes(begin, count, np.array(hops, dtype=np.int64))
 
 
 def round_trip(ports: Ports, routes: Routes, source: int, target: int, payload: int) -> tuple[int, int]:

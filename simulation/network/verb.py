@@ -87,7 +87,7 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
     if found.not_kept:
         flows.path.unlink()
     files = [*([] if found.not_kept else [flows.path]), *rows.paths]
-    if not request.fast_forward:
+    if not request.fast_forward or GIVEN_UP in request.notes:
         write_whole(busy, (line.encode() for line in links.table(request.fabric, found)))
         files.append(busy)
     if trace:

@@ -296,6 +296,8 @@ def test_what_overlaps_too_much_is_tried_once_and_said(
     ]
     assert main(["network", *words, "--fast-forward"]) == 0
     assert "--fast-forward was given up" in capsys.readouterr().out and len(tried) == 1
+    header, busiest = (tmp_path / "o-links.csv").read_text(encoding="utf-8").splitlines()[:2]
+    assert header.startswith("link,Gbps,bytes") and int(busiest.split(",")[2]) > 0
 
 
 def test_a_pipeline_whose_gradients_meet_its_transfers_is_the_same_with_what_is_skipped(

@@ -13,7 +13,8 @@ import pytest
 
 from simulation.cli import main
 from simulation.network.outcome import NetworkRun
-from simulation.network.routing import ports_of, routes_of, window_bytes
+from simulation.network.packets import routes_of
+from simulation.network.routing import ports_of, window_bytes
 from simulation.network.tables import IterationTimes
 from simulation.topology.reading import read
 from tests.simulation.network import levels
