@@ -165,8 +165,8 @@ def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is
     assert without_result(run) == ["dcgmi mlx5_bond_0 gave no result on 3 of 3 hosts"]
     step["figures"] = [{"test": "dcgmi mlx5_bond_0", "values_of_ranks": [None, 1.0, None]}]
     assert without_result(run) == [], "one host has a figure of it"
-    for junk in (3, "x", [bond], {"0": "x", "1": [3]}, {"x": bond}):
-        step["silent"], step["figures"] = junk, junk
+    for made_up in (3, "x", [bond], {"0": "x", "1": [3]}, {"x": bond}):
+        step["silent"], step["figures"] = made_up, made_up
         assert without_result(run) == []
     for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
         assert without_result(of_a_tool(junk)) == []
