@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -228,7 +228,7 @@ def _ports(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
                 yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
 
 
-def _is_lost(port: str, own: Container[str], usual: Mapping[str, str]) -> bool:
+def _is_lost(port: str, own: Collection[str], usual: Mapping[str, str]) -> bool:
     """Whether a port that a host lacks is no sign of another kind of host: all others that are usual are there, but of
     its device, among them one of its rate, and the host has none that is not usual. usual: rates by port.
     """
