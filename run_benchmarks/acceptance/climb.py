@@ -228,6 +228,12 @@ class Climb:
         except BaseException:
             _add_reasons(record, *not_again)
             raise
+        self._compare(record, first, again, found)
+
+    def _compare(self, record: RungRecord, first: Sequence[PartFinding], again: LoadedRun, found: Suspects) -> None:
+        """Fail a rung for the faults that a second occasion shows, too, and tell those that one alone shows. found:
+        whom the second suspects.
+        """
         second = _standing(record, again)
         steady = [each for each in first if _is_among(each, second)]
         _add_reasons(record, *(each.sentence for each in steady))
