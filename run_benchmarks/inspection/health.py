@@ -214,27 +214,31 @@ def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str,
 def _ports(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
     """RDMA ports unlike those of most hosts; of one that is lost its state alone."""
     ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
-    counted = Counter(port for own in ports.values() for port in own)
-    rates = _usual((port, rate) for own in ports.values() for port, (_, rate, _) in own.items())
-    usual = {port: rates[port] for port, count in counted.items() if 2 * count > len(ports)}
+    usual = _usual_rates(ports)
     for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
         values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
         for name, odd in _odd(values):
-            is_there = odd.key in ports[name]
-            if odd.most and (is_there or place == 0):
+            if odd.most and (odd.key in ports[name] or place == 0):
                 action = "check cable, switch port and subnet manager"
-                is_proven = is_there or _is_lost(odd.key, ports[name], usual)
-                severity = _severity(is_failure and odd.is_rare and is_proven)
+                is_proven = odd.is_rare and _is_broken(odd.key, ports[name], usual)
+                severity = _severity(is_failure and is_proven)
                 yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
 
 
-def _is_lost(port: str, own: Collection[str], usual: Mapping[str, str]) -> bool:
-    """Whether a port that a host lacks is no sign of another kind of host: all others that are usual are there, but of
-    its device, among them one of its rate, and the host has none that is not usual. usual: rates by port.
+def _usual_rates(ports: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, str]:
+    """The usual rate of each port that most hosts have. ports: by host and port, state, rate and P_Keys."""
+    counted = Counter(port for own in ports.values() for port in own)
+    rates = _usual((port, rate) for own in ports.values() for port, (_, rate, _) in own.items())
+    return {port: rates[port] for port, count in counted.items() if 2 * count > len(ports)}
+
+
+def _is_broken(port: str, own: Collection[str], usual: Mapping[str, str]) -> bool:
+    """Whether an odd port is there, or lost: no sign of another kind of host, which has all others that are usual but
+    of its device, among them one of its rate, and none that is not usual. usual: rates by port.
     """
     lacking = {each.partition("/")[0] for each in usual if each not in own}
     alike = (each for each, rate in usual.items() if each in own and rate == usual.get(port))
-    return len(lacking) == 1 and any(alike) and all(each in usual for each in own)
+    return port in own or (len(lacking) == 1 and any(alike) and all(each in usual for each in own))
 
 
 def _unlike(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
