@@ -38,7 +38,7 @@ def odd_answers(answers: Answers) -> Iterator[tuple[str, Found]]:
             yield from _others(name, given, counted.most_common(1)[0][0])
     for host, names in unresolved.items():
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        found = f"{', '.join(names[:SHOWN])}{more} {'does' if len(names) == 1 else 'do'} not resolve"
+        found = f"{', '.join(names[:SHOWN])}{more} do not resolve"
         yield host, ("names", found, "they resolve on other hosts", UNRESOLVED, "warning")
 
 

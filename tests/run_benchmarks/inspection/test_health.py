@@ -458,7 +458,7 @@ def test_a_host_resolves_its_own_name_and_those_of_others_as_they_do(tmp_path: P
     found = {key: how for key, how in said({"n0": mute, "n3": health}).items() if key[1] in ("own name", "names")}
     assert found == {
         ("n0", "own name", "n0 does not resolve"): "warning",
-        ("n0", "names", "n1 does not resolve"): "warning",
+        ("n0", "names", "n1 do not resolve"): "warning",
     }
 
 
