@@ -20,6 +20,8 @@ MAX_NAMES, MAX_MESSAGES, MAX_CHARACTERS = 1024, 100, 1000
 
 class SummaryError(ValueError):
     """This version cannot read a monitor.jsonl; the message names the file, the line and the schema found."""
+
+
 IDLE = "gpu_idle"
 
 
