@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -148,6 +148,18 @@ def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[Bi
                 if not _same(Path(file.name), path):
                     mistakes.add(str(path), None, _OTHER)
         mistakes.check()
+
+
+def write_all(files: Mapping[Path, str], *, keep_other: bool) -> None:
+    """Write texts as UTF-8, all of them or none, as `whole_files` does.
+
+    Raises:
+        InputProblems: `keep_other` is set and some are there with other content; it names all of them.
+        OSError: a file cannot be written.
+    """
+    with whole_files([*files], keep_other=keep_other) as places:
+        for place, text in zip(places, files.values(), strict=True):
+            place.write(text.encode())
 
 
 @contextmanager

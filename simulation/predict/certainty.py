@@ -48,6 +48,10 @@ def interval(found: Prediction) -> Interval:
     if job.scaling == "rowwise" and not (job.is_torch_decoder and job.precision == "fp8"):
         where = "FP8 in dense models whose heads x head_dim = hidden, with fsdp or ddp, tp 1 and cp 1"
         notes.append(f"scaling by rows has no effect here: it is known of {where}")
+    if job.of_torch and job.precision == "fp8" and job.scaling in ("mxfp8", "delayed"):
+        notes.append(
+            f"{job.scaling} scaling has no effect here: torch's FP8 is timed with a scale for a tensor, tensorwise"
+        )
     if job.latent is not None and job.tp > 1:
         notes.append(
             "latent attention's narrow projections are timed as Megatron's own layers, divided over tp and gathered; "

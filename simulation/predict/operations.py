@@ -222,7 +222,7 @@ def _recipe(job: TrainingJob) -> str:
         return recipe if job.precision == FP8 else FP8_RECIPES[0]
     if job.of_torch or job.precision not in (FP8, FP4):
         return FP8_RECIPES[0]
-    return MXFP8 if job.precision == FP4 else FP8_RECIPES[1] if job.scaling == "rowwise" else job.scaling
+    return MXFP8 if job.precision == FP4 else job.engine_scaling
 
 
 def inference_parts(job: TrainingJob, phase: str) -> Parts:
