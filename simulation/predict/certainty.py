@@ -68,7 +68,7 @@ def interval(found: Prediction) -> Interval:
 
 
 def _unknown_scaling(job: TrainingJob) -> list[str]:
-    """What to say of a scaling of FP8 that the job's modules are not timed with."""
+    """Notes of a scaling of FP8 that the job's modules are not timed with."""
     if job.scaling == "rowwise" and not (job.is_torch_decoder and job.precision == "fp8"):
         where = "FP8 in dense models whose heads x head_dim = hidden, with fsdp or ddp, tp 1 and cp 1"
         return [f"scaling by rows has no effect here: it is known of {where}"]

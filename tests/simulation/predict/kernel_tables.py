@@ -125,7 +125,7 @@ def _files(gpu: str, kernel: str) -> list[Path]:
 
 
 def _version(text: str) -> list[tuple[int, float, str]]:
-    """What sorts versions: a release candidate comes before its release."""
+    """Key that sorts versions: a release candidate comes before its release."""
     parts = [part.partition("rc") for part in text.split(".")]
     return [(_digits(head), _digits(number) if rc else inf, head) for head, rc, number in parts]
 
