@@ -33,7 +33,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
-    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
+    check_names(request.job, request.prefix, (FLOWS, LINKS, PAGE), arguments.trace, force=arguments.force)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)

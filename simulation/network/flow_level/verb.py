@@ -26,7 +26,7 @@ from simulation.network.flow_level.trust import (
     judged,
     window_of,
 )
-from simulation.network.job import iterations, warn_of_untimed
+from simulation.network.job import Job, iterations, warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
 from simulation.topology.fabric import Fabric, names, tiers
@@ -49,8 +49,14 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    check_names(request.job, request.prefix, force=arguments.force)
+    check_names(request.job, request.prefix, _names(request.job), force=arguments.force)
     return _what_if(request, arguments) if arguments.what_if else _simulated(request, arguments)
+
+
+def _names(job: Job) -> tuple[str, ...]:
+    """What is written beside the tables."""
+    flows = sum(schedule.flow_count for collective in job.collectives for schedule in collective.schedules)
+    return (FLOWS, LINKS) if flows <= MOST_LINES else ()
 
 
 def _what_if(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:

@@ -104,6 +104,16 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["network", *words, "--force"]
 
 
+def test_gpus_that_an_edit_slowed_down_are_not_for_simai(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited, at = tmp_path / "edited", engine.index("-n") + 1
+    assert main(["topology", "edit", engine[at], "--slow-gpu", "1:0.5", "--output", str(edited)]) == 0
+    engine[at] = str(edited)
+    assert main([*engine, "--simulator", "true"]) == 2
+    assert f"{edited}: has slow GPUs, which SimAI cannot simulate" in capsys.readouterr().err
+
+
 def test_simais_own_run_stands_beside_ours(
     engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
