@@ -166,9 +166,7 @@ def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -
     """How many times as long as others ranks compute: --straggler, and the slow GPUs beside the topology."""
     found = {gpu: 1 / share for gpu, share in whatif.slow_gpus_of(arguments.network).items()}
     if found and arguments.engine:
-        mistakes.add(
-            str(arguments.network), None, "has slow GPUs, which SimAI cannot simulate: no --engine simai"
-        )
+        mistakes.add(str(arguments.network), None, "has slow GPUs, which SimAI cannot simulate: no --engine simai")
     for text in arguments.straggler:
         match = _STRAGGLER.fullmatch(text)
         if not match or not 1 <= float(match["factor"]) <= MOST_SLOWNESS:
