@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--outage", action="append", default=[], metavar=FORM, help="links that go down and come back (us)")
     add("--fast-forward", action="store_true", help="skip steady states and remember equal contention")
     add("--what-if", type=Path, metavar="RUN_FOLDER",
-        help="slow down the hosts and NICs that a run of the benchmarks found slow; say what it costs")  # fmt: skip
+        help="slow down what a run of the benchmarks found slow; say what it costs")  # fmt: skip
     add("--engine", choices=(SIMAI,), help="also run SimAI's ns-3, which --simulator names, and show both")
     add("--simulator", metavar="CMD", help="with --engine simai: your SimAI_simulator; --conf is its SimAI.conf")
     add("--trace", type=Path, metavar="FILE.json", help="also write a trace that ui.perfetto.dev shows")

@@ -70,7 +70,7 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
     assert len((tmp_path / "fct.txt").read_text().splitlines()) == answer["flows"] == 32 * 31
     assert (tmp_path / "EndToEnd.csv").read_text().count("\n") == 6
     header, *lines = ([*line.split(",")] for line in (tmp_path / "links.csv").read_text().splitlines())
-    assert header[:4] == ["link", "Gbps", "bytes", "3.01 us"]
+    assert header[:4] == ["link", "Gbps", "bytes", "3.010 us"]
     shares = [sum(map(float, cells[3:])) / len(cells[3:]) for cells in lines]
     assert shares == pytest.approx(sorted(shares, reverse=True), abs=0.1) and 60 < shares[0] <= 100
     for name, gbps, size, *parts in lines:
@@ -78,6 +78,22 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
         assert sent == pytest.approx(int(size), rel=0.02, abs=0.001 * answer["makespan_us"] * 50e3), name
     # Hashes put several flows on one uplink; no other routing does, and no queue reaches a threshold.
     assert answer["marks_expected"] is (routing == "ecmp")
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_parallel_links_have_names_of_their_own_and_late_slices_times_of_their_own(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = tmp_path / "network"
+    links = "0 4 100Gbps 1us 0\n1 4 100Gbps 1us 0\n2 5 100Gbps 1us 0\n3 5 100Gbps 1us 0\n"
+    topology.write_text(f"6 1 0 2 6 A100\n4 5\n{links}4 5 100Gbps 1us 0\n5 4 100Gbps 1us 0\n", encoding="utf-8")
+    words = ["-n", str(topology), "--level", level, "-r", f"{tmp_path}/", "--op", "AllToAll", "--size", "1M"]
+    more = ["--routing", "spread", "--send-lat", "1e6"] if level == "flow" else []
+    assert main(["network", *words, *more]) == 0
+    header, *rows = (line.split(",") for line in (tmp_path / "links.csv").read_text().splitlines())
+    named = [row[0] for row in rows]
+    assert len(set(named)) == len(named) and len(set(header)) == len(header)
+    assert {"leaf0-leaf1", "leaf0-leaf1#2", "leaf1-leaf0", "leaf1-leaf0#2"} <= set(named)
 
 
 SPINES = DATA / "topology" / "specx32_H100_400G_psn4"
