@@ -56,7 +56,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
 
 
 def _names(job: Job) -> tuple[str, ...]:
-    """What is written beside the tables."""
+    """The names of the files beside the tables."""
     flows = sum(schedule.flow_count for collective in job.collectives for schedule in collective.schedules)
     return (FLOWS, LINKS) if flows <= MOST_LINES else ()
 
