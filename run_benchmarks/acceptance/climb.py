@@ -172,15 +172,13 @@ class Climb:
             hosts = [host for host in record.hosts if host not in record.out]
             if len(hosts) < FEWEST[record.rung]:
                 break
-            stage_began = time.monotonic()
             has_tools = TOOLS in self._cases(record.rung, hosts)[stage]
-            self._measure_stage(record, stage, hosts)
-            self._count(record, round(time.monotonic() - stage_began, 1), has_tools=has_tools)
+            self._count(record, self._measure_stage(record, stage, hosts), has_tools=has_tools)
             stage += 1
         record.verdict = "fail" if record.out or record.reason else "pass"
 
     def _count(self, record: RungRecord, seconds: float, *, has_tools: bool) -> None:
-        """Note how long a stage took that is counted by itself; after the training decide whether a soak has room."""
+        """Note how long a run of a stage took that is counted apart; after the training decide if a soak has room."""
         if has_tools:
             record.tools, record.tools_seconds = self.tools[record.rung].calls, seconds
         elif self._soak:
@@ -188,20 +186,27 @@ class Climb:
         elif record.rung == WHOLE and not (record.out or record.reason or record.shrunk):
             self._soak = soak_times(self._room, seconds)
 
-    def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> None:
-        """Run a stage, and take out the hosts that it proves or confirms to be bad."""
+    def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> float:
+        """Run a stage, and take out the hosts that it proves or confirms to be bad. Returns the seconds of one run."""
+        began = time.monotonic()
         loaded, found = self._occasion(record, stage, hosts)
+        seconds = round(time.monotonic() - began, 1)
         if loaded.record.verdict.is_measured:
+            self._note(record, loaded)
             self._confirm(record, stage, hosts, found)
         else:
             loaded = self._without(record, stage, hosts, loaded, found)
         self._look_again(record, stage, loaded)
-        said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
-        record.not_run += [each for each in said if each not in record.not_run]
         if loaded.record.verdict.is_measured:
             for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
-        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded), *unlike(loaded))
+        return seconds
+
+    def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
+        """Note of a run what needs no second occasion, before one that may be interrupted."""
+        said = [*unjudged(loaded, self.usual), *not_against(loaded, self.usual)]
+        record.not_run += [each for each in said if each not in record.not_run]
+        _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
         """Fail a rung for faults of which no host is known to be guilty, once they are seen on another occasion, too.
@@ -212,9 +217,10 @@ class Climb:
         hosts = [host for host in self.ran[loaded.folder.name][1] if host not in record.out]
         if not first or len(hosts) < FEWEST[record.rung]:
             return
-        why = "it ended before" if self._room >= 1 else self._is_spent
+        is_measured = loaded.record.verdict.is_measured
+        why = self._is_spent if self._room < 1 else "it ended before" if is_measured else "its run failed"
         not_again = [f"{each.sentence}: not tested again: {why}" for each in first]
-        if self._room < 1:
+        if self._room < 1 or not is_measured:
             _add_reasons(record, *not_again)
             return
         try:
@@ -222,10 +228,22 @@ class Climb:
         except BaseException:
             _add_reasons(record, *not_again)
             raise
-        record.unsteady |= {host: said for host, said in found.items() if host not in record.out}
-        steady = _seen_again(first, _standing(record, again))
-        _add_reasons(record, *steady, "" if again.record.verdict.is_measured else _why(again))
-        self.warned.add(_once([each for each in first if each.sentence not in steady]))
+        self._compare(record, first, again, found)
+
+    def _compare(self, record: RungRecord, first: Sequence[PartFinding], again: LoadedRun, found: Suspects) -> None:
+        """Fail a rung for the faults that a second occasion shows, too, and tell those that one alone shows. found:
+        whom the second suspects.
+        """
+        second = _standing(record, again)
+        steady = [each for each in first if _is_among(each, second)]
+        _add_reasons(record, *(each.sentence for each in steady))
+        if again.record.verdict.is_measured:
+            _append(record.unsteady, found)
+        else:
+            _add_reasons(record, _why(again))
+            self._leave_in_doubt(record, found, _why(again))
+        once = [each for each in first if each not in steady]
+        self.warned.add(_once([*once, *(each for each in second if not _is_among(each, first))]))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""
@@ -252,6 +270,7 @@ class Climb:
             with self._doubted(record, suspects):
                 again, others = self._occasion(record, stage, rest)
             if again.record.verdict.is_measured:
+                self._note(record, again)
                 guilty = suspects if len(suspects) == 1 else ()
                 self._confirm(record, stage, hosts, suspects | others, guilty)
                 return again
@@ -262,6 +281,7 @@ class Climb:
         _add_reasons(record, reason, f"also without {', '.join(alone)}" if alone else "")
         record.not_run += _not_again(suspects, record.out)
         self._untested |= {*hosts}
+        self._note(record, loaded)
         return loaded
 
     def _confirm(
@@ -283,7 +303,7 @@ class Climb:
         both, once = agreed(found, again)
         once = {host: said for host, said in once.items() if host not in record.out}
         if loaded.record.verdict.is_measured:
-            record.unsteady |= once
+            _append(record.unsteady, once)
         elif self._room < 1:
             self._leave_in_doubt(record, found, self._is_spent)
             return
@@ -336,6 +356,7 @@ class Climb:
         self.warned.add(looked.warnings)
         for host, said in looked.sick.items():
             record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
+        _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reason))
         known = {said for rung in self.rungs for said in rung.not_run}
         record.not_run += [
             said
@@ -388,10 +409,12 @@ def _standing(record: RungRecord, run: LoadedRun) -> list[PartFinding]:
     return [each for each in unattributed(run) if record.out.keys().isdisjoint(each.hosts)]
 
 
-def _seen_again(first: Sequence[PartFinding], second: Sequence[PartFinding]) -> list[str]:
-    """The faults whose hosts have one on the second occasion, too."""
-    seen = {host for each in second for host in each.hosts}
-    return [each.sentence for each in first if len(seen & {*each.hosts}) >= min(2, len(each.hosts))]
+def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
+    """Whether one of the others is of the same kind of part and has two hosts of this fault's, or its only one."""
+    alike = (each for each in others if each.part == fault.part)
+    if not fault.hosts:
+        return any((each.hosts, each.kind, each.device) == ((), fault.kind, fault.device) for each in alike)
+    return any(len({*each.hosts} & {*fault.hosts}) >= min(2, len(fault.hosts)) for each in alike)
 
 
 def _once(faults: Sequence[PartFinding]) -> dict[str, list[tuple[str, str]]]:
@@ -404,6 +427,12 @@ def _not_again(found: Suspects, out: Container[str] = ()) -> list[str]:
     """A sentence on each suspect that was not tested again, nor is out."""
     doubtful = ((host, "; ".join(said)) for host, said in found.items() if host not in out)
     return [f"{host}: suspected, not tested again: {said}" for host, said in doubtful]
+
+
+def _append(found: Suspects, more: Suspects) -> None:
+    """Add suspects to those found before, whose evidence stays."""
+    for host, said in more.items():
+        found.setdefault(host, []).extend(said)
 
 
 def _add_reasons(record: RungRecord, *reasons: str) -> None:

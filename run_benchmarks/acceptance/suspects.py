@@ -7,6 +7,7 @@ datasheet is known, one is a suspect below FLOORS, too, which every sound device
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -39,7 +40,8 @@ MOST_TIMES = 10
 """How many times the median of its peers the figure of a device may be, of those that are alike."""
 FEWEST_OF_PAIRS = 3
 """Hosts of a tool between two of them, from which on a figure is a host's own: the best of its two neighbours."""
-PROOFS = {"different_results", "lost", "memory_errors"}
+UNLIKE = "different_results"
+PROOFS = {UNLIKE, "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 NO_LEVELS: Levels = MappingProxyType({})
 Suspects = dict[str, list[str]]
@@ -68,12 +70,12 @@ def proven(run: LoadedRun) -> set[str]:
 
 def unattributed(run: LoadedRun) -> list[PartFinding]:
     """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again."""
-    return [each for each in _of_nobody(run) if each.severity == "fault" and each.kind not in PROOFS]
+    return [each for each in _of_nobody(run) if each.severity == "fault" and each.kind != UNLIKE]
 
 
 def unlike(run: LoadedRun) -> list[str]:
     """A sentence on each group of devices whose bits differ, where nobody knows which of them are wrong."""
-    return [each.sentence for each in _of_nobody(run) if each.kind in PROOFS]
+    return [each.sentence for each in _of_nobody(run) if each.kind == UNLIKE]
 
 
 def _of_nobody(run: LoadedRun) -> list[PartFinding]:
@@ -130,7 +132,8 @@ def _learn(levels: dict[str, dict[str, Usual]], kind: str, test: str, unit: str,
 class _Figure:
     """A test's results by rank, None where one has none. is_judged: the benchmark compared the peers by itself.
     nonsense: by rank, what was sent instead of a result. key: the test, of data with its file system. fewest: results
-    from which on it tells of each host by itself, so that those of other runs are like it.
+    from which on it tells of each host by itself, so that those of other runs are like it. is_vain: most results of the
+    whole test are none: then it proves nothing, and nobody is to blame.
     """
 
     test: str
@@ -142,16 +145,12 @@ class _Figure:
     is_judged: bool
     nonsense: dict[int, str]
     fewest: float
+    is_vain: bool = False
 
     @property
     def count(self) -> int:
         """How many results there are."""
         return sum(value is not None for value in self.values)
-
-    @property
-    def is_vain(self) -> bool:
-        """Whether most results are none: then it proves nothing, and nobody is to blame."""
-        return 2 * len(self.nonsense) >= self.count + len(self.nonsense) > 0
 
 
 def _figures(record: RoundRecord) -> Iterator[_Figure]:
@@ -182,6 +181,8 @@ def _figures(record: RoundRecord) -> Iterator[_Figure]:
 
 def _by_disk(figure: _Figure, part: Mapping[str, object]) -> Iterator[_Figure]:
     """Of a test of disks the figure of each model by itself: two models are of two speeds; of others the figure."""
+    is_vain = 2 * len(figure.nonsense) >= figure.count + len(figure.nonsense) > 0
+    figure = replace(figure, is_vain=is_vain)
     told, of_ranks = part.get("disk_models"), part.get("disk_model_of_ranks")
     models = [str(model)[:80] for model in told] if isinstance(told, list) else [""]
     places = of_ranks if isinstance(of_ranks, list) and len(models) > 1 else [0] * len(figure.values)
@@ -275,7 +276,7 @@ def unjudged(run: LoadedRun, usual: Levels) -> list[str]:
             for kind, part in parts.items():
                 is_known = _known(usual, kind, part, figure.count) or (figure.test in FLOORS and part.promised)
                 if 0 < part.count < FEWEST_PEERS and not is_known:
-                    tests.setdefault((kind, part.count), {})[figure.test] = None
+                    tests.setdefault((kind, part.count), {})[figure.key] = None
     return [
         f"{', '.join(found)}: measured, not judged: {FEWEST_PEERS} devices alike are compared, there are {count}"
         + (f" of {kind}" if kind else "")
@@ -365,7 +366,7 @@ def not_run_in(run: LoadedRun) -> list[str]:
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
     alone = ((step.get("test"), step.get("not_compared")) for step in steps)
     said += [
-        f"{test}: the bits of {count} devices were compared with none: each is alone of its kind"[:300]
+        f"{test}: the bits of {_devices(count)} of its kind"[:300]
         for test, count in alone
         if isinstance(count, int) and count > 0
     ]
@@ -374,15 +375,41 @@ def not_run_in(run: LoadedRun) -> list[str]:
     return list(dict.fromkeys(said))
 
 
+def _devices(count: int) -> str:
+    if count == 1:
+        return "one device were compared with none: it is alone"
+    return f"{count} devices were compared with none: each is alone"
+
+
 def without_result(run: LoadedRun) -> list[str]:
-    """The tools of others that are there and gave no result, and no host is to blame: nothing was tested by them."""
-    records = (record for records in run.rounds.values() for record in records)
-    counted = ((record, step, _silent_hosts(record, step)) for record in records for step in record.steps)
+    """The tools of others that are there and gave no result, of all or of one device, and no host is to blame: nothing
+    was tested by them.
+    """
+    steps = [(record, step) for records in run.rounds.values() for record in records for step in record.steps]
     return [
-        f"{str(step.get('tool'))[:100]} gave no result on {silent} of {len(record.nodes)} hosts"
-        for record, step, silent in counted
+        f"{str(step.get('tool'))[:100]}{device} gave no result on {silent} of {len(record.nodes)} hosts"
+        for record, step in steps
+        for device, silent in [("", _silent_hosts(record, step)), *_silent_devices(record, step).items()]
         if silent
     ]
+
+
+def _silent_devices(record: RoundRecord, step: Mapping[str, object]) -> dict[str, int]:
+    """By device that has no figure on any host, on how many there is none, though others have it, too."""
+    silent = step.get("silent")
+    told = silent if isinstance(silent, dict) else {}
+    own = [told.get(str(rank)) for node in record.nodes for rank in node.ranks]
+    counted = Counter(str(device)[:100] for each in own if isinstance(each, dict) for device in each)
+    figures = step.get("figures")
+    measured = (
+        {str(each.get("test")) for each in figures if isinstance(each, dict)} if isinstance(figures, list) else ()
+    )
+    least = min(2, len(record.nodes))  # one that no other host has meets nobody
+    return {
+        f" {device}": count
+        for device, count in counted.items()
+        if count >= least and f"{step.get('tool')} {device}" not in measured
+    }
 
 
 def _silent_hosts(record: RoundRecord, step: Mapping[str, object]) -> int:
@@ -416,8 +443,11 @@ def _is_contradicted(figure: _Figure, record: RoundRecord) -> bool:
 def in_vain(run: LoadedRun) -> list[str]:
     """The tests of which most devices sent no result: nothing was tested by them."""
     records = (record for records in run.rounds.values() for record in records)
-    vain = (figure for record in records for figure in _figures(record) if figure.is_vain)
-    return [f"{figure.test}: {len(figure.nonsense)} of {len(figure.values)} devices sent no result" for figure in vain]
+    vain = [figure for record in records for figure in _figures(record) if figure.is_vain and figure.nonsense]
+    return [
+        f"{figure.key}: {len(figure.nonsense)} of {figure.count + len(figure.nonsense)} devices sent no result"
+        for figure in vain
+    ]
 
 
 def against_datasheet(run: LoadedRun) -> list[str]:

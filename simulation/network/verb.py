@@ -33,7 +33,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
-    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
+    check_names(request.job, request.prefix, (FLOWS, LINKS, PAGE), arguments.trace, force=arguments.force)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
@@ -87,7 +87,7 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
     if found.not_kept:
         flows.path.unlink()
     files = [*([] if found.not_kept else [flows.path]), *rows.paths]
-    if not request.fast_forward:
+    if not request.fast_forward or GIVEN_UP in request.notes:
         write_whole(busy, (line.encode() for line in links.table(request.fabric, found)))
         files.append(busy)
     if trace:

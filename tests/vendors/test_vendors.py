@@ -1,5 +1,6 @@
 """Finding and loading vendors, and the shipped ones."""
 
+import csv
 import importlib
 import re
 import subprocess
@@ -46,6 +47,16 @@ def test_shipped_vendors_load() -> None:
     assert (nvidia.backend, nvidia.visible_devices_env) == ("nccl", "CUDA_VISIBLE_DEVICES")
     assert (amd.backend, amd.visible_devices_env) == ("nccl", "HIP_VISIBLE_DEVICES")
     assert nvidia.images["pytorch"].base_image.startswith("nvcr.io/nvidia/pytorch:")
+
+
+def test_a_vendor_is_called_seen_exactly_where_one_of_its_devices_was_measured() -> None:
+    measured = set()
+    for table in (ROOT.parent / "docs/data/measurements").glob("*.csv"):
+        for line in csv.reader(table.read_text(encoding="utf-8").splitlines()):
+            measured.add(line[-1].partition(",")[0])
+    for vendor in vendors.working():
+        devices = {sheet.name.split()[0] for sheet in vendor.datasheets}
+        assert bool(devices & measured) == bool(vendor.seen), vendor.name
 
 
 def test_loading_a_vendor_needs_no_library_of_its_devices() -> None:

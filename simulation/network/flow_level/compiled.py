@@ -17,7 +17,10 @@ from simulation.network.flow_level.fluid_state import Fluid
 SOURCES = ("compiled", "fluid", "fluid_state", "../event_heap")
 CALLED = ("run", "issue")
 NAME = "simulation.network.flow_level.fluid"
-_REAL = {"hop_size", "hop_gap", "release_gap", "load_cost", "wait_half", "lane_delay", "clock"}
+_REAL = {
+    "hop_size", "hop_gap", "release_gap", "load_cost", "wait_byte", "lane_delay", "lane_half", "lane_alone",
+    "lane_turns", "lane_phase", "lane_slowest", "clock",
+}  # fmt: skip
 
 
 @cache

@@ -7,6 +7,7 @@ a byte takes of each link, ACKs on the way back included. Rates are fair in byte
 
 from simulation.network.flow_level.fluid_state import (
     ACTIVE,
+    BEHIND,
     CHANGED,
     COMPLETED,
     ENDED,
@@ -16,6 +17,7 @@ from simulation.network.flow_level.fluid_state import (
     RELEASED,
     STAMP,
     STARTED,
+    TIGHT,
     Fluid,
     Whole,
 )
@@ -132,8 +134,6 @@ def open_links(state: Fluid) -> int:
                 state.mark[link] = stamp
                 state.touched[number] = link
                 number += 1
-                state.room[link], state.weight[link], state.data[link] = 1.0, 0.0, 0.0
-                state.crowd[link], state.held[link] = 0, 0
                 if len(state.entry_lane):
                     entry = state.first_entry[link]
                     while entry >= 0:
@@ -142,8 +142,12 @@ def open_links(state: Fluid) -> int:
     return number
 
 
-def weigh(state: Fluid) -> int:
+def weigh(state: Fluid, links: int) -> int:
     """Count for each opened link the active flows and the time that a byte of each takes; returns the flows."""
+    for at in range(links):
+        link = state.touched[at]
+        state.room[link], state.weight[link], state.data[link] = 1.0, 0.0, 0.0
+        state.crowd[link] = 0
     number = 0
     for place in range(state.counts[ACTIVE]):
         lane = state.active_lane[place]
@@ -178,9 +182,69 @@ def is_limited(state: Fluid, lane: int, limit: float) -> bool:
 def share_out(state: Fluid) -> None:
     """Give every active flow that a change can reach its max-min fair rate (bytes per ns) by progressive filling."""
     number = open_links(state)
-    left = weigh(state)
+    if len(state.lane_most):
+        open_windows(state)
+    fill(state, number)
+    if len(state.lane_most) and windows_wait(state):
+        fill(state, number)
+    note_queues(state, number)
+    if len(state.lane_most):
+        note_doubts(state)
+    state.counts[CHANGED] = 0
+    state.counts[STAMP] += 1
+
+
+def open_windows(state: Fluid) -> None:
+    """Let the windows of changed lanes leave to each flow what they leave to it alone."""
+    for at in range(state.counts[CHANGED]):
+        lane = state.changed[at]
+        state.lane_most[lane] = 1 / state.lane_alone[lane] if state.lane_alone[lane] > 0 else UNLIMITED
+
+
+def windows_wait(state: Fluid) -> bool:
+    """Let changed lanes wait for ACKs behind the packets that are now on the links back; whether that changes rates."""
+    for at in range(state.counts[CHANGED]):
+        lane = state.changed[at]
+        if state.lane_turns[lane] > 0:
+            wait, part = 0.0, state.lane_phase[lane]
+            for place in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
+                link = state.wait_link[place]
+                wait += 2 * part * state.lane_half[lane] * state.wait_byte[place] * min(state.data[link], 1.0)
+                part = 1.0
+            state.lane_most[lane] = 1 / (state.lane_alone[lane] + state.lane_turns[lane] * wait)
+    for place in range(state.counts[ACTIVE]):
+        lane = state.active_lane[place]
+        if state.lane_mark[lane] == state.counts[STAMP] and state.rate[place] > state.lane_most[lane] * (1 + ALIKE):
+            return True
+    return False
+
+
+def hold_back(state: Fluid, number: int, lowest: float) -> int:
+    """Give the first `number` waiting flows whose windows leave less than `lowest` (bytes per ns) that; returns the
+    others."""
+    kept = 0
+    for at in range(number):
+        place = state.waiting_rate[at]
+        lane = state.active_lane[place]
+        if state.lane_most[lane] <= lowest:
+            state.rate[place] = state.lane_most[lane]
+            take(state, lane, state.lane_most[lane])
+        else:
+            state.waiting_rate[kept] = place
+            kept += 1
+    return kept
+
+
+def fill(state: Fluid, number: int) -> None:
+    """Progressive filling of the first `number` touched links."""
+    left = weigh(state, number)
     while left > 0:
         lowest = lowest_rate(state, number)
+        if len(state.lane_most):
+            kept = hold_back(state, left, lowest)
+            if kept < left:
+                left = kept
+                continue
         if lowest >= UNLIMITED:  # packets so small that they take no whole ns
             for at in range(left):
                 state.rate[state.waiting_rate[at]] = UNLIMITED
@@ -200,9 +264,6 @@ def share_out(state: Fluid) -> None:
             state.rate[place] = lowest
             take(state, state.active_lane[place], lowest)
         left = kept
-    note_queues(state)
-    state.counts[CHANGED] = 0
-    state.counts[STAMP] += 1
 
 
 def take(state: Fluid, lane: int, rate: float) -> None:
@@ -217,8 +278,10 @@ def take(state: Fluid, lane: int, rate: float) -> None:
             state.data[link] += cost * rate
 
 
-def note_queues(state: Fluid) -> None:
+def note_queues(state: Fluid, number: int) -> None:
     """Add up what a full link may hold back of flows whose first link has room: their packets queue up before it."""
+    for at in range(number):
+        state.held[state.touched[at]] = state.entered[state.touched[at]] = 0
     for place in range(state.counts[ACTIVE]):
         lane = state.active_lane[place]
         first = state.load_begin[lane]
@@ -228,12 +291,36 @@ def note_queues(state: Fluid) -> None:
             or state.room[state.load_link[first]] < FULL
         ):
             continue
-        waiting = 1 - state.rate[place] * state.lane_delay[lane] / state.lane_burst[lane]
+        more = state.room[state.load_link[first]] / state.load_cost[first]
+        waiting = more / (state.rate[place] + more)  # of what leaves before the first ACK is back
+        if len(state.lane_most) and state.lane_turns[lane] > 0:
+            trip = (1 / state.lane_most[lane] - state.lane_alone[lane]) / state.lane_turns[lane]
+            trip += state.lane_delay[lane]
+            waiting = max(waiting, 1 - state.rate[place] * trip / state.lane_burst[lane])
+        else:
+            state.clock[BEHIND] = max(state.clock[BEHIND], waiting)
         for at in range(first + 1, state.data_end[lane]):
             link = state.load_link[at]
             if state.room[link] < FULL and waiting > 0:
                 state.held[link] += int(state.load_burst[at] * waiting)
                 state.peak_held[link] = max(state.peak_held[link], state.held[link])
+                before = state.load_link[at - 1]
+                state.entered[before] += int(state.load_burst[at - 1] * waiting)
+                state.peak_entered[before] = max(state.peak_entered[before], state.entered[before])
+
+
+def note_doubts(state: Fluid) -> None:
+    """Remember how near a window comes to its flow's rate, if its ACKs wait as long as they can: for a packet at each
+    port, or in the queues of data before ports."""
+    clock = state.clock
+    for place in range(state.counts[ACTIVE]):
+        lane = state.active_lane[place]
+        if state.lane_mark[lane] == state.counts[STAMP] and state.lane_turns[lane] > 0:
+            behind = 0.0
+            for at in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
+                behind += state.wait_byte[at] * state.held[state.wait_link[at]]
+            clock[TIGHT] = max(clock[TIGHT], state.rate[place] * state.lane_slowest[lane])
+            clock[BEHIND] = max(clock[BEHIND], state.rate[place] * behind / state.lane_burst[lane])
 
 
 def until_drained(state: Fluid) -> float:
@@ -262,9 +349,9 @@ def drain(state: Fluid) -> None:
             kept += 1
             continue
         after = state.lane_delay[lane]
-        for at in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
-            link = state.wait_link[at]
-            after += state.wait_half[at] * min(state.data[link], 1.0)
+        if not len(state.lane_most) or state.rate[place] < state.lane_most[lane]:
+            for at in range(state.wait_begin[lane], state.wait_begin[lane + 1]):
+                after += state.wait_byte[at] * state.lane_half[lane] * min(state.data[state.wait_link[at]], 1.0)
         plan(state, state.clock[NOW] + max(state.left[place], 0.0) / state.rate[place] + after, COMPLETED, flow)
         leave(state, lane)
     counts[ACTIVE] = kept

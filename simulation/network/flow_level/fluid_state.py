@@ -8,7 +8,7 @@ Whole: TypeAlias = Any  # a list of whole numbers, or an array of them
 Real: TypeAlias = Any
 
 STARTED, COMPLETED, RELEASED = range(3)  # kinds of events
-NOW = 0  # in `clock`
+NOW, TIGHT, BEHIND = range(3)  # in `clock`
 ACTIVE, EVENTS, PLANNED, ENDED, CHANGED, STAMP = range(6)  # in `counts`
 COUNTS = 6
 
@@ -20,8 +20,12 @@ class Fluid(NamedTuple):
     Those that wait for step k of a hop are the steps k + `child_shift` of its children. `out_part` and `in_part` are
     the sender's and the receiver's part of the collective (-1: none), of which each flow completes `out_count` flows.
     `load_*` say what a byte on a lane takes of links (forward up to `data_end`, then for ACKs), `load_burst` how
-    many bytes of the lane's flows may queue up before a link, `wait_*` half a packet's time on each link back. Lanes
-    with active flows stand in a list of each of their links, from `first_entry` on, where flows share lanes.
+    many bytes of the lane's flows may queue up before a link, `wait_*` a byte's time on each link back, `lane_half` the
+    bytes of half a packet. `lane_alone` to `lane_slowest` are those of a Window, `lane_most` is the rate that it leaves
+    to a flow now (bytes per ns); they are empty where windows hold whole flows. TIGHT of `clock` is the largest part of
+    a window that a flow has needed at its rate, BEHIND that of which the ACKs stood in queues, or that of a flow which
+    was sent into them whole. `held` is what may queue up before a link, `entered` what came to such queues by it.
+    Lanes with active flows stand in a list of each of their links, from `first_entry` on, where flows share lanes.
     """
 
     hop_begin: Whole
@@ -45,8 +49,14 @@ class Fluid(NamedTuple):
     load_burst: Whole
     wait_begin: Whole
     wait_link: Whole
-    wait_half: Real
+    wait_byte: Real
     lane_delay: Real
+    lane_half: Real
+    lane_alone: Real
+    lane_turns: Real
+    lane_phase: Real
+    lane_slowest: Real
+    lane_most: Real
     lane_burst: Whole
     lane_flows: Whole
     lane_mark: Whole
@@ -72,6 +82,8 @@ class Fluid(NamedTuple):
     crowd: Whole
     held: Whole
     peak_held: Whole
+    entered: Whole
+    peak_entered: Whole
     mark: Whole
     touched: Whole
     event_time: Real
@@ -94,10 +106,20 @@ class Lanes(NamedTuple):
     load_burst: list[int]
     wait_begin: list[int]
     wait_link: list[int]
-    wait_half: list[float]
+    wait_byte: list[float]
     delay: list[float]
+    half: list[float]
+    alone: list[float]
+    turns: list[float]
+    phase: list[float]
+    slowest: list[float]
     burst: list[int]
     links: int
+
+    @property
+    def of_flows(self) -> tuple[list[float], ...]:
+        """The columns that a flow's Costs have, too: the delay, half a packet, the window."""
+        return self.delay, self.half, self.alone, self.turns, self.phase, self.slowest
 
 
 class HopColumns(NamedTuple):
@@ -150,6 +172,11 @@ def begin(
     entry_lane = (
         [] if flow_lane else [lane for lane in range(ways) for _at in range(*lanes.load_begin[lane : lane + 2])]
     )
+    short = any(lanes.turns)
+
+    def windows(column: list[float]) -> list[float]:
+        return column if short else []
+
     return Fluid(
         hop_begin=begins, hop_steps=hops.steps, hop_size=hops.size, hop_lane=hops.lane, hop_gap=hops.gap,
         release_gap=hops.release_gap, out_part=hops.out_part, out_count=hops.out_count, in_part=hops.in_part,
@@ -158,15 +185,19 @@ def begin(
         child_shift=[shift for each in children for _hop, shift in each], released=filled(0, len(begins)),
         load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
         load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
-        wait_half=lanes.wait_half, lane_delay=lanes.delay, lane_burst=lanes.burst, lane_flows=filled(0, ways),
+        wait_byte=lanes.wait_byte, lane_delay=lanes.delay, lane_half=lanes.half,
+        lane_alone=windows(lanes.alone), lane_turns=windows(lanes.turns), lane_phase=windows(lanes.phase),
+        lane_slowest=windows(lanes.slowest),
+        lane_most=filled(0.0, ways if short else 0), lane_burst=lanes.burst, lane_flows=filled(0, ways),
         lane_mark=filled(-1, ways), changed=filled(0, ways), entry_lane=entry_lane,
         entry_before=filled(0, len(entry_lane)), entry_after=filled(0, len(entry_lane)),
         first_entry=filled(-1, links), flow_hop=flow_hop, flow_lane=flow_lane,
         waiting=waiting, start=filled(-1.0, total), end=filled(-1.0, total), active=filled(0, most),
         active_lane=filled(0, most), left=filled(0.0, most), rate=filled(0.0, most), waiting_rate=filled(0, most),
         fixed=filled(0, most), room=filled(0.0, links), weight=filled(0.0, links), data=filled(0.0, links),
-        crowd=filled(0, links), held=filled(0, links), peak_held=filled(0, links), mark=filled(-1, links),
+        crowd=filled(0, links), held=filled(0, links), peak_held=filled(0, links), entered=filled(0, links),
+        peak_entered=filled(0, links), mark=filled(-1, links),
         touched=filled(0, links), event_time=filled(0.0, most + 1), event_order=filled(0, most + 1),
         event_kind=filled(0, most + 1), event_flow=filled(0, most + 1), pending=list(pending),
-        ended=filled(0, max(len(pending), 1)), clock=[0.0], counts=[0] * COUNTS,
+        ended=filled(0, max(len(pending), 1)), clock=[0.0] * 3, counts=[0] * COUNTS,
     )  # fmt: skip

@@ -22,18 +22,39 @@ class Way(NamedTuple):
     back_shares: tuple[float, ...] = ()
 
 
+class Window(NamedTuple):
+    """The time of a byte of a flow alone within its window (ns), and how often by byte it waits for an ACK.
+
+    Both are 0 where the window holds all of the flow. At the receiver's port, which sends ACKs first, it waits for the
+    part `phase` of a packet, at others behind a whole one; `slowest` is the time of a byte if so at all ports.
+    """
+
+    alone: float
+    turns: float
+    phase: float
+    slowest: float
+
+
+NO_WINDOW = Window(0.0, 0.0, 0.0, 0.0)
+
+
 class Costs(NamedTuple):
     """The costs of flows of one size on ways of one kind: ns per byte of each port, forward and for ACKs on the way
     back.
 
-    `halves` is half a packet's time on each port back: what an ACK waits for where such data is on its way.
-    `delay` is the time from the last byte to the last ACK (ns).
+    `paces` is the time of a byte on each port back, `half` the bytes of half a packet: what an ACK waits for where such
+    data is on its way. `delay` is the time from the last byte to the last ACK (ns).
     """
 
     forward: tuple[float, ...]
     back: tuple[float, ...]
-    halves: tuple[float, ...]
+    paces: tuple[float, ...]
     delay: float
+    half: float
+    window: Window
+
+
+Shared = list[tuple[Link, float]]  # links on a way, with the share of the bytes of each
 
 
 class CostModel:
@@ -67,9 +88,34 @@ class CostModel:
         return Costs(
             tuple(share * time / size for time, (_link, share) in zip(times, forth, strict=True)),
             tuple(share * packets * (ACK_BYTES * BITS // link.bps) / size for link, share in back),
-            tuple(share * 0.5 * full * BITS / link.bps for link, share in back),
+            tuple(share * BITS / link.bps for link, share in back),
             delay,
+            full / 2,
+            self._window(forth, back, size),
         )
+
+    def _window(self, forth: Shared, back: Shared, size: int) -> Window:
+        """The time that a window leaves to a flow alone: as many packets as fit, then as many each round trip.
+
+        Alike GPUs begin their packets at the same time, with an ACK before each: so long after the arrival of a packet
+        its own ACK leaves.
+        """
+        packets, full = -(-size // self.payload), self.payload + HEADER_BYTES
+        turns, rest = divmod(packets - 1, max(1, -(-self.window // self.payload)))
+        if not turns:
+            return NO_WINDOW
+        data = [full * BITS // link.bps for link, _share in forth]
+        acks = [ACK_BYTES * BITS // link.bps for link, _share in back]
+        trip = sum(share * (link.delay_ns + time) for time, (link, share) in zip(data, forth, strict=True))
+        trip += sum(share * (link.delay_ns + time) for time, (link, share) in zip(acks, back, strict=True))
+        alone = turns * trip + (rest + 1) * max(data)
+        if not alone:
+            return NO_WINDOW
+        beat = data[0] + acks[0]
+        arrival = acks[0] + sum(time + link.delay_ns for time, (link, _share) in zip(data, forth, strict=True))
+        alike = data[0] > 0 and len({link.bps for link, _share in (*forth, *back)}) == 1
+        slowest = alone + turns * sum(share * full * BITS / link.bps for link, share in back)
+        return Window(alone / size, turns / size, -arrival % beat / data[0] if alike else 0.5, slowest / size)
 
 
 def way_of_flow(ways: PortRoutes, source: int, target: int, number: int) -> Way:
@@ -89,7 +135,7 @@ class LaneBook:
 
     def __init__(self) -> None:
         self.free = False
-        self.lanes = Lanes([0], [], [], [], [], [0], [], [], [], [], 0)
+        self.lanes = Lanes([0], [], [], [], [], [0], [], [], [], [], [], [], [], [], [], 0)
         self.numbers: dict[int, int] = {}
 
     def number(self, link: int) -> int:
@@ -100,11 +146,14 @@ class LaneBook:
         self,
         data: Sequence[tuple[int, float, int]],
         acks: Sequence[tuple[int, float]],
-        halves: Sequence[tuple[int, float]],
-        delay: float,
+        paces: Sequence[tuple[int, float]],
+        costs: Costs,
         burst: int,
     ) -> int:
-        """A new lane's number: links with the time of a byte on each, and the bytes that may queue up before it."""
+        """A new lane's number: links with the time of a byte on each, and the bytes that may queue up before it.
+
+        `costs` are those of one of its flows.
+        """
         lanes, number = self.lanes, self.number
         for link, cost, together in data:
             if cost > 0:
@@ -120,11 +169,12 @@ class LaneBook:
                 lanes.load_cost.append(cost)
                 lanes.load_burst.append(0)
         lanes.load_begin.append(len(lanes.load_link))
-        for link, half in halves:
+        for link, pace in paces:
             lanes.wait_link.append(number(link))
-            lanes.wait_half.append(half)
+            lanes.wait_byte.append(pace)
         lanes.wait_begin.append(len(lanes.wait_link))
-        lanes.delay.append(delay)
+        for column, value in zip(lanes.of_flows, (costs.delay, costs.half, *costs.window), strict=True):
+            column.append(value)
         lanes.burst.append(burst)
         return len(lanes.delay) - 1
 

@@ -111,7 +111,7 @@ class _Columns:
         width, back_width = self.forward.shape[1], self.back.shape[1]
         data = self._table([each.forward for each in self.costs], width)
         acks = self._table([each.back for each in self.costs], back_width)
-        halves = self._table([each.halves for each in self.costs], back_width)
+        paces = self._table([each.paces for each in self.costs], back_width)
         numbers = np.full(int(max(self.forward.max(), self.back.max())) + 1, NO_PORT, np.int64)
         used = np.unique(np.concatenate([self.forward.reshape(-1), self.back.reshape(-1)]))
         used = used[used >= 0]
@@ -130,8 +130,12 @@ class _Columns:
         there = self.back >= 0
         lanes.wait_begin.extend((len(lanes.wait_link) + np.cumsum(there.sum(1))).tolist())
         lanes.wait_link.extend(numbers[self.back[there]].tolist())
-        lanes.wait_half.extend(halves[there].tolist())
-        lanes.delay.extend(np.array([each.delay for each in self.costs])[self.of_lane].tolist())
+        lanes.wait_byte.extend(paces[there].tolist())
+        columns = lanes.of_flows
+        for column, values in zip(
+            columns, np.array([(each.delay, each.half, *each.window) for each in self.costs]).T, strict=True
+        ):
+            column.extend(values[self.of_lane].tolist())
         lanes.burst.extend(self.bursts.tolist())
 
 

@@ -135,8 +135,10 @@ def _without_choice(ways: PortRoutes, hop: Hop, model: CostModel, common: Collec
         Costs(
             tuple(costs.forward[place] for place in forth),
             tuple(costs.back[place] for place in back),
-            tuple(costs.halves[place] for place in back),
+            tuple(costs.paces[place] for place in back),
             costs.delay,
+            costs.half,
+            costs.window,
         ),
     )
 

@@ -68,6 +68,10 @@ class PortRoutes:
         """The link of a port."""
         return self.kinds[self.kind_of[port]]
 
+    def ports_at(self, node: int) -> Sequence[int]:
+        """All ports of a node."""
+        return self._leaving[node]
+
     def owner(self, port: int) -> int:
         """The node whose port it is."""
         return self.peer[port ^ 1]

@@ -169,8 +169,8 @@ class AlikeLanes:
         return book.add(
             [(first_port[link], data[link][0], burst * data[link][1]) for link in links],
             [(first_port[link], cost) for link, cost in self._acks.get(colour, {}).items()],
-            [(first_port[of_link[port]], half) for port, half in zip(own.back, own.costs.halves, strict=True)],
-            own.costs.delay,
+            [(first_port[of_link[port]], pace) for port, pace in zip(own.back, own.costs.paces, strict=True)],
+            own.costs,
             burst,
         )
 
@@ -218,7 +218,7 @@ class FlowLanes:
         return self._builder.book.add(
             [(port, cost, burst) for port, cost in zip(way.forward, costs.forward, strict=True)],
             list(zip(way.back, costs.back, strict=True)),
-            list(zip(way.back, costs.halves, strict=True)),
-            costs.delay,
+            list(zip(way.back, costs.paces, strict=True)),
+            costs,
             burst,
         )

@@ -17,17 +17,30 @@ from simulation.network.flow_level.trust import (
     LONGER_PERCENT,
     LOSSES,
     MARKS,
+    PAUSES,
+    QUEUES,
     SHORT,
+    SHORTER_PERCENT,
+    WINDOWS,
     Queue,
     judged,
     window_of,
 )
-from simulation.network.job import iterations, warn_of_untimed
+from simulation.network.job import Job, iterations, warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
 from simulation.topology.fabric import Fabric, names, tiers
 
 BUSIEST_SHOWN = 3
+DOUBTS = {
+    PAUSES: "not to be trusted: links are so long, or queues, that PFC pauses senders, which --level packet follows",
+    LOSSES: "not to be trusted: links have an error rate, but no packet is lost here",
+    SHORT: "only roughly right: flows or windows of few packets, whose turns move times",
+    COLLISIONS: "only roughly right: flows, or the steps of a ring, take ways of their own, and some collide",
+    DRIFT: "only roughly right: hops of several speeds let rings drift apart; --level packet gives the band",
+    QUEUES: "only roughly right: ACKs, or whole flows, stand in queues, so that rates are not fair",
+    WINDOWS: "only roughly right: windows hold flows back while their ACKs wait behind packets",
+}
 PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator", "trace")
 
 
@@ -36,8 +49,14 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    check_names(request.job, request.prefix, force=arguments.force)
+    check_names(request.job, request.prefix, _names(request.job), force=arguments.force)
     return _what_if(request, arguments) if arguments.what_if else _simulated(request, arguments)
+
+
+def _names(job: Job) -> tuple[str, ...]:
+    """The names of the files beside the tables."""
+    flows = sum(schedule.flow_count for collective in job.collectives for schedule in collective.schedules)
+    return (FLOWS, LINKS) if flows <= MOST_LINES else ()
 
 
 def _what_if(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:
@@ -159,20 +178,13 @@ def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) 
 def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[str, JsonValue]) -> str:
     """How far the result can be trusted."""
     weak, marked = judged(run, ways, request.fabric, request.wishes.conf)
-    longer = LONGER_PERCENT[weak]
-    data |= {"marks_expected": bool(marked), "weakness": weak, "longer_at_most_percent": longer}
-    recorded = f"recorded runs of ns-3 took up to {longer} % longer"
+    longer, shorter = LONGER_PERCENT[weak], SHORTER_PERCENT[weak]
+    data |= {"marks_expected": bool(marked), "weakness": weak}
+    data |= {"longer_at_most_percent": longer, "shorter_at_most_percent": shorter}
+    known = f"recorded runs of ns-3 and random networks by packets took up to {longer} % longer or {shorter} % shorter"
     if weak == MARKS:
-        return f"not to be trusted: {_told(marked, request.fabric, ways)}; {recorded}; --level packet follows marks"
-    if weak == LOSSES:
-        return f"not to be trusted: links have an error rate, but no packet is lost here; {recorded}"
-    if weak == SHORT:
-        return f"only roughly right: flows or windows of few packets, whose turns move times by up to {longer} %"
-    if weak == COLLISIONS:
-        return f"a best case: flows, or the steps of a ring, take ways of their own, and some collide; {recorded}"
-    if weak == DRIFT:
-        return f"a best case: hops of several speeds let rings drift apart; {recorded}; --level packet gives the band"
-    return f"no queue reaches an ECN threshold, no ring drifts apart: {recorded}"
+        return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows; {known}"
+    return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}; {known}"
 
 
 def _told(marked: list[Queue], fabric: Fabric, ways: PortRoutes) -> str:

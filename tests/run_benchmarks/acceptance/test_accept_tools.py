@@ -158,5 +158,15 @@ def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is
     assert without_result(of_a_tool({"0": garbage, "1": missing})) == ["dcgmi gave no result on 1 of 3 hosts"]
     assert without_result(of_a_tool(dict.fromkeys("012", missing))) == []
     assert without_result(of_a_tool({"1": garbage})) == [], "that host is taken out"
+    alone, bond = {"mlx5_9": "no other host has this device"}, {"mlx5_bond_0": "exit code 1"}
+    run = of_a_tool(None)
+    (step,) = run.rounds["ACCEPT_TOOLS"][0].steps
+    step["silent"] = {"0": bond | alone, "1": bond, "2": bond, "9": bond}
+    assert without_result(run) == ["dcgmi mlx5_bond_0 gave no result on 3 of 3 hosts"]
+    step["figures"] = [{"test": "dcgmi mlx5_bond_0", "values_of_ranks": [None, 1.0, None]}]
+    assert without_result(run) == [], "one host has a figure of it"
+    for made_up in (3, "x", [bond], {"0": "x", "1": [3]}, {"x": bond}):
+        step["silent"], step["figures"] = made_up, made_up
+        assert without_result(run) == []
     for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
         assert without_result(of_a_tool(junk)) == []

@@ -412,6 +412,46 @@ def test_a_bad_link_that_is_not_seen_again_is_told_and_passes() -> None:
     assert found.ready and found.rungs[2].verdict == "pass"
     (told,) = found.warned.records()
     assert told.hosts["n1"] == ["seen once: pair n1-n2: 60 % slow"]
+    assert told.hosts["n3"] == ["seen once: pair n3-n4: 60 % slow"], "what the second occasion alone shows"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_seen"),
+    [
+        (["n1", "n2"], [["n1", "n3"], ["n2", "n4"]], False),
+        (["n1", "n2", "n3"], [["n2", "n3"]], True),
+        (["n1"], [["n1"]], True),
+        ([], [["n1", "n2"]], False),
+        ([], [[]], True),
+    ],
+)
+def test_a_fault_is_seen_again_if_one_of_the_second_occasion_is_like_it(
+    first: list[str], second: list[list[str]], is_seen: bool
+) -> None:
+    cluster = Cluster({})
+    cluster.sees = {"network1": [fault(*first)], "network2": [fault(*hosts) for hosts in second]}
+    assert (cluster.climb().rungs[2].verdict == "fail") is is_seen
+    cluster.sees["network2"] = [fault(*hosts, part="device") for hosts in second]
+    assert cluster.climb().rungs[2].verdict == "pass", "another kind of part"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_whom_the_second_look_at_a_link_suspects_comes_and_goes_or_is_not_tested_again(fails: bool) -> None:
+    cluster = Cluster({"network": [{"n5"}, set(), {"n5"}]})
+    cluster.sees = {"network1": [fault("n1", "n2")]}
+    cluster.fails = {"network3"} if fails else set()
+    found = cluster.climb()
+    assert found.rungs[2].unsteady == {"n5": ["network1: slow", *([] if fails else ["network3: slow"])]}
+    assert ("n5: suspected, not tested again: network3: slow" in found.rungs[2].not_run) is fails
+    assert (found.rungs[2].verdict == "fail") is fails
+
+
+def test_a_run_that_failed_is_not_run_again_for_a_link() -> None:
+    cluster = Cluster({})
+    cluster.sees, cluster.fails = {"network1": [fault("n1", "n2")]}, {"network1"}
+    (pairs, *_) = (found := cluster.climb().rungs[2]).runs
+    assert found.reason == "PAIRS: rank 0 failed; pair n1-n2: 60 % slow: not tested again: its run failed"
+    assert (pairs, len(found.runs)) == ("run_network1", 2), "one of pairs, one of all links"
 
 
 @pytest.mark.parametrize("how", ["interrupted", "spent"])
@@ -459,8 +499,29 @@ def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one
     assert (found.rungs[1].verdict, found.rungs[1].reason) == ("fail", "n1, n2: bits differ") and not found.ready
     assert found.rungs[1].runs == ["run_single1"], "they are no matter of chance"
     quiet = Cluster({})
-    quiet.sees = {"single1": [fault("n1", kind="not_run"), fault("n1", severity="warning"), fault("n1", drained=True)]}
+    rows = fault("n1", part="device", kind="memory_errors", severity="warning")
+    quiet.sees = {
+        "single1": [fault("n1", kind="not_run"), fault("n1", severity="warning"), fault("n1", drained=True), rows]
+    }
     assert quiet.climb().ready
+    later = Cluster({"single": [{"n0"}]})
+    later.sees = {"single1": [], "single2": [unlike]}
+    assert later.climb().rungs[1].reason == "n1, n2: bits differ", "those of a second occasion, too"
+    later.fails, later.sees = {"single1"}, {"single1": [unlike], "single2": [unlike]}
+    assert later.climb().rungs[1].reason == "n1, n2: bits differ", "and of a run that failed, once"
+
+
+def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -> None:
+    cluster = Cluster({"single": [{"n2"}]})
+    cluster.rounds = {"DEVICES": [a_round([{"test": "memory", "unit": "GB/s", "values_of_ranks": ["NaN"] * 4}])]}
+    cluster.ends = "single2"
+    made = Climb(
+        vendor="cpu", nproc=1, hosts=HOSTS, budget_s=3600.0, run=cluster.run, examine=lambda _: Looked(),
+        gate=cluster.gate,
+    )  # fmt: skip
+    with pytest.raises(EndedError):
+        made.step(SINGLE)
+    assert "memory: 4 of 4 devices sent no result" in made.rungs[0].reason
 
 
 def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said() -> None:
@@ -468,5 +529,5 @@ def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said
     cluster.rounds = {
         "DEVICES": [a_round([{"test": "training", "not_compared": 1}, {"test": "memory", "not_compared": 0}])]
     }
-    said = "training: the bits of 1 devices were compared with none: each is alone of its kind"
+    said = "training: the bits of one device were compared with none: it is alone of its kind"
     assert said in cluster.climb().rungs[1].not_run

@@ -208,6 +208,15 @@ def test_disks_of_two_models_are_compared_each_with_its_own() -> None:
     assert {key: level.devices for key, level in usual[""].items()} == {
         "disk_read on PM9A3": fast, "disk_read on S4510": 5 * DEVICES
     }  # fmt: skip
+    few = of_test("disk_read", values[: 4 * DEVICES], **models | {"disk_model_of_ranks": [0] * 24 + [1] * 8})
+    few.steps[0]["values_of_ranks"][24:] = ["NaN"] * 8
+    said = dict(slow_devices(few, LIMIT))
+    assert said.keys() == {"n3"} and said["n3"].endswith("which is no result"), "the only one of its model, of four"
+    few.steps[0]["values_of_ranks"] = ["NaN"] * 24 + [2.5] * 8
+    vain = replace(run, rounds={"D": [few]})
+    assert in_vain(vain) == ["disk_read on PM9A3: 24 of 24 devices sent no result"]
+    few.steps[0]["values_of_ranks"] = [6.0] * 24 + [2.5, *[None] * 7]
+    assert unjudged(vain, {}) == ["disk_read on S4510: measured, not judged: 4 devices alike are compared, there are 1"]
     one = of_test("disk_read", [0.8] * DEVICES, disk_models=["S4510"])
     assert [host for host, _ in slow_devices(one, LIMIT, usual)] == ["n0"]
     assert list(slow_devices(of_test("disk_read", [0.8] * DEVICES, disk_models=[""]), LIMIT, usual)) == []

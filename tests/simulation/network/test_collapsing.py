@@ -198,7 +198,7 @@ def lane_texts(builder: Builder) -> Iterator[str]:
         begin, end = lanes.load_begin[lane], lanes.load_begin[lane + 1]
         loads = zip(lanes.load_link[begin:end], lanes.load_cost[begin:end], lanes.load_burst[begin:end], strict=True)
         wait = slice(lanes.wait_begin[lane], lanes.wait_begin[lane + 1])
-        waits = zip(lanes.wait_link[wait], lanes.wait_half[wait], strict=True)
+        waits = zip(lanes.wait_link[wait], lanes.wait_byte[wait], strict=True)
         yield str(
             (
                 lanes.data_end[lane] - begin,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from simulation.network.flow_level import fluid
 from simulation.network.flow_level.compiled import compiled, filled, in_arrays, whole
 from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, Fluid, HopColumns, begin
-from simulation.network.flow_level.lanes import LaneBook
+from simulation.network.flow_level.lanes import NO_WINDOW, Costs, LaneBook, Window
 from tests.tiers import samples
 
 SIMGRID = Path(__file__).resolve().parents[2] / "data" / "simulation" / "simgrid.json"
@@ -25,10 +25,11 @@ DEBIAN_PYTHON = Path("/usr/bin/python3")
 
 
 class Sharing(NamedTuple):
-    """Links (bytes per ns each), and flows: bytes, and the links of each."""
+    """Links (bytes per ns each), flows: bytes, and the links of each; the rates that windows leave (none: any)."""
 
     links: list[float]
     flows: list[tuple[float, list[int]]]
+    windows: tuple[float, ...] = ()
 
 
 @st.composite
@@ -39,12 +40,21 @@ def sharings(draw: st.DrawFn) -> Sharing:
     return Sharing(links, flows)
 
 
+@st.composite
+def windowed(draw: st.DrawFn) -> Sharing:
+    sharing = draw(sharings())
+    count = len(sharing.flows)
+    return sharing._replace(windows=tuple(draw(st.lists(st.floats(0.001, 100), min_size=count, max_size=count))))
+
+
 def state_of(sharing: Sharing, *, arrays: bool = False) -> Fluid:
     """The flows before they begin; each is a hop of one step, all of which are issued."""
     book, count = LaneBook(), len(sharing.flows)
-    lanes = [
-        book.add([(link, 1 / sharing.links[link], 0) for link in way], [], [], 0.0, 1) for _size, way in sharing.flows
-    ]
+    lanes = []
+    for number, (_size, way) in enumerate(sharing.flows):
+        window = Window(1 / sharing.windows[number], 1e-9, 0.0, 0.0) if sharing.windows else NO_WINDOW
+        costs = Costs((), (), (), 0.0, 0.0, window)
+        lanes.append(book.add([(link, 1 / sharing.links[link], 0) for link in way], [], [], costs, 1))
     none, nothing = [0] * count, [0.0] * count
     columns = HopColumns(
         [1] * count, [size for size, _way in sharing.flows], lanes, nothing, nothing, none, [1] * count,
@@ -95,8 +105,10 @@ def test_rates_that_follow_each_change_are_those_of_a_fresh_start(sharing: Shari
 
 
 @settings(max_examples=len(samples(150, 2000)), deadline=None)
-@given(sharings())
-def test_no_link_is_over_full_and_each_flow_has_a_full_one_on_which_nobody_is_faster(sharing: Sharing) -> None:
+@given(st.one_of(sharings(), windowed()))
+def test_no_link_is_over_full_and_each_flow_has_a_full_one_on_which_nobody_is_faster_or_a_full_window(
+    sharing: Sharing,
+) -> None:
     found = rates(sharing)
     loads = [0.0] * len(sharing.links)
     fastest = [0.0] * len(sharing.links)
@@ -105,8 +117,11 @@ def test_no_link_is_over_full_and_each_flow_has_a_full_one_on_which_nobody_is_fa
             loads[link] += rate / sharing.links[link]
             fastest[link] = max(fastest[link], rate)
     assert max(loads) <= 1 + 1e-6
-    for rate, (_size, way) in zip(found, sharing.flows, strict=True):
-        assert any(loads[link] > 1 - 1e-6 and fastest[link] <= rate * (1 + 1e-6) for link in way)
+    windows = sharing.windows or [float("inf")] * len(found)
+    for rate, most, (_size, way) in zip(found, windows, sharing.flows, strict=True):
+        assert rate <= most * (1 + 1e-6)
+        full = any(loads[link] > 1 - 1e-6 and fastest[link] <= rate * (1 + 1e-6) for link in way)
+        assert full or rate == pytest.approx(most)
 
 
 @settings(max_examples=len(samples(50, 500)), deadline=None)
@@ -126,7 +141,7 @@ def test_a_faster_network_has_faster_flows_in_proportion(sharing: Sharing, facto
 
 
 @settings(max_examples=len(samples(30, 300)), deadline=None)
-@given(sharings())
+@given(st.one_of(sharings(), windowed()))
 def test_compiled_code_ends_flows_when_plain_python_does(sharing: Sharing) -> None:
     assert ends(sharing, compiled(), arrays=True) == pytest.approx(ends(sharing), rel=1e-9, abs=1e-6)
 

@@ -45,7 +45,7 @@ def network(servers: list[int], folder: Path, *, nvswitches: int = 1, nic: int =
     return path
 
 
-def asked(path: Path, op: str, size: int, *words: str) -> NetworkRequest:
+def asked(path: Path, op: str, size: int | str, *words: str) -> NetworkRequest:
     return request(["-n", str(path), "--op", op, "--size", str(size), "-r", f"{path}-", *words], "clusterdyno")
 
 

@@ -104,6 +104,16 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["network", *words, "--force"]
 
 
+def test_gpus_that_an_edit_slowed_down_are_not_for_simai(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited, at = tmp_path / "edited", engine.index("-n") + 1
+    assert main(["topology", "edit", engine[at], "--slow-gpu", "1:0.5", "--output", str(edited)]) == 0
+    engine[at] = str(edited)
+    assert main([*engine, "--simulator", "true"]) == 2
+    assert f"{edited}: has slow GPUs, which SimAI cannot simulate" in capsys.readouterr().err
+
+
 def test_simais_own_run_stands_beside_ours(
     engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +306,8 @@ def test_what_overlaps_too_much_is_tried_once_and_said(
     ]
     assert main(["network", *words, "--fast-forward"]) == 0
     assert "--fast-forward was given up" in capsys.readouterr().out and len(tried) == 1
+    header, busiest = (tmp_path / "o-links.csv").read_text(encoding="utf-8").splitlines()[:2]
+    assert header.startswith("link,Gbps,bytes") and int(busiest.split(",")[2]) > 0
 
 
 def test_a_pipeline_whose_gradients_meet_its_transfers_is_the_same_with_what_is_skipped(
