@@ -8,18 +8,42 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
-from common.errors import MistakeList, input_problem
+from common.errors import MistakeList
 
 STDOUT = Path("-")
 STDOUT_NAMES = (STDOUT, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 NAME_BYTES = "surrogateescape"  # a file's name whose bytes the locale cannot read keeps them
 RESERVE_FROM = 4 << 20  # bytes
-_OTHER = "is there with other content; give --force to overwrite it, or another --output"
+_OTHER = "is there with other content; give --force to overwrite it, or name another file"
+_PRESENT = "is there; give --force to overwrite it, or name another file"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
 _KEEPS_OTHERS = ContextVar("_KEEPS_OTHERS", default=False)
+
+
+class _Written(NamedTuple):
+    """A temporary file; `path` is the name to say of the file whose place it takes."""
+
+    temporary: Path
+    path: Path
+    target: Path
+    keep_other: bool
+
+    def is_other(self) -> bool:
+        """Whether a file stands there that is kept and has other content."""
+        return self.keep_other and self.target.exists() and not _same(self.temporary, self.target)
+
+
+class _Set(NamedTuple):
+    """The files of a set that wait for their places; undo: removes what is left of them, and folders that are empty."""
+
+    files: list[_Written]
+    undo: ExitStack
+
+
+_SET: ContextVar[_Set | None] = ContextVar("_SET", default=None)
 
 
 def target(output: Path | None, name: str) -> Path:
@@ -37,6 +61,19 @@ def others_kept(*, keep: bool) -> Generator[None, None, None]:
         yield
     finally:
         _KEEPS_OTHERS.reset(before)
+
+
+def refuse_present(paths: Iterable[Path]) -> None:
+    """Before work of minutes: files that are there are refused where others are kept, as its result would be.
+
+    Raises:
+        InputProblems: some are there; it names all of them.
+    """
+    mistakes = MistakeList()
+    for path in paths if _KEEPS_OTHERS.get() else ():
+        if path != STDOUT and path.is_file():
+            mistakes.add(str(path), None, _PRESENT)
+    mistakes.check()
 
 
 def is_special(path: Path) -> bool:
@@ -79,7 +116,7 @@ def write_text(path: Path, text: str) -> None:
         InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written; nothing is left of it.
     """
-    with _named_after(path), _replacing(path, keep_other=path if _KEEPS_OTHERS.get() else None) as file:
+    with _named_after(path), _replacing(path, path) as file:
         file.write(text.encode())
 
 
@@ -90,8 +127,7 @@ def write_durably(path: Path, pieces: Iterable[bytes], *, mode: int = 0o640) -> 
         InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written; nothing is left of it.
     """
-    kept = path if _KEEPS_OTHERS.get() else None
-    with _named_after(path), _replacing(path, keep_other=kept, mode=mode) as file:
+    with _named_after(path), _replacing(path, path, mode=mode) as file:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
@@ -119,15 +155,11 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
                 yield special
             return
         target = path.resolve()
-        made = _make_folders(target.parent)
-        try:
-            with _replacing(target, keep_other=path if keep_other or _KEEPS_OTHERS.get() else None, size=size) as file:
+        with _waiting() as waiting:
+            for folder in reversed(_make_folders(target.parent)):
+                waiting.undo.callback(_remove_empty, folder)
+            with _replacing(path, target, keep_other=keep_other, size=size) as file:
                 yield file
-        except BaseException:
-            with suppress(OSError):  # another process may have put a file there
-                for folder in made:
-                    folder.rmdir()
-            raise
 
 
 @contextmanager
@@ -140,16 +172,54 @@ def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[Bi
         InputProblems: `keep_other` is set and some are there with other content; it names all of them.
         OSError: a file cannot be written.
     """
-    with ExitStack() as places:
-        files = [places.enter_context(whole_file(path)) for path in paths]
-        yield files
-        mistakes = MistakeList()
-        for path, file in zip(paths, files, strict=True):
-            if keep_other and path != STDOUT and path.is_file():
-                file.flush()
-                if not _same(Path(file.name), path):
-                    mistakes.add(str(path), None, _OTHER)
-        mistakes.check()
+    with whole_set(), ExitStack() as places:
+        yield [places.enter_context(whole_file(path, keep_other=keep_other)) for path in paths]
+
+
+@contextmanager
+def whole_set() -> Generator[None, None, None]:
+    """In the block each file that is written waits: all take their places at the end of it, or none does.
+
+    A set in a set is part of it.
+
+    Raises:
+        InputProblems: some that are kept are there with other content; it names all of them.
+        OSError: a file cannot be written.
+    """
+    with _waiting() as waiting:
+        before = _SET.set(waiting)
+        try:
+            yield
+        finally:
+            _SET.reset(before)
+
+
+@contextmanager
+def _waiting() -> Generator[_Set, None, None]:
+    """The set that is open, else one of its own."""
+    if (outer := _SET.get()) is not None:
+        yield outer
+        return
+    with ExitStack() as undo:
+        own = _Set([], undo)
+        yield own
+        _take_places(own.files)
+
+
+def _take_places(files: Sequence[_Written]) -> None:
+    mistakes = MistakeList()
+    for each in files:
+        if each.is_other():
+            mistakes.add(str(each.path), None, _OTHER)
+    mistakes.check()
+    for each in files:
+        with _named_after(each.path):
+            each.temporary.replace(each.target)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # another process may have put a file there
+        folder.rmdir()
 
 
 @contextmanager
@@ -163,26 +233,22 @@ def _named_after(path: Path) -> Generator[None, None, None]:
 
 @contextmanager
 def _replacing(
-    target: Path, *, keep_other: Path | None = None, size: int = 0, mode: int | None = None
+    path: Path, target: Path, *, keep_other: bool = False, size: int = 0, mode: int | None = None
 ) -> Generator[BinaryIO, None, None]:
     """A temporary file beside `target`, renamed to it in the end; removed on any error.
 
-    keep_other: the name to say. mode: of the file, whatever the umask; None: as the umask says.
+    path: the name to say. mode: of the file, whatever the umask; None: as the umask says.
     """
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
+    with _waiting() as waiting:
+        waiting.undo.callback(temporary.unlink, missing_ok=True)
+        waiting.files.append(_Written(temporary, path, target, keep_other or _KEEPS_OTHERS.get()))
         with temporary.open("xb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             if size >= RESERVE_FROM:
                 _reserve(file.fileno(), size)
             yield file
-        if keep_other is not None and target.exists() and not _same(temporary, target):
-            raise input_problem(str(keep_other), None, _OTHER)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _reserve(handle: int, size: int) -> None:

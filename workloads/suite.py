@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from common.progress import StepProgress
+from common.whole_files import whole_set
 from workloads import dialects, naming
 from workloads.api import check
 from workloads.job.errors import ParameterError
@@ -125,7 +126,7 @@ def write_all(
     if problems:
         raise ParameterError(problems)
     written = []
-    with StepProgress("rows written", len(jobs)) as progress:
+    with StepProgress("rows written", len(jobs)) as progress, whole_set():
         for done, (number, args) in enumerate(jobs, start=1):
             made = chosen.workload(args) if target == "csv" else chosen.simai(args)
             path = output_dir / f"{number:02d}-{naming.default_path(args, target, dialect).name}"

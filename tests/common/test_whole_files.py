@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from common.errors import InputProblems
-from common.whole_files import whole_file, whole_files, write_durably, write_text, write_whole
+from common.whole_files import (
+    others_kept,
+    refuse_present,
+    whole_file,
+    whole_files,
+    whole_set,
+    write_durably,
+    write_text,
+    write_whole,
+)
 
 
 def test_a_file_and_its_folders_are_made(tmp_path: Path) -> None:
@@ -68,6 +77,27 @@ def test_of_several_files_all_or_none_take_their_places(tmp_path: Path, older: s
         for file in files:
             file.write(b"new")
     assert [path.read_bytes() for path in paths] == [b"new"] * 3 and len([*tmp_path.iterdir()]) == 3
+
+
+def test_files_that_are_written_one_by_one_make_a_set(tmp_path: Path) -> None:
+    """A set in a set, as a workload with its parameters, is part of it; all mistakes are told."""
+    (tmp_path / "first").write_bytes(b"old")
+    (tmp_path / "third").write_bytes(b"old")
+    with pytest.raises(InputProblems) as caught, others_kept(keep=True), whole_set():
+        for name in ("first", "new/second"):
+            with whole_set():
+                write_whole(tmp_path / name, [b"new"])
+        write_text(tmp_path / "third", "new")
+    assert [Path(each.file).name for each in caught.value.problems] == ["first", "third"]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"first": b"old", "third": b"old"}
+    with pytest.raises(InputProblems, match=r"(?s)first: is there; give.*third: is there"), others_kept(keep=True):
+        refuse_present(tmp_path / name for name in ("first", "new", "third"))
+    refuse_present([tmp_path / "first"])
+    with whole_set():
+        for name in ("first", "new/second"):
+            write_whole(tmp_path / name, [b"new"])
+    assert (tmp_path / "new" / "second").read_bytes() == (tmp_path / "first").read_bytes() == b"new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["first", "new", "second", "third"]
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:

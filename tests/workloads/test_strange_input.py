@@ -217,3 +217,25 @@ def test_a_file_with_other_content_is_overwritten_with_force_alone(
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
     assert main([*words.split(), *other.split(), "--force"]) == 0
     assert {path: path.read_bytes() for path in Path().iterdir()} != before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "generate -m 7 --pp 2 --num_layers 4 --world_size 8 --every_stage --output w.csv",
+        "suite --world_size 128 --rows 8,9 --output_dir .",
+    ],
+)
+def test_of_a_set_of_files_all_that_are_others_are_told_and_none_is_written(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 0
+    min(Path().iterdir()).unlink()
+    before = {path: path.read_bytes() + b"edited" for path in Path().iterdir()}
+    for path, data in before.items():
+        path.write_bytes(data)
+    capsys.readouterr()
+    assert main(words.split()) == 2
+    errors = capsys.readouterr().err
+    assert [path for path in before if f"{path}: is there with other content" not in errors] == []
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before

@@ -107,7 +107,7 @@ def test_a_file_of_routing_is_that_of_the_current_folder(monkeypatch: pytest.Mon
 
 
 def test_stages_are_written_to_files_of_their_own(
-    versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: Trace
+    versions: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: Trace, capsys: Said
 ) -> None:
     monkeypatch.setattr(command, "traced_by_frameworks", lambda jobs: [replace(recorded, job=job) for job in jobs])
     words = ["--world_size", "8", "--pp", "2", "--num_layers", "2", "--hidden_size", "256", "--all_stages"]
@@ -116,6 +116,10 @@ def test_stages_are_written_to_files_of_their_own(
     workload, _ = Workload.load(tmp_path / "x.stage1.csv")
     assert workload.iterations == recorded.job.iterations
     assert sum(item.is_communication for item in workload) == len(recorded.ops)
+    monkeypatch.setattr(command, "traced_by_frameworks", pytest.fail)
+    assert cli.main(["trace", *words, "--output", str(tmp_path / "x.csv")]) == 2, "refused before minutes of tracing"
+    said = capsys.readouterr().err
+    assert all(f"x.stage{stage}.csv: is there; give --force" in said for stage in range(2))
 
 
 @pytest.mark.parametrize("stage", [-1, 2])
@@ -211,7 +215,7 @@ def test_what_was_given_in_vain_is_said(
     words = f"trace --world_size 8 --hidden_size 256 --num_layers 4 --output {tmp_path / 'x.csv'}".split()
     assert cli.main(words) == 0
     assert capsys.readouterr().err == ""
-    assert cli.main([*words, "--routing", "zipf:1.2", "--layers_traced", "2,3"]) == 0
+    assert cli.main([*words, "--routing", "zipf:1.2", "--layers_traced", "2,3", "--force"]) == 0
     idle = "note: no effect on this workload: --routing"
     whole = "note: no effect on this job: --layers_traced 2,3 saves no layer of its 4; it is traced whole"
     assert capsys.readouterr().err.splitlines() == [idle, whole]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from common.command_line import FunctionVerb, VerbParser
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary
-from common.whole_files import STDOUT, target, write_whole
+from common.whole_files import STDOUT, target, whole_set, write_whole
 from workloads import dialects, naming, options
 from workloads.api import check, generate, simai
 from workloads.formats import FORMS
@@ -91,12 +91,13 @@ def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, *
     check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", force=force)
     path = _place(args, output, "csv", dialects.DEFAULT_DIALECT)
     lines, files = list[str](), list[JsonValue]()
-    for stage in range(args.pipeline_model_parallel):
-        workload = generate(replace(args, pp_rank=stage), force=force)
-        file = path.with_stem(f"{path.stem}-stage{stage}")
-        size = _save(workload, file, form)
-        lines.append(f"wrote {file}: {len(workload)} rows, {size} bytes")
-        files.append({"file": str(file), "rows": len(workload), "bytes": size})
+    with whole_set():
+        for stage in range(args.pipeline_model_parallel):
+            workload = generate(replace(args, pp_rank=stage), force=force)
+            file = path.with_stem(f"{path.stem}-stage{stage}")
+            size = _save(workload, file, form)
+            lines.append(f"wrote {file}: {len(workload)} rows, {size} bytes")
+            files.append({"file": str(file), "rows": len(workload), "bytes": size})
     return Summary("\n".join([*lines, args.in_short()]), {"files": files, "job": args.to_dict()})
 
 

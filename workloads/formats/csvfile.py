@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from common.errors import InputNote
-from common.whole_files import encode_once, write_whole
+from common.whole_files import encode_once, is_special, whole_set, write_whole
 from workloads.formats import FULL, fullcsv
 from workloads.formats.simai_text import begins_simai
 from workloads.job import rules
@@ -51,16 +51,17 @@ def save(rows: Block[LogItem], args: WorkloadArgs | None, path: Path, form: str 
         ValueError: a row has no place in the form.
     """
     full = fullcsv.is_full(rows)
-    if form == FULL or (form is None and full):
-        data = "".join(f"{line}\n" for line in chain((fullcsv.FULL_HEADER,), fullcsv.lines(rows))).encode()
-        size = len(data)
-        write_whole(path, [data])
-    else:
-        size = _save_aicb(aicb_rows(rows) if full else rows, path)
-    if args is not None and path.is_file():
-        record = {"workload_bytes": size, "args": args.to_dict()}
-        text = (json.dumps(record, indent=1) + "\n").encode()
-        write_whole(args_path(path), [text])
+    with whole_set():
+        if form == FULL or (form is None and full):
+            data = "".join(f"{line}\n" for line in chain((fullcsv.FULL_HEADER,), fullcsv.lines(rows))).encode()
+            size = len(data)
+            write_whole(path, [data])
+        else:
+            size = _save_aicb(aicb_rows(rows) if full else rows, path)
+        if args is not None and not is_special(path):
+            record = {"workload_bytes": size, "args": args.to_dict()}
+            text = (json.dumps(record, indent=1) + "\n").encode()
+            write_whole(args_path(path), [text])
     return size
 
 

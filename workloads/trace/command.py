@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from common.summary import JsonValue, Summary
+from common.whole_files import refuse_present, whole_set
 from workloads import dialects, options
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, ParameterError
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     job = _job(given, args)
     jobs = _jobs(job, list(stages(job)))
     unknown = missing_or_unknown(job)
+    refuse_present(_place(output, jobs, each) for each in jobs)
     tracing = traced_by_frameworks
     if unknown:
         print(f"warning: {unknown}; checking it with recorded traces", file=sys.stderr)
@@ -75,14 +77,18 @@ def run(arguments: argparse.Namespace) -> Summary:
         )
     written: list[dict[str, JsonValue]] = []
     lines = []
-    for traced in tracing(jobs) if shallow is None else deep_traces(jobs, shallow, tracing):
-        stage = traced.job.pp_stage
-        path = output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{stage}{output.suffix}")
-        workload = Workload(rows_of(traced.ops, ends(traced)))
-        size = workload.save(path, "full")
-        lines.append(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
-        written.append({"file": str(path), "rank": traced.job.rank, "operations": len(traced.ops), "bytes": size})
+    with whole_set():
+        for traced in tracing(jobs) if shallow is None else deep_traces(jobs, shallow, tracing):
+            path = _place(output, jobs, traced.job)
+            workload = Workload(rows_of(traced.ops, ends(traced)))
+            size = workload.save(path, "full")
+            lines.append(f"wrote {path}: rank {traced.job.rank}, {len(traced.ops)} operations, {size} bytes")
+            written.append({"file": str(path), "rank": traced.job.rank, "operations": len(traced.ops), "bytes": size})
     return Summary("\n".join([*lines, f"of {args.in_short()}"]), {"files": written, "job": job.to_dict()})
+
+
+def _place(output: Path, jobs: list[TraceJob], job: TraceJob) -> Path:
+    return output if len(jobs) == 1 else output.with_name(f"{output.stem}.stage{job.pp_stage}{output.suffix}")
 
 
 def _jobs(job: TraceJob, stages: list[int | None]) -> list[TraceJob]:

@@ -273,7 +273,7 @@ def test_files_with_other_content_are_named_and_none_is_written(capsys: pytest.C
     assert cli.main(words) == 2
     errors = capsys.readouterr().err.splitlines()
     assert [each.split(": ")[1:3] for each in errors] == [
-        [name, "is there with other content; give --force to overwrite it, or another --output"]
+        [name, "is there with other content; give --force to overwrite it, or name another file"]
         for name in ("r.csv", "g.csv")
     ]
     assert {path.name: path.read_text() for path in Path().iterdir()} == {"r.csv": "older", "g.csv": "older"}

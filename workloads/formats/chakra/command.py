@@ -10,7 +10,7 @@ from types import ModuleType
 from common.command_line import FunctionVerb, VerbParser
 from common.reading import read_bounded
 from common.summary import Summary
-from common.whole_files import write_whole
+from common.whole_files import whole_set, write_whole
 from workloads.formats import csvfile, fullcsv
 from workloads.formats.chakra.reading import read
 from workloads.formats.chakra.schema import load_schema
@@ -77,12 +77,13 @@ def _export(arguments: argparse.Namespace) -> Summary:
     _check_located(files, workloads, owns, groups)
     names: Communicators = {}
     written = 0
-    for own, workload, sizes in zip(owns, workloads, groups, strict=True):
-        ranks = range(own, own + each)
-        _write_traces(given["chakra"], list(workload), ranks, sizes, names, schema)
-        written += len(ranks)
-    text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
-    write_whole(given["chakra"] / GROUPS_FILE, [text])
+    with whole_set():
+        for own, workload, sizes in zip(owns, workloads, groups, strict=True):
+            ranks = range(own, own + each)
+            _write_traces(given["chakra"], list(workload), ranks, sizes, names, schema)
+            written += len(ranks)
+        text = json.dumps({name: list(ranks) for ranks, name in names.items()}, indent=1).encode()
+        write_whole(given["chakra"] / GROUPS_FILE, [text])
     return Summary(
         f"wrote {written} traces and {len(names)} groups to {given['chakra']}",
         {"folder": str(given["chakra"]), "traces": written, "groups": len(names)},

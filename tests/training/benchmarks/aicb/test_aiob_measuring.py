@@ -11,7 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT
-from training.benchmarks.aicb.measuring import kernels, worker
+from training.benchmarks.aicb.measuring import command, kernels, worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.job import AiobJob
@@ -162,7 +162,9 @@ def test_a_gpu_gets_the_fastest_kernels_that_import(monkeypatch: pytest.MonkeyPa
     assert used(GPT)["attention"] == used(GPT)["norm"] == "transformer_engine"
 
 
-def test_the_command_measures_in_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_measures_in_a_process_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = (
         "--world_size 8 --tp 2 --hidden_size 64 --num_layers 4 --num_attention_heads 4 --seq_length 32 --global_batch 8"
         " --vocab_size 256 --precision fp32 --threads 1 --iterations 3 --warm_up 5 --device cpu"
@@ -177,3 +179,7 @@ def test_the_command_measures_in_a_process_of_its_own(tmp_path: Path, capsys: py
     # On a busy machine little settles, and the database has what did.
     settled = [each["settled"] for each in json.loads((tmp_path / "times.txt.json").read_text())["gemms"]]
     assert sum(row.op in OPERATORS for row in load(times)) == sum(settled)
+    monkeypatch.setattr(command, "measure", pytest.fail)
+    assert main(["aiob", *words.split(), "--output", str(path)]) == 2, "refused before minutes of measuring"
+    said = capsys.readouterr().err
+    assert f"{path}: is there; give --force" in said and f"{path}.json: is there" in said

@@ -127,6 +127,18 @@ def test_every_rank_of_a_job_gets_a_trace(tmp_path: Path, capsys: pytest.Capture
     for name, ranks in groups.items():
         seen = {rank: [call for call in calls[rank] if call[0] == name] for rank in ranks}  # type: ignore[index]
         assert all(each == seen[ranks[0]] for each in seen.values()), "all members of a group call the same"
+    others = [folder / f"workload.{rank}.et" for rank in (3, 9)]
+    before = [path.read_bytes() for path in others]
+    for path in others:
+        path.write_bytes(b"other")
+    (folder / "workload.0.et").rename(tmp_path / "moved")
+    assert main(["export", *files, "--chakra", str(folder), "--world_size", "16"]) == 2
+    said = capsys.readouterr().err
+    assert all(f"{path}: is there with other content" in said for path in others), "all of the set are told"
+    assert not (folder / "workload.0.et").exists()
+    (tmp_path / "moved").rename(folder / "workload.0.et")
+    for path, data in zip(others, before, strict=True):
+        path.write_bytes(data)
     for stage, file in enumerate(files):
         back = tmp_path / "back.csv"
         assert main(["import", str(folder / f"workload.{8 * stage}.et"), "--output", str(back), "--force"]) == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import vendors
 from common.summary import JsonValue, Summary
-from common.whole_files import write_whole
+from common.whole_files import refuse_present, whole_set, write_whole
 from training.benchmarks.aicb.measuring.description import Measured
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.parts import LayerShapes
@@ -41,10 +41,12 @@ def run(arguments: argparse.Namespace) -> Summary:
         raise ParameterError(found)
     if into is not None and into.exists():
         database.load(into)
-    measured = Measured(measure([AiobJob(args=args, **own)])[0])
     beside = output.with_name(f"{output.name}.json")
-    write_whole(output, [measured.description().encode()])
-    write_whole(beside, [measured.to_json().encode()])
+    refuse_present((output, beside))
+    measured = Measured(measure([AiobJob(args=args, **own)])[0])
+    with whole_set():
+        write_whole(output, [measured.description().encode()])
+        write_whole(beside, [measured.to_json().encode()])
     lines = [*measured.table(), f"wrote {output}: {len(measured.sections())} sections, and {beside}"]
     if into is not None:
         lines.append(f"wrote {into}: {database.add(into, measured.times())} rows")
