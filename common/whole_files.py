@@ -166,6 +166,8 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
 def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[BinaryIO], None, None]:
     """Several files, as `whole_file` writes one: all take their places at the end of the block, or none does.
 
+    Standard output is written at once; if a file cannot take its place, those that took theirs before it stay.
+
     Raises:
         InputProblems: `keep_other` is set and some are there with other content; it names all of them.
         OSError: a file cannot be written.
