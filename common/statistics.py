@@ -123,8 +123,11 @@ def _student(value: float, degrees: int) -> tuple[float, float]:
     """That probability, and `value` times the density of t there."""
     half, ratio = degrees / 2, value * value / degrees
     ways = math.lgamma(half + 0.5) - math.lgamma(half) - math.lgamma(0.5)
-    weight = math.exp(ways - half * math.log1p(ratio)) * math.sqrt(ratio / (1 + ratio))
     far = 1 / (1 + ratio)
+    if far > 0:
+        weight = math.exp(ways - half * math.log1p(ratio)) * math.sqrt(ratio / (1 + ratio))
+    else:  # the square is beyond the largest number
+        weight = math.exp(ways - half * (2 * math.log(value) - math.log(degrees)))
     if far < (half + 1) / (half + 2.5):
         return weight / degrees * _beta_fraction(far, half, 0.5), weight
     return 0.5 - weight * _beta_fraction(ratio * far, 0.5, half), weight

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -166,6 +166,8 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
 def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[BinaryIO], None, None]:
     """Several files, as `whole_file` writes one: all take their places at the end of the block, or none does.
 
+    Standard output is written at once; if a file cannot take its place, those that took theirs before it stay.
+
     Raises:
         InputProblems: `keep_other` is set and some are there with other content; it names all of them.
         OSError: a file cannot be written.
@@ -218,6 +220,18 @@ def _take_places(files: Sequence[_Written]) -> None:
 def _remove_empty(folder: Path) -> None:
     with suppress(OSError):  # another process may have put a file there
         folder.rmdir()
+
+
+def write_all(files: Mapping[Path, str], *, keep_other: bool) -> None:
+    """Write texts as UTF-8, all of them or none, as `whole_files` does.
+
+    Raises:
+        InputProblems: `keep_other` is set and some are there with other content; it names all of them.
+        OSError: a file cannot be written.
+    """
+    with whole_files([*files], keep_other=keep_other) as places:
+        for place, text in zip(places, files.values(), strict=True):
+            place.write(text.encode())
 
 
 @contextmanager

@@ -111,7 +111,6 @@ class PortSampler(Sampler):
         return {"ports": changed, **({"upper": upper} if upper else {})}
 
     def close(self) -> None:
-        """See Sampler."""
         for counters in self._ports.values():
             for counter in counters.values():
                 os.close(counter.descriptor)

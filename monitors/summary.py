@@ -22,6 +22,9 @@ class SummaryError(ValueError):
     """This version cannot read a monitor.jsonl; the message names the file, the line and the schema found."""
 
 
+IDLE = "gpu_idle"
+
+
 @dataclass(kw_only=True, slots=True)
 class Statistic:
     """Mean and maximum of the samples, in their unit; both None without samples."""
@@ -61,7 +64,7 @@ class DeviceSummary:
 
     first_counts, counts: its error counters at the first and the last look; states: those of the last
     (vendors.base.AcceleratorHealth). lost: it did not answer at its last sample.
-    throttled: by reason, in how many of the `samples` with reasons it was present.
+    throttled: by reason, in how many of the `samples` with reasons it was present; of idle ones that they were alone.
     """
 
     index: int
@@ -293,7 +296,8 @@ def _take_device(device: DeviceSummary, sample: Mapping[str, Any]) -> None:
     device.ecc_corrected, device.ecc_uncorrected = sample["ecc_corrected"], sample["ecc_uncorrected"]
     if sample["throttle_reasons"] is not None:
         device.samples += 1
-        for reason in sample["throttle_reasons"]:
+        reasons = sample["throttle_reasons"]
+        for reason in [IDLE] if IDLE in reasons else reasons:
             name = _slot(device.throttled, reason)
             device.throttled[name] = device.throttled.get(name, 0) + 1
 

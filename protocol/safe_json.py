@@ -75,7 +75,7 @@ def plain(value: object, depth: int = 0) -> JsonValue:
     if isinstance(value, int):
         return _bounded(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else _name(value)
+        return value if math.isfinite(value) else non_finite_name(value)
     if isinstance(value, list | dict) and depth >= MAX_DEPTH:
         raise UnsafeJsonError(_TOO_DEEP)
     if isinstance(value, list):
@@ -113,10 +113,11 @@ def _number(digits: str) -> float | str:
     if len(digits) > _MAX_DIGITS:
         raise UnsafeJsonError(f"a number of {len(digits)} digits; allowed: {_MAX_DIGITS}")
     value = float(digits)
-    return value if math.isfinite(value) else _name(value)
+    return value if math.isfinite(value) else non_finite_name(value)
 
 
-def _name(value: float) -> str:
+def non_finite_name(value: float) -> str:
+    """The JSON string that stands for a number without a value: NaN, Infinity or -Infinity (of any unit)."""
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

@@ -105,12 +105,37 @@ def raises_mistakes(docstring: str) -> list[str]:
 
 
 def functions(node: ast.AST, prefix: str = "", of: str = "") -> Iterator[tuple[str, ast.FunctionDef, str]]:
-    """Name, definition and docstring of the class of every public function, those of private classes left out."""
+    """Name, definition and docstring of the class of every public function, those of private classes left out, and
+    methods whose docstring is that of a base class.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
             yield from functions(child, f"{prefix}{child.name}.", ast.get_docstring(child) or "")
-        elif isinstance(child, ast.FunctionDef) and not child.name.startswith("_"):
+        elif isinstance(child, ast.FunctionDef) and not (child.name.startswith("_") or is_inherited(node, child)):
             yield prefix + child.name, child, of
+
+
+@functools.cache
+def classes() -> dict[str, list[ast.ClassDef]]:
+    """Every class of the modules, by name."""
+    found: dict[str, list[ast.ClassDef]] = {}
+    for module in modules().values():
+        for node in ast.walk(module):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(node)
+    return found
+
+
+def is_inherited(of: ast.AST, method: ast.FunctionDef) -> bool:
+    """Whether the method has no docstring, but that of a base of its class."""
+    if not isinstance(of, ast.ClassDef) or ast.get_docstring(method):
+        return False
+    names = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in of.bases]
+    bases = [base for name in names for base in classes().get(name, []) if base is not of]
+    named = (node for base in bases for node in base.body if getattr(node, "name", "") == method.name)
+    return any(isinstance(node, ast.FunctionDef) and ast.get_docstring(node) for node in named) or any(
+        is_inherited(base, method) for base in bases
+    )
 
 
 def annotations(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
@@ -168,6 +193,13 @@ def test_numbers_have_units_and_tensors_shapes() -> None:
         for name, function, of in functions(module)
     }
     assert {place: mistakes for place, mistakes in found.items() if mistakes} == {}
+
+
+def test_a_method_has_the_docstring_of_its_base() -> None:
+    found = {name: function for name, function, _ in functions(modules()[Path("run_benchmarks/runtimes/process.py")])}
+    assert "ProcessTree.attach" not in found and "ProcessTree.output" not in found
+    (alone,) = ast.parse("class A(Runtime):\n def stop(self, grace: float) -> None: ...").body
+    assert [name for name, *_ in functions(ast.Module([alone], []))] == ["A.stop"]
 
 
 def test_the_rules_find_mistakes() -> None:

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from protocol.perflog.record import PREFIX, Event, PerfLogError, PerfLogRecord
 from protocol.pulse import note_event
+from protocol.safe_json import non_finite_name
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
@@ -97,7 +98,7 @@ def json_value(value: object, where: str) -> JsonValue:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else _non_finite_name(value)
+        return value if math.isfinite(value) else non_finite_name(value)
     if isinstance(value, Mapping):
         keys = [key for key in value if not isinstance(key, str)]
         if keys:
@@ -106,9 +107,3 @@ def json_value(value: object, where: str) -> JsonValue:
     if isinstance(value, list | tuple):
         return [json_value(item, f"{where}[{index}]") for index, item in enumerate(value)]
     raise PerfLogError(f"{where}: {value!r} is a {type(value).__name__}, which JSON cannot hold")
-
-
-def _non_finite_name(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"

@@ -102,7 +102,6 @@ class MarkedStderr(Capture):
         self._before: bytearray | None = bytearray()  # until the mark is found or given up
 
     def add(self, chunk: bytes) -> None:
-        """See Capture.add."""
         if self._before is None:
             super().add(chunk)
             return
@@ -120,7 +119,6 @@ class MarkedStderr(Capture):
         super().add(bytes(before or b""))
 
     def text(self) -> str:
-        """See Capture.text."""
         if self._before is not None:
             self._flush()
         return super().text()

@@ -12,24 +12,24 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   asked=index,persistence_mode,power.limit,power.default_limit,clocks.applications.graphics
   asked=$asked,clocks.default_applications.graphics,clocks_throttle_reasons.hw_slowdown
   asked=$asked,clocks_throttle_reasons.applications_clocks_setting,ecc.errors.uncorrected.volatile.total
-  if state=$(timeout 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader,nounits 2>/dev/null); then
+  if state=$(asks 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader,nounits); then
     printf '%s\n' "$state" | sed 's/^/gpu	/'
   else say cannot "state of the GPUs	nvidia-smi is not installed, or does not answer"; fi
   asked=gpu_bus_id,remapped_rows.pending,remapped_rows.failure
-  if state=$(timeout 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader 2>/dev/null); then
+  if state=$(asks 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader); then
     printf '%s\n' "$state" | sed 's/^/rows	/'
   else say cannot "remapped rows of the GPUs	nvidia-smi does not tell"; fi
-  if state=$(timeout 20 nvidia-smi nvlink -s 2>/dev/null); then :
+  if state=$(asks 20 nvidia-smi nvlink -s); then :
   else state=; say cannot "NVLinks	nvidia-smi nvlink -s does not answer"; fi
   printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
     if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
     END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
-  if state=$(timeout 20 nvidia-smi nvlink -e 2>/dev/null); then :
+  if state=$(asks 20 nvidia-smi nvlink -e); then :
   else state=; say cannot "errors of NVLinks	nvidia-smi nvlink -e does not answer"; fi
   printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0}
     /Link [0-9]+: (Replay|Recovery) Errors: [0-9]+$/ {errors[gpu] += $NF}
     END {for (gpu in errors) print "nvlink_errors\t" gpu "\t" errors[gpu]}'
-  timeout 20 nvidia-smi --query-gpu=name,vbios_version --format=csv,noheader 2>/dev/null |
+  asks 20 nvidia-smi --query-gpu=name,vbios_version --format=csv,noheader |
     awk -F ', ' 'NF == 2 {print "firmware\tVBIOS of " $1 "\t" $2}' | sort -u
 fi
 blind=; gpus=0; linked=0
@@ -56,15 +56,17 @@ if [ "$gpus" -gt 0 ]; then
   say setting "GPUs in a hive of XGMI	$linked"
   if [ -n "$blind" ]; then say cannot "memory errors of the GPUs	amdgpu shows no ras/*_err_count"; fi
   for option in --throttle --violation; do
-    if state=$(timeout 30 amd-smi metric "$option" 2>/dev/null); then break; fi
+    if state=$(asks 30 amd-smi metric "$option"); then break; fi
   done
-  printf '%s\n' "$state" | awk '/^GPU: / {gpu = $2} /^ *[A-Z]+(_THERMAL)?_VIOLATION_(STATUS|ACTIVE): (NOT )?ACTIVE$/ {
+  buses=$(asks 10 amd-smi list | awk '/^GPU: / {gpu = $2} $1 == "BDF:" {print "bus", gpu, $2}')
+  printf '%s\n' "$buses" "$state" | awk '$1 == "bus" {bus[$2] = $3}
+    /^GPU: / {gpu = $2 in bus ? bus[$2] : $2} /^ *[A-Z]+(_THERMAL)?_VIOLATION_(STATUS|ACTIVE): (NOT )?ACTIVE$/ {
       told = 1; if ($2 == "NOT") next
       why = $1; sub(/_VIOLATION.*/, "", why); print "device\t" gpu "\tthrottled\t" why}
     END {exit !told}' || say cannot "throttling of the GPUs	amd-smi metric does not tell"
 fi
 if [ -e "$root/dev/davinci_manager" ] || command -v npu-smi >/dev/null 2>&1; then
-  if state=$(timeout 20 npu-smi info 2>/dev/null); then
+  if state=$(asks 20 npu-smi info); then
     driver=${state#*Version: }; say version "npu-smi ${driver%%[ |]*}"
   else state=; say cannot "state of the NPUs	npu-smi is not installed, or does not answer"; fi
   cards=$(printf '%s\n' "$state" | awk -F '|' '$3 ~ /^ *[A-Za-z]+ *$/ && $2 ~ /^ *[0-9]+ +[^ ]+ *$/ {
@@ -73,21 +75,21 @@ if [ -e "$root/dev/davinci_manager" ] || command -v npu-smi >/dev/null 2>&1; the
   printf '%s\n' "$cards" | sort -u | while read -r card health; do
     if [ -z "$card" ]; then continue; fi
     if [ "$health" != OK ]; then
-      why=$(timeout 10 npu-smi info -t health -i "$card" 2>/dev/null | awk -F ': *' '
+      why=$(asks 10 npu-smi info -t health -i "$card" | awk -F ': *' '
         /Error (Code|Information)/ && $2 != "NA" {printf "%s%s", n++ ? "; " : "", $2}')
       say device "$card	alarm	$health${why:+: $why}"
     fi
-    if state=$(timeout 10 npu-smi info -t ecc -i "$card" 2>/dev/null); then
+    if state=$(asks 10 npu-smi info -t ecc -i "$card"); then
       printf '%s\n' "$state" | awk -F ' *: *' -v name="$card" '/Double Bit Error Count/ {errors += $2; told = 1}
         /Double Bit Isolated Pages Count/ {pages += $2}
         END {if (told) print "device\t" name "\tmemory_errors\t" errors
           if (pages) print "device\t" name "\tisolated_pages\t" pages; exit !told}'
     else false; fi || say cannot "memory errors of the NPUs	npu-smi info -t ecc does not tell"
-  done
+  done | awk '!said[$0]++'
   PATH=$PATH:/usr/local/Ascend/driver/tools
   device=0
   while [ "$device" -lt "$chips" ]; do
-    state=$(timeout 10 hccn_tool -i "$device" -link -g 2>/dev/null)
+    state=$(asks 10 hccn_tool -i "$device" -link -g)
     case $state in
       *'link status:'*) say device "$device	link	${state##*link status: }" ;;
       *) say cannot "links of the NPUs	hccn_tool is not installed, or does not answer"; break ;;

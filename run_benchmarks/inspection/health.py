@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -24,10 +24,14 @@ from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.device_findings import APPLICATION
 from run_benchmarks.results.host_findings import FEWEST
 
-SECONDS = 120.0
+SECONDS = 180.0
+"""More than all time limits of the script together."""
 WARN_PERCENT, FULL_PERCENT = 95.0, 99.0
 LEAST_FILES = 4096
 SHOWN, MOST_CHARACTERS = 3, 160
+MOST_OF_LINE = 1000
+ENDLESS = re.compile(r"\d{30,}")
+"""No number of a host: to convert one of thousands of digits is an error."""
 MOST_PEERS = 8
 """Hosts that one host sends its largest frame to."""
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})")
@@ -96,7 +100,7 @@ def parsed(text: str) -> HostHealth:
     for line in text.splitlines():
         key, tab, value = line.partition("\t")
         if tab:
-            lines[key].append(value)
+            lines[key].append(ENDLESS.sub("(endless)", value[:MOST_OF_LINE]))
     return HostHealth(lines=lines, is_whole=lines.get("end") == ["ok"])
 
 
@@ -208,17 +212,33 @@ def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str,
 
 
 def _ports(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """RDMA ports unlike those of most hosts. One that is lost is a failure: its host has fewer than most, and some."""
+    """RDMA ports unlike those of most hosts; of one that is lost its state alone."""
     ports = {name: {port: rest for port, *rest in health.of("rdma", 4)} for name, health in healths.items()}
-    usual = Counter(map(len, ports.values())).most_common(1)[0][0] if ports else 0
+    usual = _usual_rates(ports)
     for place, (what, is_failure) in enumerate((("state", True), ("rate", True), ("P_Keys", False))):
         values = {name: {port: found[place] for port, found in own.items()} for name, own in ports.items()}
         for name, odd in _odd(values):
-            if odd.most:
+            if odd.most and (odd.key in ports[name] or place == 0):
                 action = "check cable, switch port and subnet manager"
-                is_lost = 0 < len(ports[name]) < usual
-                severity = _severity(is_failure and odd.is_rare and (odd.own != "" or is_lost))
+                is_proven = odd.is_rare and _is_broken(odd.key, ports[name], usual)
+                severity = _severity(is_failure and is_proven)
                 yield name, (f"RDMA {odd.key}", f"{what} {odd.own or 'none'}", odd.expected, action, severity)
+
+
+def _usual_rates(ports: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, str]:
+    """The usual rate of each port that most hosts have. ports: by host and port, state, rate and P_Keys."""
+    counted = Counter(port for own in ports.values() for port in own)
+    rates = _usual((port, rate) for own in ports.values() for port, (_, rate, _) in own.items())
+    return {port: rates[port] for port, count in counted.items() if 2 * count > len(ports)}
+
+
+def _is_broken(port: str, own: Collection[str], usual: Mapping[str, str]) -> bool:
+    """Whether an odd port is there, or lost: no sign of another kind of host, which has all others that are usual but
+    of its device, among them one of its rate, and none that is not usual. usual: rates by port.
+    """
+    lacking = {each.partition("/")[0] for each in usual if each not in own}
+    alike = (each for each, rate in usual.items() if each in own and rate == usual.get(port))
+    return port in own or (len(lacking) == 1 and any(alike) and all(each in usual for each in own))
 
 
 def _unlike(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from run_benchmarks.inspection.findings import Found, Severity
@@ -118,7 +119,9 @@ def _throttled(why: str, _: Sequence[str]) -> _Judged:
 
 
 def _alarm(said: str, _: Sequence[str]) -> _Judged:
-    yield f"its health is {said}", "OK", "follow the vendor's list of error codes", "failure"
+    is_failure = not said.startswith(("Warning", "UNKNOWN"))
+    action = "follow the vendor's list of error codes"
+    yield f"its health is {said}", "OK", action, "failure" if is_failure else "warning"
 
 
 def _link(state: str, of_host: Sequence[str]) -> _Judged:
@@ -181,8 +184,8 @@ def _is(field: str, *words: str) -> bool:
 
 
 def is_below(value: str, usual: str) -> bool:
-    """Whether both are numbers and the value is more than 1 % below the usual one."""
+    """Whether both are finite, not negative, and the value is more than 1 % below the usual one."""
     try:
-        return float(value) < 0.99 * float(usual)
+        return 0 <= float(value) < 0.99 * float(usual) < math.inf
     except ValueError:
         return False

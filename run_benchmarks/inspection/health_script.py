@@ -14,6 +14,11 @@ from run_benchmarks.inspection.device_script import DEVICES
 SCRIPT = r"""
 root=$1; shift
 say() { printf '%s\t%s\n' "$1" "$2"; }
+asks() { # a tool, so many seconds at most, and all calls together a minute: where one hangs, the next does, too
+  now=$(date +%s); left=$((began + 60 - now)); most=$1; shift
+  if [ "$left" -le 0 ]; then return 124; fi
+  timeout "$((left < most ? left : most))" "$@" 2>/dev/null
+}
 value() { IFS= read -r found <"$1" && printf '%s' "$found"; } 2>/dev/null
 log=$(timeout 8 dmesg 2>/dev/null) || log=
 first=${log%%.*}; first=${first#[}; first=${first##* } # a long log has lost its beginning: seconds of its first line
@@ -86,6 +91,7 @@ if [ -d "$root/sys/module/nvidia" ] && [ -n "$(ls "$root/sys/class/infiniband" 2
   elif ! grep -q 'Open Kernel Module' "$root/proc/driver/nvidia/version" 2>/dev/null; then say rdma_memory driver
   else say rdma_memory dma_buf; fi
 fi
+began=$(date +%s)
 DEVICEStranslated=0
 for kind in "$root"/sys/kernel/iommu_groups/*/type; do
   case $(value "$kind") in DMA*) translated=$((translated + 1)) ;; esac
@@ -112,19 +118,26 @@ case $tracking in
 esac
 if [ -n "$synced" ]; then say synced "$synced"
 else say cannot "clock synchronisation	neither timedatectl nor chronyc answers"; fi
+looked=
 while [ "$1" != -- ]; do
-  if [ -d "$1" ]; then
-    options=$(findmnt -nro OPTIONS -T "$1" 2>/dev/null) || say cannot "mount options of $1	no findmnt, or no answer"
-    case $1,$options, in
-    /,ro,* | /,*,ro,*) ;; # an operating system that is an image: its root is always full and never written
-    *,ro,* | *,emergency_ro,*) say readonly "$1" ;;
-    *)
-      df -Pk "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4; told = 1}
-        END {exit !told}' || say cannot "space of $1	no answer of df"
-      df -Pi "$1" 2>/dev/null | awk -v name="$1" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
-      ;;
-    esac
-  else say cannot "file system of $1	no such folder"; fi
+  folder=$1
+  while [ -n "$folder" ] && [ ! -d "$folder" ]; do # not made yet: the nearest folder above it
+    case $folder in */*) folder=${folder%/*} ;; *) folder= ;; esac
+  done
+  : "${folder:=/}"
+  case $looked in *":$folder:"*) shift; continue ;; esac
+  looked=$looked:$folder:
+  options=$(findmnt -nro OPTIONS -T "$folder" 2>/dev/null) ||
+    say cannot "mount options of $folder	no findmnt, or no answer"
+  case $folder,$options, in
+  /,ro,* | /,*,ro,*) ;; # an operating system that is an image: its root is always full and never written
+  *,ro,* | *,emergency_ro,*) say readonly "$folder" ;;
+  *)
+    df -Pk "$folder" 2>/dev/null | awk -v name="$folder" 'NR == 2 {print "space\t" name "\t" $2 "\t" $4; told = 1}
+      END {exit !told}' || say cannot "space of $folder	no answer of df"
+    df -Pi "$folder" 2>/dev/null | awk -v name="$folder" 'NR == 2 {print "inodes\t" name "\t" $2 "\t" $4}'
+    ;;
+  esac
   shift
 done
 shift

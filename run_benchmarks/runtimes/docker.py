@@ -28,7 +28,7 @@ LIMIT_REFUSED = ("rlimit", "operation not permitted")
 MAX_EXIT_CODE = 2**31
 
 
-class DockerRuntime:
+class DockerRuntime(Runtime):
     """Creates containers with what a task needs and nothing more (docs/explanation/security.md).
 
     `warn` receives what a host does not permit; about `output_bytes` of a task's output are kept.
@@ -51,13 +51,11 @@ class DockerRuntime:
         return docker_inspection.remove_containers(host, plan.key)
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
-        """See Runtime.create."""
         container = _Container(host, node, task, bound, self._warn, self._output_bytes)
         container.create()
         return container
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
-        """See Runtime.attach."""
         return _Container(host, node, task, None, self._warn, self._output_bytes)
 
 
@@ -77,7 +75,7 @@ def exit_code(value: object) -> int:
     return value
 
 
-class _Container:
+class _Container(RunningTask):
     def __init__(
         self,
         host: Host,
@@ -143,19 +141,16 @@ class _Container:
             self._call(f"starting container {name}", lambda: self._host.docker().start(name))
 
     def exists(self) -> bool:
-        """See RunningTask.exists."""
         name, client = self._task.name, self._host.docker()
         filters = {"name": f"^/{re.escape(name)}$"}
         found = self._call(f"looking for container {name}", lambda: client.containers(all=True, filters=filters))
         return any(container["State"] != "created" for container in found)
 
     def trace(self) -> None:
-        """See RunningTask.trace."""
         name, client = self._task.name, self._host.docker()
         self._call(f"signalling container {name}", lambda: client.kill(name, signal="SIGUSR1"))
 
     def wait(self, seconds: float) -> int | None:
-        """See RunningTask.wait."""
         client = self._host.docker()
         try:
             return self._call(
@@ -178,18 +173,15 @@ class _Container:
         return self._call(f"asking for container {name}", inspect)
 
     def trouble(self) -> Circumstance | None:
-        """See RunningTask.trouble."""
         name, client = self._task.name, self._host.docker()
         return self._call(f"asking for container {name}", lambda: container_trouble.trouble(client, name))
 
     def stop(self, grace: float) -> None:
-        """See RunningTask.stop."""
         name, client = self._task.name, self._host.docker()
         with _ignore_gone():
             self._call(f"stopping container {name}", lambda: client.stop(name, timeout=round(grace)))
 
     def output(self, grace: float) -> str:
-        """See RunningTask.output."""
         self.stop(grace)
         name, client = self._task.name, self._host.docker()
         output = ""
@@ -198,13 +190,11 @@ class _Container:
         return output
 
     def finish(self, grace: float) -> str:
-        """See RunningTask.finish."""
         output = self.output(grace)
         self.remove()
         return output
 
     def remove(self) -> None:
-        """See RunningTask.remove."""
         name, client = self._task.name, self._host.docker()
         with _ignore_gone():
             self._call(f"removing container {name}", lambda: client.remove_container(name, force=True, v=True))

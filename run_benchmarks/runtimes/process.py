@@ -100,7 +100,7 @@ PACKAGES = ("pydantic", "psutil")
 PACKAGES_OF_TORCHRUN = ("torch", "numpy")
 
 
-class ProcessRuntime:
+class ProcessRuntime(Runtime):
     """Starts tasks under `driver.launch.supervise`; about `output_bytes` of a task's output are kept."""
 
     gives_addresses = False
@@ -116,7 +116,6 @@ class ProcessRuntime:
         return HostPython(interpreter=_interpreter(cases), packages=tuple(packages))
 
     def readiness(self, host: Host, view: HostView, cases: Sequence[CasePlan]) -> Readiness:
-        """See Runtime.readiness."""
         found = Readiness()
         if view.python is None:
             found.fail("python", view.no_python or "none", "Python 3.11 or newer", "install it or set PYTHON")
@@ -159,7 +158,6 @@ class ProcessRuntime:
         return ProcessTree(host, node, task, bound, self._output_bytes)
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
-        """See Runtime.attach."""
         return ProcessTree(host, node, task, None, self._output_bytes)
 
 
@@ -177,7 +175,7 @@ def _interpreter(cases: Sequence[CasePlan]) -> str:
     return cases[0].rounds[0].nodes[0].workload.argv[0]
 
 
-class ProcessTree:
+class ProcessTree(RunningTask):
     """A task as a supervised process tree; see RunningTask."""
 
     def __init__(self, host: Host, node: NodePlan, task: Task, bound: Bound | None, output_bytes: int) -> None:
@@ -207,7 +205,6 @@ class ProcessTree:
             raise TaskError(self._host.name, f"task {self._task.name}: {error}") from error
 
     def start(self) -> None:
-        """See RunningTask.start."""
         self._supervise("start", stdin=self.request(), deadline=START_SECONDS)
 
     def request(self) -> bytes:
@@ -222,16 +219,13 @@ class ProcessTree:
         return json.dumps(request).encode()
 
     def exists(self) -> bool:
-        """See RunningTask.exists."""
         found = self._host.run(["test", "-e", f"{self._state}/supervisor.json"], deadline=START_SECONDS, check=False)
         return found.exit_code == 0
 
     def trace(self) -> None:
-        """See RunningTask.trace."""
         self._supervise("trace", deadline=START_SECONDS)
 
     def wait(self, seconds: float) -> int | None:
-        """See RunningTask.wait."""
         try:
             completed = self._host.run(["sh", "-c", WAIT, "sh", self._state], deadline=seconds)
             ended = safe_json.load(completed.stdout)
@@ -245,7 +239,6 @@ class ProcessTree:
         return code
 
     def trouble(self) -> Circumstance | None:
-        """See RunningTask.trouble."""
         found = self._host.run(["sh", "-c", TROUBLE, "sh", self._state], deadline=START_SECONDS).stdout
         what, *words = (found.splitlines() or ["nothing"])[0][:TROUBLE_CHARACTERS].split()
         if what == "gone":
@@ -260,15 +253,12 @@ class ProcessTree:
         return None
 
     def stop(self, grace: float) -> None:
-        """See RunningTask.stop."""
         self._supervise("stop", "--grace", f"{grace:g}", deadline=grace + START_SECONDS)
 
     def output(self, grace: float) -> str:
-        """See RunningTask.output."""
         return self._end(grace, "output")
 
     def remove(self) -> None:
-        """See RunningTask.remove."""
         self._end(REMOVE_GRACE, "remove")
 
     def finish(self, grace: float) -> str:

@@ -37,11 +37,9 @@ class SlurmRuntime(ProcessRuntime):
     """As ProcessRuntime, with the tasks of a node inside one step."""
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
-        """See Runtime.create."""
         return self._task(host, node, task, bound)
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
-        """See Runtime.attach."""
         return self._task(host, node, task, None)
 
     def _task(self, host: Host, node: NodePlan, task: Task, bound: Bound | None) -> RunningTask:
@@ -58,7 +56,6 @@ class _Monitor(ProcessTree):
     """The task with which the node's step begins."""
 
     def start(self) -> None:
-        """See RunningTask.start."""
         assert isinstance(self._host, SlurmHost)
         node = self._node
         states = ("--monitor", state_folder(node, node.monitor), "--workload", state_folder(node, node.workload))
@@ -93,7 +90,6 @@ class _Workload(ProcessTree):
         return code
 
     def start(self) -> None:
-        """See RunningTask.start."""
         argv = ["sh", "-c", BEGIN, "sh", self._state, f"{START_SECONDS:.0f}"]
         try:
             self._host.run(argv, stdin=io.BytesIO(self.request()), deadline=START_SECONDS + SLACK_SECONDS)

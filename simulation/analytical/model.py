@@ -8,7 +8,7 @@ from simulation.analytical.machine import Question
 from simulation.analytical.original.model import LEAST_FORWARD
 from simulation.analytical.repairs import BROADCASTS, BUBBLE, GIGABYTE, OWN_GROUP, PIPELINE, SMALL
 from simulation.analytical.schedules import CLOSED, INTERLEAVED, run_schedule
-from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
+from simulation.analytical.times import Model, Overview, PhaseTime, RowTime, Totals
 from simulation.analytical.workload import Cells, phases_of
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
@@ -30,7 +30,7 @@ MOST_BYTES = 1 << 50
 BUCKET = {TP: TP, EP: EP, EP_TP: EP, DP: DP, DP_EP: DP_EP, ALL: DP, EMBEDDING: DP, PP: DP}
 
 
-class RepairedModel:
+class RepairedModel(Model):
     """The default dialect, with the repairs that are in force."""
 
     def __init__(
@@ -44,7 +44,6 @@ class RepairedModel:
         self.meaningless = False
 
     def row(self, rest: Cells) -> RowTime:
-        """See Model."""
         row = phases_of(rest)
         cells, phases = [], []
         for at, phase in enumerate(row):
@@ -66,7 +65,6 @@ class RepairedModel:
         return RowTime(forward, gradient, weight, text, passes, forward_pass)
 
     def overview(self, totals: Totals) -> Overview:
-        """See Model."""
         division = self._question.division
         transfer = self.transfer_us() * (1 - self._question.overlaps.pp)
         if self._schedule == CLOSED or division.pp == 1:
@@ -109,7 +107,6 @@ class RepairedModel:
         return cluster.nic * cluster.nics_per_server / cluster.gpus_per_server, "a GPU's share of the NICs"
 
     def explain(self, rest: Cells) -> dict[str, JsonValue]:
-        """See Model."""
         row = phases_of(rest)
         return {name: self._explained(row, at) for at, name in enumerate(PHASES)}
 

@@ -87,7 +87,7 @@ class RowSource(Protocol):
         """Compare the number of rows with what the source says; returns a warning, or nothing."""
 
 
-class TextWorkload:
+class TextWorkload(RowSource):
     """A workload file in SimAI's form; `lenient` as `simai_text` has it."""
 
     def __init__(self, path: Path, *, lenient: bool = False) -> None:
@@ -139,7 +139,6 @@ class TextWorkload:
             raise input_problem(self.place(before + wrong[0] + 1), None, f"name is {wrong[1]}, not printable text")
 
     def place(self, row: int) -> str:
-        """See RowSource."""
         return f"{self.path}, line {row + FIRST_ROW_LINE - 1}"
 
     def check_rows(self, rows: int) -> str:
@@ -158,20 +157,18 @@ class TextWorkload:
         return f"{self.path}, line 2: {what}, which are used"
 
 
-class MadeRows:
+class MadeRows(RowSource):
     """Rows that were made from another kind of file."""
 
     def __init__(self, path: Path, header: WorkloadHeader, rows: list[NamedRow]) -> None:
         self.path, self.header, self._rows = path, header, rows
 
     def blocks(self) -> Iterator[list[NamedRow]]:
-        """See RowSource."""
         step = BLOCK_BYTES // 64
         for start in range(0, len(self._rows), step):
             yield self._rows[start : start + step]
 
     def place(self, row: int) -> str:
-        """See RowSource."""
         return f"{self.path}, row {row}"
 
     def check_rows(self, rows: int) -> str:

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--op", choices=ORIGINAL_OPS, help="instead of -w one collective, of all groups of a kind at once")
     add("--size", metavar="BYTES", help=f"with --op: bytes of the whole buffer: {SIZE_FORM}")
-    add("--group", choices=KINDS, default="TP", help="with --op: the kind of groups (default: %(default)s)")
+    add("--group", choices=KINDS, help="with --op: the kind of groups (default: TP)")
     add("--tp", type=int, metavar="N", help="with --op: tensor-parallel size (default: for TP groups all GPUs, else 1)")
-    add("--ep", type=int, metavar="N", default=1, help="with --op: expert-parallel size (default: %(default)s)")
+    add("--ep", type=int, metavar="N", help="with --op: expert-parallel size (default: 1)")
     add("--send-lat", type=float, metavar="US", default=DEFAULT_LATENCY_US,
         help="us before each send, AS_SEND_LAT of SimAI (default: %(default)s)")  # fmt: skip
     add("--conf", type=Path, metavar="FILE", help="a SimAI.conf (default: the values of SimAI's own)")
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--outage", action="append", default=[], metavar=FORM, help="links that go down and come back (us)")
     add("--fast-forward", action="store_true", help="skip steady states and remember equal contention")
     add("--what-if", type=Path, metavar="RUN_FOLDER",
-        help="slow down the hosts and NICs that a run of the benchmarks found slow; say what it costs")  # fmt: skip
+        help="slow down what a run of the benchmarks found slow; say what it costs")  # fmt: skip
     add("--engine", choices=(SIMAI,), help="also run SimAI's ns-3, which --simulator names, and show both")
     add("--simulator", metavar="CMD", help="with --engine simai: your SimAI_simulator; --conf is its SimAI.conf")
     add("--trace", type=Path, metavar="FILE.json", help="also write a trace that ui.perfetto.dev shows")

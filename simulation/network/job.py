@@ -69,22 +69,31 @@ class Job(NamedTuple):
 
 def iterations(job: Job, finished: Sequence[int], data: dict[str, JsonValue]) -> str:
     """When the first rank of a job ended, or the last ones of several jobs, by `finished` (ns by rank); `data` gets it
-    in us, with the end of the last rank of all.
+    in us, with the end of the last rank of all. What did not end is below 0, and None in `data`.
     """
     parts = job.parts
-    data["iteration_of_rank_0_us"] = finished[parts[0].first] / 1000
-    data["iteration_us"] = max(finished) / 1000
+    first = _us(finished[parts[0].first])
+    data["iteration_of_rank_0_us"] = first
+    data["iteration_us"] = _us(max(finished))
     if len(parts) == 1:
-        return f"iteration of rank 0 {finished[parts[0].first] / 1000:.3f} us"
-    took = [max(finished[part.first : part.first + part.ranks]) / 1000 for part in parts]
+        return f"iteration of rank 0 {_told(first)}"
+    took = [_us(max(finished[part.first : part.first + part.ranks])) for part in parts]
     data["jobs"] = [
         {"name": part.name, "first_rank": part.first, "ranks": part.ranks, "iteration_us": us}
         for part, us in zip(parts, took, strict=True)
     ]
     return "iteration of " + ", ".join(
-        f"{part.name} on {part.first}-{part.first + part.ranks - 1} {us:.3f} us"
+        f"{part.name} on {part.first}-{part.first + part.ranks - 1} {_told(us)}"
         for part, us in zip(parts, took, strict=True)
     )
+
+
+def _us(end_ns: int) -> float | None:
+    return end_ns / 1000 if end_ns >= 0 else None
+
+
+def _told(us: float | None) -> str:
+    return "did not end" if us is None else f"{us:.3f} us"
 
 
 def warn_of_untimed(job: Job, finished: Sequence[int]) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from simulation.network.outcome import NetworkRun
 from simulation.network.routing import Floats, Ints, ports_of
-from simulation.topology.fabric import Fabric, names, tiers
+from simulation.topology.fabric import Fabric, port_names
 
 
 class BusyLink(NamedTuple):
@@ -18,12 +18,6 @@ class BusyLink(NamedTuple):
     gbps: float
     sent_bytes: int
     shares: list[float]
-
-
-def port_names(fabric: Fabric) -> list[str]:
-    """`gpu0-leaf0` for each direction of each link."""
-    named = names(fabric, tiers(fabric))
-    return [f"{named[a]}-{named[b]}" for one, other, _kind in fabric.links() for a, b in ((one, other), (other, one))]
 
 
 def busiest(fabric: Fabric, run: NetworkRun, most: int) -> list[BusyLink]:

@@ -62,8 +62,8 @@ class MeasuredFaults(NamedTuple):
     notes: list[str]
 
 
-def measured_faults(folder: Path, fabric: Fabric) -> MeasuredFaults:
-    """The network as a run found it.
+def measured_faults(folder: Path, fabric: Fabric, *, packets: bool) -> MeasuredFaults:
+    """The network as a run found it; without `packets`, which links lose, the notes say that errors cost nothing.
 
     Raises:
         InputProblems: the folder is no run's, or a host has no server in the network.
@@ -90,7 +90,9 @@ def measured_faults(folder: Path, fabric: Fabric) -> MeasuredFaults:
             slowness[gpu] = slowness.get(gpu, 1.0) / part.share
         if part.share < 1:
             notes.append(f"{what}: {100 * part.share:.0f} % of the expected rate, so are {found.said}")
-        if part.loses:
+        if part.loses and not packets:
+            notes.append(f"not simulated, since fair rates lose nothing: {what}: errors")
+        elif part.loses:
             notes.append(f"{what}: errors, so {found.said} lose packets; assumed is a share of {ASSUMED_LOSS}")
     if not parts:
         notes.append(f"{folder}: no part of the network was slower than expected")

@@ -48,7 +48,7 @@ def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:
 
     Ports that are `down` (shape: ports) lead nowhere.
     """
-    ways = PortRoutes(fabric, closed=() if down is None else np.flatnonzero(down).tolist())
+    ways = PortRoutes(fabric, closed=() if down is None else set(np.flatnonzero(down).tolist()))
     nodes = range(len(fabric.roles))
     begin = np.zeros((len(nodes), len(nodes)), dtype=np.int64)
     count = np.zeros_like(begin)

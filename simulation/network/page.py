@@ -7,11 +7,12 @@ import numpy as np
 from common.charts.chart import Axis, Bar, Bars, Curves, Line, Panel, Series, Spans, thinned
 from common.charts.page import document, figure, safe
 from simulation.network.critical import PathStep, critical_path
-from simulation.network.links import BusyLink, busiest, port_names
+from simulation.network.links import BusyLink, busiest
 from simulation.network.outcome import NetworkRun
 from simulation.network.request import NetworkRequest
 from simulation.network.routing import ports_of
 from simulation.network.timeline import BESIDE, COMPUTE, spans
+from simulation.topology.fabric import port_names
 
 MOST_RANKS, MOST_LINKS, CURVES, MOST_STEPS, POINTS = 128, 10, 3, 200, 200
 WIDE, JOINED = 1000, 0.3  # of a timeline; what is not further apart is drawn as one

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from common.errors import InputProblems, MistakeList, input_problem
 from common.units import size_bytes
-from simulation.analytical.schedules import INTERLEAVED
+from simulation.analytical.schedules import INTERLEAVED, ONE_F_ONE_B
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
 from simulation.flows.choice import nvls_missing
@@ -129,15 +129,19 @@ def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> Non
         mistakes.add("--seed, --seeds", None, "one of the two")
     if arguments.op:
         _check_operation(arguments, mistakes)
-    if arguments.vpp and arguments.schedule != INTERLEAVED:
+    elif arguments.vpp and arguments.schedule != INTERLEAVED:
         mistakes.add("--vpp", arguments.vpp, "is for --schedule interleaved")
     own = (("--size", arguments.size), ("--tp", arguments.tp), ("--ep", arguments.ep), ("--group", arguments.group))
     for flag, value in own:
-        if value not in (None, 1, "TP") and arguments.workload:
+        if value is not None and arguments.workload:
             mistakes.add(flag, value, "is for --op; a workload says it itself")
 
 
 def _check_operation(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
+    scheduled = arguments.schedule != ONE_F_ONE_B
+    for flag, given in (("--straggler", arguments.straggler), ("--schedule", scheduled), ("--vpp", arguments.vpp)):
+        if given:
+            mistakes.add(flag, None, "is for -w: a collective alone has no computation and no pipeline")
     if arguments.op != ALL_REDUCE and arguments.algorithm not in ("ring", AUTO):
         mistakes.add("--algorithm", arguments.algorithm, f"is for --op {ALL_REDUCE}")
     if arguments.pxn and arguments.algorithm in ("tree", "nvls") and arguments.dialect != SIMAI:
@@ -161,6 +165,8 @@ def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
 def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -> dict[int, float]:
     """How many times as long as others ranks compute: --straggler, and the slow GPUs beside the topology."""
     found = {gpu: 1 / share for gpu, share in whatif.slow_gpus_of(arguments.network).items()}
+    if found and arguments.engine:
+        mistakes.add(str(arguments.network), None, "has slow GPUs, which SimAI cannot simulate: no --engine simai")
     for text in arguments.straggler:
         match = _STRAGGLER.fullmatch(text)
         if not match or not 1 <= float(match["factor"]) <= MOST_SLOWNESS:
@@ -218,18 +224,19 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
     if size > MOST_BYTES:
         raise input_problem("--size", arguments.size, f"must be at most {MOST_BYTES >> 40}T")
     gpus = fabric.gpus
-    tp = arguments.tp or (gpus if arguments.group == "TP" else 1)
-    sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=arguments.ep)
+    kind, ep = arguments.group or "TP", arguments.ep or 1
+    tp = arguments.tp or (gpus if kind == "TP" else 1)
+    sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=ep)
     sizes.mistakes().check()
-    groups = groups_by_kind(sizes, fabric, original=original, kinds=(arguments.group,))
-    if not groups.get(arguments.group):
-        raise input_problem("--group", arguments.group, f"its groups have one rank with --tp {tp} --ep {arguments.ep}")
+    groups = groups_by_kind(sizes, fabric, original=original, kinds=(kind,))
+    if not groups.get(kind):
+        raise input_problem("--group", kind, f"its groups have one rank with --tp {tp} --ep {ep}")
     if arguments.algorithm == "nvls" and not original:
         speeds = link_speeds(fabric)
-        missing = {nvls_missing(group, speeds) for group in groups[arguments.group]} - {""}
+        missing = {nvls_missing(group, speeds) for group in groups[kind]} - {""}
         if missing:
             raise input_problem("--algorithm", "nvls", f"not possible here: {min(missing)}")
-    return job_of_collective(arguments.op, arguments.group, size, JobGroups(0, gpus, groups, schedules))
+    return job_of_collective(arguments.op, kind, size, JobGroups(0, gpus, groups, schedules))
 
 
 def _per_server(fabric: Fabric, *, original: bool) -> int:

@@ -1,6 +1,6 @@
 """Writes the table of the rows of each job, with those that have ended while a simulation goes on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.errors import MistakeList
@@ -12,15 +12,15 @@ INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows
 FLOWS, LINKS, PAGE = "fct.txt", "links.csv", "network.html"
 
 
-def check_names(job: Job, prefix: str, trace: Path | None = None, *, force: bool) -> None:
-    """No file has the name of one that is written while a simulation goes on, or after it.
+def check_names(job: Job, prefix: str, names: Sequence[str], trace: Path | None = None, *, force: bool) -> None:
+    """No file has the name of one that is written while a simulation goes on, or after it: a table, or one of `names`.
 
     Raises:
         InputProblems: some have, which `force` allows, and all are named; or the trace has the name of another.
     """
     mistakes = MistakeList()
-    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in (FLOWS, LINKS, PAGE))]
-    if trace in paths:
+    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in names)]
+    if trace is not None and trace.resolve() in [path.resolve() for path in paths]:
         mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
     for path in paths if trace is None else [*paths, trace]:
         if path.is_file() and not force:

@@ -33,13 +33,13 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
-    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
+    check_names(request.job, request.prefix, (FLOWS, LINKS, PAGE), arguments.trace, force=arguments.force)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
     healthy = None
     if arguments.what_if:
-        faults = measured_faults(arguments.what_if, request.fabric)
+        faults = measured_faults(arguments.what_if, request.fabric, packets=True)
         healthy = _run(request, network)
         request = with_faults(request, faults)
         network = _network(request)
@@ -127,14 +127,15 @@ def _engine_call(arguments: argparse.Namespace, request: NetworkRequest) -> Engi
 
 
 def _beside(answer: Summary, found: NetworkRun, theirs: EngineRun) -> Summary:
-    """The summary with SimAI's figures beside ours; it failed where SimAI's table is empty, too."""
+    """The summary with SimAI's figures beside ours, if flows were kept; it failed where SimAI's table is empty, too."""
     ends = found.rank_ends - found.first_start
-    ours = (found.makespan_us, float(ends.mean()) / 1000, float(ends[0]) / 1000) if len(ends) else (0.0, 0.0, 0.0)
-    rows = [
-        ("makespan", theirs.makespan_us, ours[0]),
-        ("mean over ranks", theirs.mean_us, ours[1]),
-        ("rank 0", theirs.rank_0_us, ours[2]),
-    ]
+    rows: list[tuple[str, float, float]] = []
+    if len(ends):
+        rows = [
+            ("makespan", theirs.makespan_us, found.makespan_us),
+            ("mean over ranks", theirs.mean_us, float(ends.mean()) / 1000),
+            ("rank 0", theirs.rank_0_us, float(ends[0]) / 1000),
+        ]
     flows = len(found.end) + found.not_kept
     lines = [f"SimAI_simulator: {counted(theirs.flows, 'flow')} in {theirs.seconds:.2f} s, ours {flows}"]
     if theirs.total_us is None:

@@ -1,4 +1,4 @@
-"""Says how many times longer training's attention takes than that of the engines in the tables, which have no backward.
+"""Gives the ratio of a training pass of attention to the inference engines' forward pass in the tables.
 
 data/attention.csv: cuDNN's causal passes on H200 and GB200 (NVIDIA/cudnn-frontend, benchmark/attention_training;
 tests/data/measured/attention_passes.csv) over the tables' time of that shape, backward of its FLOPs: engines also turn
@@ -27,8 +27,8 @@ queries wider than values: the medians of Llama-3.1's and DeepSeek-V3's heads, 2
 MEASURED = {"H100": "H200", "H200": "H200", "GB200": "GB200", "GB300": "GB200"}
 """Whose measured passes hold for a GPU."""
 AS_TABLES = ("H100", "H200")
-"""Of these, where a forward pass takes what the tables say: so do B200's by Transformer Engine (SimuMax) and ours of a
-H200 by torch's cuDNN, whose backward passes are as cuDNN's own (test_kernels_held.py).
+"""Of these, the GPUs whose forward pass takes the tables' time, as B200's by Transformer Engine (SimuMax) and our
+H200's by torch's cuDNN do; the backward passes of both take cuDNN's own times (test_kernels_held.py).
 """
 
 

@@ -7,6 +7,7 @@ tests/simulation/predict/test_measured.py counts them.
 from typing import NamedTuple
 
 from simulation.predict.iteration import Prediction
+from simulation.predict.job import TrainingJob
 
 ASSUMED = 1.25
 """By how much an interval widens where the factor of sustained products is of another GPU or precision."""
@@ -45,9 +46,7 @@ def interval(found: Prediction) -> Interval:
         notes.append(f"no training in {job.precision} on {machine.gpu} was measured: sustained clocks are {source}")
     if job.replicated:
         notes.append("DDP's gradients are views of its buckets (gradient_as_bucket_view); else they are held twice")
-    if job.scaling == "rowwise" and not (job.is_torch_decoder and job.precision == "fp8"):
-        where = "FP8 in dense models whose heads x head_dim = hidden, with fsdp or ddp, tp 1 and cp 1"
-        notes.append(f"scaling by rows has no effect here: it is known of {where}")
+    notes += _unknown_scaling(job)
     if job.latent is not None and job.tp > 1:
         notes.append(
             "latent attention's narrow projections are timed as Megatron's own layers, divided over tp and gathered; "
@@ -66,6 +65,16 @@ def interval(found: Prediction) -> Interval:
         low, high = low / EXTRAPOLATED, high * EXTRAPOLATED
         notes.append(f"extrapolated: {said}")
     return Interval(found.ms * low, found.ms * high, tuple(notes))
+
+
+def _unknown_scaling(job: TrainingJob) -> list[str]:
+    """Notes of a scaling of FP8 that the job's modules are not timed with."""
+    if job.scaling == "rowwise" and not (job.is_torch_decoder and job.precision == "fp8"):
+        where = "FP8 in dense models whose heads x head_dim = hidden, with fsdp or ddp, tp 1 and cp 1"
+        return [f"scaling by rows has no effect here: it is known of {where}"]
+    if job.of_torch and job.precision == "fp8" and job.scaling in ("mxfp8", "delayed"):
+        return [f"{job.scaling} scaling has no effect here: torch's FP8 is timed with a scale for a tensor"]
+    return []
 
 
 FLAT_MFU = 0.40

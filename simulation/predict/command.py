@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from common.errors import MistakeList, input_problem
 from common.summary import Summary, counted
-from common.whole_files import STDOUT, write_whole
+from common.whole_files import STDOUT, write_all, write_whole
 from simulation.common.dialect import DEFAULT_DIALECT
 
 if TYPE_CHECKING:  # the start of the command needs neither
@@ -139,18 +139,21 @@ def _inference(arguments: argparse.Namespace) -> Summary:
 
     _check_inference(arguments)
     no_column = (*inference.OF_TRAINING, "dp", "micro_batches")
-    lists = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
+    given = [(getattr(arguments, f"row_{key}") or "").split(",") for key in ("mbs", "seq")]
+    lists = [[word.strip() for word in words] for words in given]
     phases = PHASES if arguments.phase == BOTH else (arguments.phase,)
     found = []
-    for phase, batch, length in product(phases, *lists):
-        given = {"row_mbs": batch or None, "row_seq": length or None}
-        job = described_job(argparse.Namespace(**{**vars(arguments), **given}), without=no_column)
+    for phase, batch, length in dict.fromkeys(product(phases, *lists)):
+        its = {**vars(arguments), "row_mbs": batch or None, "row_seq": length or None}
+        job = described_job(argparse.Namespace(**its), without=no_column)
         found.append(inference.one_pass(job, machines()[job.gpu], phase))
     text = "\n".join(inference.text([each for each in found if each.phase == phase]) for phase in phases)
+    files = {}
     if arguments.output is not None:
-        write_whole(arguments.output, [inference_page.csv_text(found).encode()], keep_other=not arguments.force)
+        files[arguments.output] = inference_page.csv_text(found)
     if arguments.report is not None:
-        write_whole(arguments.report, [inference_page.html(found, text).encode()], keep_other=not arguments.force)
+        files[arguments.report] = inference_page.html(found, text)
+    write_all(files, keep_other=not arguments.force)
     return Summary(text, inference.data(found))
 
 
@@ -193,7 +196,7 @@ def _network(arguments: argparse.Namespace, job: "TrainingJob") -> "Network | No
     from simulation.predict.network import Network
 
     network = Network(arguments.network, arguments.level or LEVELS[0])
-    network.check(job, mistakes)
+    network.check(job.gpus, mistakes)
     if arguments.row_gpus_per_node and job.gpus_per_node != network.per_server:
         mistakes.add("--gpus-per-node", job.gpus_per_node, f"{network.path} has servers of {network.per_server}")
     mistakes.check()

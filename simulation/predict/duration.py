@@ -16,7 +16,6 @@ from simulation.predict.operations import (
     CP,
     EP,
     HALF,
-    HEAD,
     MEMORY,
     PERMUTATION,
     PRODUCTS,
@@ -143,8 +142,7 @@ class Stopwatch:
         return at.full * whole + (1 - at.full) * min(us, whole)
 
     def _product(self, each: Product) -> float:
-        router = each.part == PRODUCTS and each.n == self.job.experts
-        low = self.precision != "bf16" and each.part != HEAD and not router
+        low = self.precision != "bf16" and not each.wide
         dtype = self.precision if low else "bf16"
         beside = min(STREAMS, each.times)
         us = kernels.product_us(self.machine.gpu, dtype, each.m * beside, each.n, each.k) / beside

@@ -48,7 +48,6 @@ class EngineWatch(Stopwatch):
         return 1.0
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float) -> float:
-        """See Stopwatch."""
         us = super().collective_us(op, ranks, stride, size)
         if op == operations.ALL_REDUCE and 1 < ranks <= MEASURED_GPUS and ranks * stride <= self.machine.nvlink_domain:
             own = kernels.all_reduce_us(self.machine.gpu, ranks, size)

@@ -216,6 +216,6 @@ def _optimizer(job: TrainingJob, watch: Stopwatch, held: StageWeights) -> float:
     passes = 1 if job.fsdp or job.dp * job.cp == 1 else 3
     cast = 0.0
     if job.precision != "bf16" and not job.of_torch:
-        # Transformer Engine quantises each weight in the first micro-batch, by rows and columns.
-        cast = operations.QUANTISED_BYTES * (held.layers + held.experts)
+        # Transformer Engine quantises each weight of its products in the first micro-batch.
+        cast = operations.quantised_bytes(job) * (held.products + held.experts)
     return watch.moved_us(step * own + passes * job.grad_bytes * touched + cast)

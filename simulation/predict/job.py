@@ -115,6 +115,11 @@ class TrainingJob:
         return bool(self.fsdp) and not self.megatron
 
     @property
+    def engine_scaling(self) -> str:
+        """Its scaling of FP8 by Transformer Engine, which has none of rows."""
+        return "tensorwise" if self.scaling == "rowwise" else self.scaling
+
+    @property
     def eager(self) -> bool:
         """Whether each of torch's operators between products reads and writes memory."""
         return self.of_torch and not self.compiled

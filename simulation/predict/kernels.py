@@ -10,7 +10,7 @@ GPUs of a server by the engines' own kernels, of the newest version of each, by 
 
 data/experts.csv has the four figures of `experts_us` that explain the tables of experts (systems/data/*/moe, balanced,
 each engine as much) with the least mean error of the logarithm, and the median and 90th percentile of its errors in %.
-The search that found them is not kept; over all rows of the package no figures have less than 0.87 of their error.
+The search that found them is not kept.
 """
 
 import csv

@@ -19,7 +19,6 @@ from simulation.network.flow_level.simulate import FlowWishes, simulate
 from simulation.network.flow_level.trust import window_of
 from simulation.network.job_reading import JobGroups, job_of_collective
 from simulation.network.placing import groups_by_kind, link_speeds
-from simulation.predict.job import TrainingJob
 from simulation.predict.machine import NIC_SHARE, Machine
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.homes import homes_of
@@ -61,10 +60,10 @@ class Network:
         """The machine with the servers and NICs of the network."""
         return machine.on(self.per_server, self.nic_gbps or machine.nic_GBps)
 
-    def check(self, job: TrainingJob, mistakes: MistakeList) -> None:
-        """Tell what of the job the network cannot have."""
-        if job.gpus > self.fabric.gpus:
-            mistakes.add("--gpus", job.gpus, f"{self.path} has {self.fabric.gpus} GPUs")
+    def check(self, gpus: int, mistakes: MistakeList) -> None:
+        """Tell where a job has more GPUs than the network."""
+        if gpus > self.fabric.gpus:
+            mistakes.add("--gpus", gpus, f"{self.path} has {self.fabric.gpus} GPUs")
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
         """A collective of `size` bytes in all groups of `ranks` that are `stride` apart, of `gpus`; None: by rates."""

@@ -16,9 +16,10 @@ from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.decoder import layer
 from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleKernels
 from workloads.dialects.framework.inference import one_pass
+from workloads.dialects.framework.kernels import ROUTER
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
-from workloads.dialects.framework.quantised import BLOCK, MXFP8
+from workloads.dialects.framework.quantised import BLOCK, CURRENT, MXFP8
 from workloads.job.parameters import DECODE, FP8_RECIPES, WorkloadArgs
 from workloads.rows.ops import CommType
 from workloads.rows.traced_op import FLOAT8, SIZES, Call, Event
@@ -38,7 +39,8 @@ HEAD_MODULES = ("output_layer", "lm_head")
 
 class Product(NamedTuple):
     """`times` products x(m, k) @ w(n, k). master: bytes of gradients that the epilogue of a weight's gradient reads and
-    writes. quantised: its operands are of FP8 or FP4, and rows of their own say what makes them.
+    writes. quantised: its operands are of FP8 or FP4, and rows of their own say what makes them; wide: they have 16
+    bits whatever the job's precision.
     """
 
     part: str
@@ -49,6 +51,7 @@ class Product(NamedTuple):
     master: int = 0
     of_weight: bool = False
     quantised: bool = False
+    wide: bool = False
 
     @property
     def flops(self) -> int:
@@ -222,7 +225,7 @@ def _recipe(job: TrainingJob) -> str:
         return recipe if job.precision == FP8 else FP8_RECIPES[0]
     if job.of_torch or job.precision not in (FP8, FP4):
         return FP8_RECIPES[0]
-    return MXFP8 if job.precision == FP4 else FP8_RECIPES[1] if job.scaling == "rowwise" else job.scaling
+    return MXFP8 if job.precision == FP4 else job.engine_scaling
 
 
 def inference_parts(job: TrainingJob, phase: str) -> Parts:
@@ -339,6 +342,16 @@ def _takes_either_order(job: TrainingJob) -> bool:
     return not job.of_torch and job.gpu not in BY_ROWS and job.scaling != MXFP8
 
 
+def quantised_bytes(job: TrainingJob) -> float:
+    """Bytes that Transformer Engine moves for each element that it quantises, both orders and scales together."""
+    if job.precision == FP4:
+        return HALF * _FOUR_BITS["quantize_both"].moved
+    if job.scaling == MXFP8:
+        return QUANTISED_BYTES + 2 / BLOCK
+    largest = HALF if job.engine_scaling == CURRENT else 0
+    return largest + (HALF * _EITHER["quantize_both"].moved if _takes_either_order(job) else QUANTISED_BYTES)
+
+
 def _in_four_bits(call: Call) -> Call:
     is_gathered = call.group and call.dtype == FLOAT8
     return replace(call, bytes=round(call.bytes * FOUR_OF_EIGHT)) if is_gathered else call
@@ -364,7 +377,8 @@ def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
         times, (m, k, n) = (1, sizes) if op.startswith("gemm") else (sizes[0], sizes[1:])
         part = HEAD if call.module in HEAD_MODULES else EXPERTS if op.startswith("experts") else PRODUCTS
         master = moved - times * (SIZES[call.dtype] * (m * k + k * n) + HALF * m * n)
-        return Product(part, m, n, k, times, master, op.endswith("wgrad"), call.dtype == FLOAT8)
+        wide = part == HEAD or call.module.endswith(ROUTER)
+        return Product(part, m, n, k, times, master, op.endswith("wgrad"), call.dtype == FLOAT8, wide)
     if op == "attention_decode":
         batch, context, heads, groups, qk, v = sizes
         return Decoding(context, batch * groups, heads // groups, qk + v)

@@ -1,9 +1,7 @@
 """Writes a layout as configurations that can be started: of Megatron-LM, of torchtitan, and a case of ours."""
 
-from pathlib import Path
 from typing import NamedTuple
 
-from common.whole_files import write_whole
 from simulation.predict.iteration import Prediction
 from simulation.predict.job import TrainingJob
 from simulation.predict.weights import stage_sizes
@@ -29,20 +27,6 @@ def configs(found: Prediction) -> list[ReadyConfig]:
     return [ReadyConfig(name, text) for name, text in files.items() if text]
 
 
-def write(folder: Path, found: Prediction, *, force: bool) -> list[Path]:
-    """Write the files of a layout into a folder.
-
-    Raises:
-        InputProblems: a file has other content, and `force` does not overwrite it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, text in configs(found):
-        write_whole(folder / name, [text.encode()], keep_other=not force)
-        paths.append(folder / name)
-    return paths
-
-
 def megatron_script(found: Prediction, said: str) -> str:
     """A script that starts Megatron-LM on one server, `said` in its head; "": it has no such layout."""
     words, job = megatron_arguments(found), found.job
@@ -60,11 +44,12 @@ def megatron_script(found: Prediction, said: str) -> str:
 
 
 def megatron_arguments(found: Prediction) -> str:
-    """The arguments of Megatron-LM's pretrain_gpt.py that give this layout; "": its FSDP2 has no stages, experts in
-    groups, tied embeddings or several copies (validate_args of megatron/training/arguments.py).
+    """The arguments of Megatron-LM's pretrain_gpt.py that give this layout; "": there are several copies, or its FSDP2
+    has no stages, experts in groups or tied embeddings (validate_args of megatron/training/arguments.py).
     """
     job = found.job
-    if job.fsdp and (job.pp > 1 or job.ep > 1 or job.tied or job.fsdp != job.dp * job.cp):
+    torch_only = job.of_torch and (job.pp > 1 or job.ep > 1 or job.tied)
+    if torch_only or (job.fsdp and job.fsdp != job.dp * job.cp):
         return ""
     words = [
         f"--tensor-model-parallel-size {job.tp}", f"--pipeline-model-parallel-size {job.pp}",
@@ -80,9 +65,10 @@ def megatron_arguments(found: Prediction) -> str:
     elif job.recompute != "none":
         words.append("--recompute-granularity selective")
     words += _divided(job)
-    words.append(
-        {"bf16": "--bf16", "fp8": "--bf16 --fp8-format hybrid", "nvfp4": "--bf16 --fp4-format e2m1"}[job.precision]
-    )
+    # Torch's products are timed with a scale for a tensor.
+    recipe = "tensorwise" if job.of_torch else job.engine_scaling
+    low = {"bf16": "", "fp8": f" --fp8-format hybrid --fp8-recipe {recipe}", "nvfp4": " --fp4-format e2m1"}
+    words.append(f"--bf16{low[job.precision]}")
     return " ".join(words)
 
 
@@ -97,12 +83,16 @@ def _chunks(job: TrainingJob) -> list[str]:
 
 def _divided(job: TrainingJob) -> list[str]:
     """The arguments of optimizer states, and of the communication that the prediction hides behind compute."""
-    if job.fsdp:
+    if job.of_torch:
         return ["--use-torch-fsdp2 --no-gradient-accumulation-fusion --untie-embeddings-and-output-weights"]
-    words = ["--use-distributed-optimizer"] if job.distributed_optimizer else []
+    divided = job.distributed_optimizer or bool(job.fsdp)
+    words = ["--use-distributed-optimizer"] if divided else []
+    if job.fsdp:
+        words.append("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params")
+        words.append("--ckpt-format fsdp_dtensor")
     if job.overlap and job.dp * job.cp > 1:
         words.append("--overlap-grad-reduce")
-        words += ["--overlap-param-gather"] if job.distributed_optimizer else []
+        words += ["--overlap-param-gather"] if divided else []
     return [*words, "--tp-comm-overlap"] if job.overlap and job.sp and job.tp > 1 else words
 
 
@@ -178,6 +168,8 @@ def our_case(found: Prediction) -> str:
         "global_batch": job.mbs * job.micro_batches * job.dp, "tensor_model_parallel_size": job.tp,
     }  # fmt: skip
     settings |= division
+    if job.precision == "fp8" and not job.fsdp:
+        settings["fp8_recipe"] = job.engine_scaling
     if job.experts:
         settings |= {
             "moe_enable": True, "moe_grouped_gemm": True, "num_experts": job.experts, "moe_router_topk": job.topk,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from common.errors import MistakeList, SimulationError, input_problem
 from common.progress import watched
 from common.summary import Summary, counted
-from common.whole_files import STDOUT, write_whole
+from common.whole_files import STDOUT, write_all
 from simulation.common.dialect import DEFAULT_DIALECT
 from simulation.predict.command import calibrated_machines
 
@@ -80,23 +80,23 @@ def run(arguments: argparse.Namespace) -> Summary:
         if not found.fitting:
             kept.discard()
             raise SimulationError(_nothing(found, arguments, row, machine, needed))
-        if arguments.output is not None:
-            text = sweep_report.csv_text(found.fitting, machine)
-            write_whole(arguments.output, [text.encode()], keep_other=not arguments.force)
         best = _best(found, machine, arguments.top, network)
     except KeyboardInterrupt:
         keeps = f"{kept.path} keeps {counted(kept.count, 'layout')}: the same command goes on"
         print(keeps if kept.path else "without --output nothing is kept", file=sys.stderr)
         raise
-    kept.discard()
     answer = sweep_report.summary(found, best, machine, arguments.price)
     if needed:
         answer = _with_days(answer, arguments.target, needed, best[0])
+    files = {}
+    if arguments.output is not None:
+        files[arguments.output] = sweep_report.csv_text(found.fitting, machine)
     if arguments.configs:
-        ready_configs.write(arguments.configs, best[0], force=arguments.force)
+        files |= {arguments.configs / name: text for name, text in ready_configs.configs(best[0])}
     if arguments.report:
-        page = sweep_report.page(found, best, answer.text)
-        write_whole(arguments.report, [page.encode()], keep_other=not arguments.force)
+        files[arguments.report] = sweep_report.page(found, best, answer.text)
+    write_all(files, keep_other=not arguments.force)
+    kept.discard()
     return answer
 
 
@@ -106,7 +106,8 @@ def _with_days(answer: Summary, target: str, needed: float, first: "Prediction")
     assert match is not None
     days = float(match["days"]) * needed / first.tokens_per_second_and_gpu / first.job.gpus
     head, rest = answer.text.split("\n", 1)
-    head = f"{head}, the fewest for {target}: the first takes {days:.1f} days"
+    what = "the fewest for" if days <= float(match["days"]) else "which without its network reach"
+    head = f"{head}, {what} {target}: the first takes {days:.1f} days"
     return Summary(f"{head}\n{rest}", {**answer.data, "target_days": days})
 
 
@@ -128,8 +129,9 @@ def _network(arguments: argparse.Namespace, row: dict[str, str]) -> "Network | N
     network = Network(arguments.network, FLOW)
     if arguments.gpus is None:
         row["gpus"] = str(network.fabric.gpus)
-    if int(row["gpus"]) > network.fabric.gpus:
-        raise input_problem("--gpus", row["gpus"], f"{network.path} has {network.fabric.gpus} GPUs")
+    mistakes = MistakeList()
+    network.check(int(row["gpus"]), mistakes)
+    mistakes.check()
     return network
 
 

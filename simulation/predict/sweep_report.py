@@ -16,8 +16,8 @@ from simulation.predict.ready_configs import megatron_arguments, torchtitan_sett
 
 _KEYS = ("gpu", "gpus", "precision", "seq", "mbs", "micro_batches", "tp", "pp", "vpp", "cp", "dp", "ep", "recompute")
 _COLUMNS = (
-    "name", *_KEYS, "fsdp", "distributed_optimizer", "predicted_ms", "predicted_reserved_gib", "predicted_tokens_s_gpu",
-    "predicted_mfu",
+    "name", *_KEYS, "fsdp", "distributed_optimizer", "framework", "attention", "predicted_ms", "predicted_reserved_gib",
+    "predicted_tokens_s_gpu", "predicted_mfu",
 )  # fmt: skip
 MOST_POINTS = 1000
 LEAST_MS = 0.05  # of a difference that is told
@@ -81,9 +81,14 @@ def _cost(found: Prediction, price: float | None) -> float:
 
 
 def _cells(job: TrainingJob) -> dict[str, str]:
-    gpu = f"{job.gpu} HBM2e" if job.memory_GBps else job.gpu
-    of_job = {key: str(int(getattr(job, key))) for key in ("fsdp", "distributed_optimizer")}
-    return {"name": job.name, **{key: str(getattr(job, key)) for key in _KEYS}, "gpu": gpu, **of_job}
+    scaled = job.precision == "fp8" and job.scaling != "tensorwise"
+    return {
+        "name": job.name, **{key: str(getattr(job, key)) for key in _KEYS},
+        "gpu": f"{job.gpu} HBM2e" if job.memory_GBps else job.gpu,
+        "precision": f"{job.precision} {job.scaling}" if scaled else job.precision,
+        **{key: str(int(getattr(job, key))) for key in ("fsdp", "distributed_optimizer")},
+        "framework": "Megatron" if job.megatron else "", "attention": "cuDNN" if job.cudnn else "",
+    }  # fmt: skip
 
 
 def _data(found: Prediction, price: float | None) -> Mapping[str, JsonValue]:

@@ -10,12 +10,14 @@ from simulation.predict.job import TrainingJob
 class StageWeights:
     """Weights on one rank of a stage: those that all data-parallel ranks share, and those of its experts.
 
-    layers: of the shared ones, those inside layers. matrices: sizes of the distinct weight matrices, each once;
-    TransformerEngine keeps an unused gradient for each.
+    layers: of the shared ones, those inside layers; products: of these, those of linear layers, without norms and
+    routers. matrices: sizes of the distinct weight matrices, each once; TransformerEngine keeps an unused gradient for
+    each.
     """
 
     shared: float
     layers: float
+    products: float
     experts: float
     matrices: frozenset[float]
 
@@ -80,18 +82,18 @@ def stage_weights(job: TrainingJob, stage: int) -> StageWeights:
     mlp, shared = mlp_matrices(job, job.ffn, job.tp), mlp_matrices(job, job.shared_ffn, job.tp)
     one = mlp_matrices(job, job.moe_ffn, 1)
     norms = 2 * job.hidden
-    total = dense * (sum(attention) + sum(mlp) + norms)
-    total += expert * (sum(attention) + sum(shared) + norms + job.hidden * job.experts)
+    products = dense * (sum(attention) + sum(mlp)) + expert * (sum(attention) + sum(shared))
+    total = products + (dense + expert) * norms + expert * job.hidden * job.experts
+    in_layers = total
     matrices = set(attention) if dense or expert else set()
     matrices |= set(mlp if dense else []) | set([*shared, *one] if expert else [])
-    in_layers = total
     vocabulary = job.vocab * job.hidden / job.tp
     if stage == 0:
         total += vocabulary
     if stage == job.pp - 1:
         total += 0 if job.tied and job.pp == 1 else vocabulary
         matrices.add(vocabulary)
-    return StageWeights(total, in_layers, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
+    return StageWeights(total, in_layers, products, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
 
 
 def parameters(job: TrainingJob) -> float:

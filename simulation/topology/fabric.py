@@ -1,6 +1,7 @@
 """Holds any network of GPUs and switches as its file describes it: nodes with a role each, and links."""
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -97,6 +98,18 @@ def names(fabric: Fabric, tier: "array[int]") -> list[str]:
         number = counts.get(kind, 0)
         counts[kind] = number + 1
         found.append(f"{kind}{number}")
+    return found
+
+
+def port_names(fabric: Fabric) -> list[str]:
+    """`gpu0-leaf0` for each direction of each link; further links between two nodes are `gpu0-leaf0#2` and so on."""
+    named, counts = names(fabric, tiers(fabric)), Counter[tuple[int, int]]()
+    found = []
+    for one, other, _kind in fabric.links():
+        pair = min(one, other), max(one, other)
+        counts[pair] += 1
+        more = f"#{counts[pair]}" if counts[pair] > 1 else ""
+        found += [f"{named[one]}-{named[other]}{more}", f"{named[other]}-{named[one]}{more}"]
     return found
 
 

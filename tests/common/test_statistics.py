@@ -26,5 +26,16 @@ def test_quantiles_and_tails_of_student_are_those_of_scipy(degrees: int) -> None
         assert student_tail(value, degrees) == pytest.approx(chance, rel=1e-9)
 
 
+@pytest.mark.parametrize("degrees", [1, 2, 4])
+def test_far_out_the_tail_of_student_is_its_leading_term(degrees: int) -> None:
+    """The closed forms for 1, 2 and 4 degrees of freedom; where these underflow, it is 0."""
+    constant = {1: 1 / math.pi, 2: 0.5, 4: 3.0}[degrees]
+    for value in (1e70, 1e160, 1e200, 1e307, math.inf):
+        tail = constant * (1 / value) ** degrees
+        assert student_tail(value, degrees) == pytest.approx(tail, rel=1e-9, abs=1e-307)
+    far = math.log(constant) / degrees + 300 / degrees * math.log(10)
+    assert math.log(student_quantile(1e-300, degrees)) == pytest.approx(far, rel=1e-12)
+
+
 def test_nothing_is_beyond_noise_that_is_not_known() -> None:
     assert math.isinf(student_quantile(0.001, 0))

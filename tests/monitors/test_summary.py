@@ -92,6 +92,15 @@ def test_devices_apart(log: Path) -> None:
     assert second.utilization_percent.count == 1
 
 
+def test_an_idle_device_is_held_by_nothing_else(log: Path) -> None:
+    held = ["applications_clocks_setting"]
+    for reasons in ([*held, "gpu_idle"], ["gpu_idle"], held):
+        log.write_text(
+            log.read_text() + line("accelerator", 6000, values={"devices": [device(0, throttle_reasons=reasons)]})
+        )
+    assert summarize(log).devices[0].throttled == {"sw_power_cap": 1, "gpu_idle": 2, held[0]: 1}
+
+
 def test_a_torn_last_line_costs_that_line(log: Path) -> None:
     whole = log.read_text()
     log.write_text(whole + line("cpu", 7000, values={"utilization_percent": 99.0})[:-20])

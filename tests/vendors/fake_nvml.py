@@ -22,6 +22,7 @@ class FakeNvml:
     NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
     NVML_NVLINK_ERROR_COUNT = pynvml.NVML_NVLINK_ERROR_COUNT
     NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    nvmlEventTypeXidCriticalError = pynvml.nvmlEventTypeXidCriticalError  # noqa: N815
     NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
     NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
@@ -37,6 +38,7 @@ class FakeNvml:
         self.reasons = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwThermalSlowdown
         self.energy_mj = 5_000
         self.processes: dict[int, list[int]] = {}  # device: pids
+        self.told_of: list[int] = []  # devices whose events are told
 
     def fail(self, function: str, code: int, index: int | None = None) -> None:
         self.failures[function, index] = pynvml.NVMLError(code)
@@ -77,6 +79,8 @@ class FakeNvml:
             "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
                 SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in self.processes.get(handle, ())
             ],
+            "nvmlEventSetCreate": lambda: "events",
+            "nvmlDeviceRegisterEvents": lambda handle, types, events: self.told_of.append(handle),
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: self.energy_mj * (handle + 1),
         }
         if not name.startswith("nvml"):

@@ -104,9 +104,10 @@ def test_a_device_that_is_lost_before_the_monitor_starts_says_so_until_it_comes_
     assert [sample.error for sample in probe.sample()] == ["NVML: GPU is lost", None]
     assert [health.error for health in probe.health()] == ["NVML: GPU is lost", None]
     assert [device.get("error") for device in probe.describe()["devices"]] == ["NVML: GPU is lost", None]
-    assert probe.energy_joules() == {1: 10.0}
+    assert probe.energy_joules() == {1: 10.0} and nvml.told_of == [1]
     nvml.failures.clear()
     assert [sample.error for sample in probe.sample()] == [None, None]
+    assert nvml.told_of == [1, 0], "its XIDs, too"
 
 
 def test_devices_that_a_job_may_not_use_are_left_out() -> None:

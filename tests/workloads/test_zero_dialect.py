@@ -111,6 +111,31 @@ def test_what_zero_cannot_do_is_refused(values: dict[str, Any], text: str) -> No
     assert any(text in str(problem) for problem in caught.value.problems)
 
 
+@pytest.mark.parametrize("target", ["generate", "simai"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--frame=DeepSpeed --zero_stage=1 --global_batch=4", "makes 0 micro-batches a rank; it must make at least 1"),
+        (
+            "--frame=DeepSpeed --zero_stage=2 --global_batch=-8",
+            "makes -1 micro-batches a rank; it must make at least 0",
+        ),
+        (
+            "--frame=DeepSpeed --zero_stage=3 --global_batch=-8",
+            "makes -1 micro-batches a rank; it must make at least 0",
+        ),
+        ("--frame=Megatron --global_batch=-8", "makes -1 micro-batches a rank; it must make at least 0"),
+        ("--frame=FSDP2 --global_batch=-8", "makes -1 micro-batches a rank; it must make at least 0"),
+    ],
+)
+def test_a_step_without_micro_batches_is_refused_in_a_sentence(
+    target: str, words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = [target, "--dialect=framework", "--world_size=8", *words.split(), "--output", str(tmp_path / "job")]
+    assert main([*job, "--force"]) == 2
+    assert f"{said}, nearest: 8" in capsys.readouterr().err
+
+
 def test_the_command_line_names_what_a_stage_does_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", "--dialect=framework", "--frame=DeepSpeed", "--zero_stage=2", "--world_size=4"]
     words += ["--sub_group_size=9", "--reduce_bucket_size=1000000", "--allgather_bucket_size=1000"]

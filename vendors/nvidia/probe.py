@@ -77,7 +77,9 @@ class NvmlProbe:
             nvml.nvmlShutdown()
             raise ProbeUnavailable("NVML runs but shows no device that this process may use")
         self._xids: dict[int, dict[str, int]] = {index: {} for index in self._handles}
-        self._events = self._registered()
+        self._events = self._event_set()
+        for index in self._handles:
+            self._register(index)
 
     def _take_handles(self) -> None:
         """A device that does not give its handle, as one does that fell off the bus, gets None and is asked again.
@@ -96,19 +98,22 @@ class NvmlProbe:
     def _handle(self, index: int) -> Any:
         if self._handles[index] is None:
             self._handles[index] = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            self._register(index)
         return self._handles[index]
 
-    def _registered(self) -> Any:
+    def _event_set(self) -> Any:
         """The event set that gets the devices' XIDs; None if the driver has no events."""
-        nvml = self._nvml
         try:
-            events = nvml.nvmlEventSetCreate()
-        except nvml.NVMLError:
+            return self._nvml.nvmlEventSetCreate()
+        except self._nvml.NVMLError:
             return None
-        for index in self._handles:
+
+    def _register(self, index: int) -> None:
+        """Have the XIDs of a device told, once it has its handle."""
+        nvml, handle = self._nvml, self._handles[index]
+        if self._events is not None and handle is not None:
             with contextlib.suppress(nvml.NVMLError):
-                self._read(index, nvml.nvmlDeviceRegisterEvents, nvml.nvmlEventTypeXidCriticalError, events)
-        return events
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def describe(self) -> dict[str, Any]:
         """Driver, NVML and CUDA versions of the driver, and for each device its identity and its power limits in

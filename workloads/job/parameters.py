@@ -190,8 +190,8 @@ class WorkloadArgs:
     fp8_recipe: str = said(
         FRAMEWORKS,
         "none",
-        "products of the layers in FP8: FSDP2 tensorwise or rowwise as torchao scales, Megatron "
-        "tensorwise (current scaling), delayed or mxfp8 as Transformer Engine does",
+        "products of the layers in FP8: FSDP2 tensorwise or rowwise as torchao scales, Megatron as Transformer Engine "
+        "does: mxfp8, or in Hopper's rows tensorwise (current scaling) or delayed",
         choices=FP8_RECIPES,
     )
     overlap_param_gather: bool = said(FRAMEWORKS, False, "parameters gathered during the forward pass")

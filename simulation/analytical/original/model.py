@@ -5,7 +5,7 @@ from simulation.analytical.busbw_file import PP_KEY, BusBandwidths
 from simulation.analytical.machine import Question
 from simulation.analytical.original.arithmetic import KIBI3, WRAP, decimals, float32, quotient, unsigned, whole
 from simulation.analytical.original.bandwidth import bus, reach, share
-from simulation.analytical.times import Overview, PhaseTime, RowTime, Totals
+from simulation.analytical.times import Model, Overview, PhaseTime, RowTime, Totals
 from simulation.analytical.workload import Cells
 from workloads.formats.simai_text import (  # fmt: skip
     ALLGATHER,
@@ -32,7 +32,7 @@ NO_BANDWIDTH = -1.0
 MEANINGLESS_NS = 1e18  # 30 years; NaN and negative times are none either
 
 
-class OriginalModel:
+class OriginalModel(Model):
     """SimAI 1.7; with bus bandwidths of a file, as the last version that could read one (2bdecddb) did."""
 
     def __init__(self, question: Question, busbw: BusBandwidths | None = None) -> None:
@@ -41,7 +41,6 @@ class OriginalModel:
         self.meaningless = False
 
     def row(self, rest: Cells) -> RowTime:
-        """See Model."""
         row = _phases(rest)
         overlaps = self._question.overlaps
         in_ep = row.forward.group == EP
@@ -57,7 +56,6 @@ class OriginalModel:
         return RowTime(forward, gradient, weight, text, passes, forward.compute + forward.communication)
 
     def overview(self, totals: Totals) -> Overview:
-        """See Model."""
         division = self._question.division
         bubble = totals.passes * ((division.pp - 1) / (division.ga * division.vpp)) if division.pp > 1 else 0.0
         pipeline = float(self._pipeline_us())
@@ -65,7 +63,6 @@ class OriginalModel:
         return Overview(totals.exposed, pipeline, bubble, totals.computation, totals.exposed_all, total)
 
     def explain(self, rest: Cells) -> dict[str, JsonValue]:
-        """See Model."""
         return {
             name: self._explained(phase, at == 2)
             for at, (name, phase) in enumerate(zip(PHASES, _phases(rest), strict=True))

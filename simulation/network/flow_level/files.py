@@ -122,10 +122,13 @@ class LinkLoads:
         return size * BITS / (self.ways.link(port).bps * self.slice_ns * slices)
 
     def lines(self, names: list[str]) -> Iterable[str]:
-        """The table of the links that carry data, the busiest first; its columns are those of the packet level."""
-        slices = (f"{(self.begin + place * self.slice_ns) / 1000:g} us" for place in range(SLICES))
+        """The table of the links that carry data, by the names of their ports, the busiest first.
+
+        Its columns are those of the packet level, but 20 slices from the first flow on.
+        """
+        slices = (f"{(self.begin + place * self.slice_ns) / 1000:.3f} us" for place in range(SLICES))
         yield ",".join(["link", "Gbps", "bytes", *slices]) + "\n"
         for port, _share in self.busiest():
-            name, its = f"{names[self.ways.owner(port)]}-{names[self.ways.peer[port]]}", self.loads[port]
+            name, its = names[port], self.loads[port]
             shares = ",".join(f"{100 * self._share(port, size, 1):.1f}" for size in its)
             yield f"{name},{self.ways.link(port).bps / 1e9:g},{round(sum(its))},{shares}\n"

@@ -51,7 +51,7 @@ class Costs(NamedTuple):
     paces: tuple[float, ...]
     delay: float
     half: float
-    window: "Window"
+    window: Window
 
 
 Shared = list[tuple[Link, float]]  # links on a way, with the share of the bytes of each
@@ -101,7 +101,7 @@ class CostModel:
         its own ACK leaves.
         """
         packets, full = -(-size // self.payload), self.payload + HEADER_BYTES
-        turns, rest = divmod(packets - 1, -(-self.window // self.payload))
+        turns, rest = divmod(packets - 1, max(1, -(-self.window // self.payload)))
         if not turns:
             return NO_WINDOW
         data = [full * BITS // link.bps for link, _share in forth]
@@ -109,9 +109,11 @@ class CostModel:
         trip = sum(share * (link.delay_ns + time) for time, (link, share) in zip(data, forth, strict=True))
         trip += sum(share * (link.delay_ns + time) for time, (link, share) in zip(acks, back, strict=True))
         alone = turns * trip + (rest + 1) * max(data)
+        if not alone:
+            return NO_WINDOW
         beat = data[0] + acks[0]
         arrival = acks[0] + sum(time + link.delay_ns for time, (link, _share) in zip(data, forth, strict=True))
-        alike = len({link.bps for link, _share in (*forth, *back)}) == 1
+        alike = data[0] > 0 and len({link.bps for link, _share in (*forth, *back)}) == 1
         slowest = alone + turns * sum(share * full * BITS / link.bps for link, share in back)
         return Window(alone / size, turns / size, -arrival % beat / data[0] if alike else 0.5, slowest / size)
 
@@ -167,9 +169,9 @@ class LaneBook:
                 lanes.load_cost.append(cost)
                 lanes.load_burst.append(0)
         lanes.load_begin.append(len(lanes.load_link))
-        for link, half in paces:
+        for link, pace in paces:
             lanes.wait_link.append(number(link))
-            lanes.wait_byte.append(half)
+            lanes.wait_byte.append(pace)
         lanes.wait_begin.append(len(lanes.wait_link))
         for column, value in zip(lanes.of_flows, (costs.delay, costs.half, *costs.window), strict=True):
             column.append(value)

@@ -169,7 +169,7 @@ class AlikeLanes:
         return book.add(
             [(first_port[link], data[link][0], burst * data[link][1]) for link in links],
             [(first_port[link], cost) for link, cost in self._acks.get(colour, {}).items()],
-            [(first_port[of_link[port]], half) for port, half in zip(own.back, own.costs.paces, strict=True)],
+            [(first_port[of_link[port]], pace) for port, pace in zip(own.back, own.costs.paces, strict=True)],
             own.costs,
             burst,
         )

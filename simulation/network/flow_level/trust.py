@@ -80,13 +80,18 @@ def judged(run: FlowRun, ways: PortRoutes, fabric: Fabric, conf: NetworkConf) ->
         return MARKS, marked
     if _is_paused(run, ways, conf):
         return PAUSES, []
-    if conf.error_rate > 0 or any(float(text.error_rate) > 0 for text in fabric.texts):
+    if loses(fabric, conf):
         return LOSSES, []
     longest = max((run.classes.hop(colour).size for colour in run.classes.first_hop), default=0)
     least = FEW_PACKETS if _wait(run) else FEW_OF_MANY
     few = longest < least * conf.payload_bytes or window < FEW_AT_ONCE * conf.payload_bytes
     found = _of_rings(run, ways)
     return SHORT if few and found in (SURE, WINDOWS) else found, []
+
+
+def loses(fabric: Fabric, conf: NetworkConf) -> bool:
+    """Whether links lose packets."""
+    return conf.error_rate > 0 or any(float(text.error_rate) > 0 for text in fabric.texts)
 
 
 def _is_paused(run: FlowRun, ways: PortRoutes, conf: NetworkConf) -> bool:

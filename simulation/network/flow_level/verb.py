@@ -24,17 +24,19 @@ from simulation.network.flow_level.trust import (
     WINDOWS,
     Queue,
     judged,
+    loses,
     window_of,
 )
-from simulation.network.job import iterations, warn_of_untimed
+from simulation.network.job import Job, iterations, warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
-from simulation.topology.fabric import Fabric, names, tiers
+from simulation.topology.fabric import Fabric, names, port_names, tiers
 
 BUSIEST_SHOWN = 3
+LOSSY = "links have an error rate, but no packet is lost here"
 DOUBTS = {
     PAUSES: "not to be trusted: links are so long, or queues, that PFC pauses senders, which --level packet follows",
-    LOSSES: "not to be trusted: links have an error rate, but no packet is lost here",
+    LOSSES: f"not to be trusted: {LOSSY}",
     SHORT: "only roughly right: flows or windows of few packets, whose turns move times",
     COLLISIONS: "only roughly right: flows, or the steps of a ring, take ways of their own, and some collide",
     DRIFT: "only roughly right: hops of several speeds let rings drift apart; --level packet gives the band",
@@ -49,15 +51,21 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    check_names(request.job, request.prefix, force=arguments.force)
+    check_names(request.job, request.prefix, _names(request.job), force=arguments.force)
     return _what_if(request, arguments) if arguments.what_if else _simulated(request, arguments)
+
+
+def _names(job: Job) -> tuple[str, ...]:
+    """The names of the files beside the tables."""
+    flows = sum(schedule.flow_count for collective in job.collectives for schedule in collective.schedules)
+    return (FLOWS, LINKS) if flows <= MOST_LINES else ()
 
 
 def _what_if(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:
     """The summary of the network as a run of the benchmarks found it, with what that costs."""
     from simulation.network.measured import measured_faults, with_cost, with_faults  # which need pydantic
 
-    faulty = with_faults(request, measured_faults(arguments.what_if, request.fabric))
+    faulty = with_faults(request, measured_faults(arguments.what_if, request.fabric, packets=False))
     healthy, _ways = _run(request, arguments.routing)
     answer = _simulated(faulty, arguments)
     if answer.failed or not healthy.complete:
@@ -141,9 +149,8 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary
     if written:
         write_flows(flows, run, ways, request.wishes.conf.payload_bytes)
         loads = LinkLoads(run, ways, first, max(ends, default=first))
-        named = names(request.fabric, tiers(request.fabric))
-        write_whole(links, (line.encode("ascii") for line in loads.lines(named)))
-        lines.append(_busiest(loads, ways, named, data))
+        write_whole(links, (line.encode("ascii") for line in loads.lines(port_names(request.fabric))))
+        lines.append(_busiest(loads, ways, names(request.fabric, tiers(request.fabric)), data))
     return Summary("\n".join(lines), data, failed=not run.complete)
 
 
@@ -175,10 +182,11 @@ def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[s
     longer, shorter = LONGER_PERCENT[weak], SHORTER_PERCENT[weak]
     data |= {"marks_expected": bool(marked), "weakness": weak}
     data |= {"longer_at_most_percent": longer, "shorter_at_most_percent": shorter}
+    lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and loses(request.fabric, request.wishes.conf) else ""
     known = f"recorded runs of ns-3 and random networks by packets took up to {longer} % longer or {shorter} % shorter"
     if weak == MARKS:
-        return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows; {known}"
-    return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}; {known}"
+        return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
+    return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"
 
 
 def _told(marked: list[Queue], fabric: Fabric, ways: PortRoutes) -> str:

@@ -158,7 +158,7 @@ def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is
     assert without_result(of_a_tool({"0": garbage, "1": missing})) == ["dcgmi gave no result on 1 of 3 hosts"]
     assert without_result(of_a_tool(dict.fromkeys("012", missing))) == []
     assert without_result(of_a_tool({"1": garbage})) == [], "that host is taken out"
-    alone, bond = {"mlx5_9": "no other host has this device"}, {"mlx5_bond_0": "exit code 1"}
+    alone, bond = {"mlx5_9": "no other host has a device of this name"}, {"mlx5_bond_0": "exit code 1"}
     run = of_a_tool(None)
     (step,) = run.rounds["ACCEPT_TOOLS"][0].steps
     step["silent"] = {"0": bond | alone, "1": bond, "2": bond, "9": bond}

@@ -37,7 +37,9 @@ def amd_files(
 
 
 def amd_smi(file: str = "amd-smi-throttle.txt") -> dict[str, str]:
-    return {"amd-smi": f"[ \"$*\" = 'metric --throttle' ] && cat {DATA / 'vendors' / file}"}
+    listed = "GPU: 0\\n    BDF: 0000:05:00.0\\n\\nGPU: 1\\n    BDF: 0000:26:00.0\\n"
+    throttled = f"'metric --throttle') cat {DATA / 'vendors' / file} ;;"
+    return {"amd-smi": f"case $* in {throttled} list) printf '{listed}' ;; *) exit 1 ;; esac"}
 
 
 def of_devices(found: dict[tuple[str, str, str], str]) -> dict[tuple[str, str], str]:
@@ -60,8 +62,8 @@ def test_errors_pages_clocks_power_and_heat_of_amd_devices_are_told(tmp_path: Pa
         ("accelerator 0000:05:00.0", "1 bad pages of its memory could not be retired"): "failure",
         ("accelerator 0000:05:00.0", "its clocks are set to manual"): "warning",
         ("accelerator 0000:05:00.0", "its power is limited to 500 W"): "warning",
-        ("accelerator 1", "its clocks are held down: PPT"): "warning",
-        ("accelerator 1", "its clocks are held down: HBM_THERMAL"): "failure",
+        ("accelerator 0000:26:00.0", "its clocks are held down: PPT"): "warning",
+        ("accelerator 0000:26:00.0", "its clocks are held down: HBM_THERMAL"): "failure",
     }
     waits = tree(tmp_path / "waits", amd_files("05", pages=pages.replace(" F", " R")))
     told = of_devices(said({"n0": looked(waits, programs=amd_smi())}))
@@ -147,7 +149,9 @@ def test_without_answers_of_ascends_tools_nothing_is_passed(tmp_path: Path) -> N
     assert found[("state of the NPUs", "npu-smi is not installed, or does not answer")] == "not seen"
     table = (DATA / "vendors/npu-smi.txt").read_text()
     mute = {"npu-smi": f"[ \"$*\" = info ] && printf '%s\\n' {shlex.quote(table)}", "hccn_tool": "exit 1"}
-    assert of_devices(said({"n1": looked(tree(tmp_path / "1", host_files()), programs=mute)})) == {
+    health = looked(tree(tmp_path / "1", host_files()), programs=mute)
+    assert len([line for line in health.lines["cannot"] if line.startswith("memory errors of the NPUs")]) == 1
+    assert of_devices(said({"n1": health})) == {
         ("accelerator 1", "its health is Alarm"): "failure",
         ("memory errors of the NPUs", "npu-smi info -t ecc does not tell"): "not seen",
         ("links of the NPUs", "hccn_tool is not installed, or does not answer"): "not seen",

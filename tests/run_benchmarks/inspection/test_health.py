@@ -24,7 +24,7 @@ LOG = """\
 """
 
 
-POSIX = ("awk", "cat", "grep", "ls", "printf", "sed", "sh", "sort", "tail", "timeout")
+POSIX = ("awk", "cat", "date", "grep", "ls", "printf", "sed", "sh", "sort", "tail", "timeout")
 # The size that ping was asked for, among its words.
 SIZE = "while [ $1 != -s ]; do shift; done; size=$2"
 # As `nvidia-smi nvlink -s` prints it.
@@ -211,15 +211,20 @@ def test_a_host_that_lost_a_port_is_bad_and_one_without_rdma_or_with_other_names
     whole = "".join(f"rdma\tmlx5_{n}/1\tACTIVE\t400\t0xffff\n" for n in range(4))
     kinds = {
         "lost": whole.replace("rdma\tmlx5_3/1\tACTIVE\t400\t0xffff\n", ""),
+        "half": "".join(whole.splitlines(True)[:2]),
+        "bond": "".join(whole.splitlines(True)[:3]) + "rdma\tmlx5_bond_0/1\tACTIVE\t400\t0xffff\n",
+        "no storage": whole,
         "none": "",
         "renamed": whole.replace("mlx5_", "rocep"),
     }
     for kind, text in kinds.items():
-        texts = {f"n{n}": whole for n in range(3)} | {"odd": text}
+        storage = "rdma\tmlx5_4/1\tACTIVE\t200\t0xffff\n" if kind == "no storage" else ""
+        texts = {f"n{n}": whole + storage for n in range(3)} | {"odd": text}
         found = said({name: parsed(f"{each}end\tok\n") for name, each in texts.items()})
         states = {how for (host, _, was), how in found.items() if host == "odd" and was == "state none"}
         assert states == {"failure" if kind == "lost" else "warning"}, kind
         assert {host for host, *_ in found} == {"odd"}
+        assert {was for _, _, was in found} == {"state none"}, "not its rate, too"
 
 
 def test_a_narrow_slot_of_every_host_is_no_failure(tmp_path: Path) -> None:
@@ -319,6 +324,9 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("rdma_memory\tdriver", "warning"),
         ("synced\tno", "warning"),
         ("files\t1024", "warning"),
+        ("device\t0\talarm\tAlarm: 80E01801", "failure"),
+        ("device\t0\talarm\tWarning: 80E01801", "warning"),
+        ("device\t0\talarm\tUNKNOWN", "warning"),
     ],
 )
 def test_a_host_is_judged_by_each_line(line: str, severity: str) -> None:
@@ -333,9 +341,7 @@ def test_gpus_without_nvlinks_are_bad_only_where_most_have_some() -> None:
         assert list(said({"n0": parsed("".join(lines) + "end\tok\n")}).values()) == ["failure"] * bad
 
 
-@pytest.mark.parametrize(
-    "line", ["cpu\t1e3 2e6", "cpu\t1 inf", "device\t0\tpower\t1 inf", "device\t0\talarm\t" + 999 * "x"]
-)
+@pytest.mark.parametrize("line", ["cpu\t1e3 2e6", "device\t0\talarm\t" + 999 * "x"])
 def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
     ((key, severity),) = said({"n0": parsed(f"{line}\nend\tok\n")}).items()
     assert severity in ("warning", "failure") and len(key[2]) < 200
@@ -353,6 +359,16 @@ def test_what_a_host_makes_up_ends_no_check(line: str) -> None:
         "pcie_speed\tx",
         "cpu\t 3500000",
         "cpu\tx y",
+        "cpu\t1 inf",
+        "cpu\t-inf 5",
+        "device\t0\tpower\t1 inf",
+        f"files\t{5000 * '9'}",
+        f"space\t/\t1\t{999 * '9'}",
+        f"space\t/\t{5000 * '9'}\t0",
+        f"nvlinks\t0\t{5000 * '9'}\t1",
+        f"nvlink_errors\t0\t{5000 * '9'}",
+        f"iommu\t{5000 * '9'}",
+        f"gpu\t0, Enabled, 7, 7, 1, 1, Not Active, Not Active, {5000 * '9'}",
         "own_name\tn0\t10.0.0.1",
         "resolved\tn1\t",
         "resolved\tn1\tx,,y",
@@ -411,14 +427,13 @@ def test_chronyd_knows_better_than_the_kernels_mark_whether_the_clock_is_synchro
 def test_a_host_without_tools_or_folders_passes_nothing_and_accuses_nobody(tmp_path: Path) -> None:
     files = host_files() | {"dev/nvidia-nvswitchctl": "", "proc/kallsyms": "", "proc/sys/kernel/hostname": "n0\n"}
     root = tree(tmp_path, files)
-    folders = (str(tmp_path / "none"), str(tmp_path))
+    folders = (str(tmp_path / "none/of/them"), str(tmp_path))
     found = said({"n0": looked(root, "", *folders, names=["n1"], peers=["n1"], programs={"df": ""}, alone=True)})
     assert {(key[1], key[2]) for key, severity in found.items() if severity == "not seen"} >= {
         ("fabric manager", "no pgrep"),
         ("RDMA to GPU memory", "no /proc/kallsyms"),
         ("names", "no getent"),
         ("largest frame", "no ping or no ip command"),
-        (f"file system of {tmp_path / 'none'}", "no such folder"),
         (f"space of {tmp_path}", "no answer of df"),
     }
     assert "failure" not in found.values()
@@ -527,6 +542,22 @@ def test_a_nic_whose_slot_is_slower_than_those_of_most_hosts_is_a_failure(tmp_pa
     healths["n3"] = looked(tree(tmp_path / "n3", files("16.0 GT/s PCIe")))
     found = {key: severity for key, severity in said(healths).items() if key[1].startswith("PCIe")}
     assert found == {("n3", "PCIe 0000:86:00.0", "16.0 of 32.0 GT/s"): "failure"}
+
+
+def test_a_folder_that_is_not_made_yet_is_looked_at_where_it_will_be(tmp_path: Path) -> None:
+    health = looked(tree(tmp_path, host_files()), "", str(tmp_path / "code/of/me"), str(tmp_path / "logs"), "none")
+    assert [line.split("\t")[0] for line in health.lines["space"]] == [str(tmp_path), "/"]
+    assert not any("such folder" in line or "space of" in line for line in health.lines.get("cannot", ()))
+
+
+def test_a_tool_that_hangs_costs_a_minute_at_most_and_what_others_tell_is_kept(tmp_path: Path) -> None:
+    """Each of its calls waits for as long as it may; the clock of this host is ahead by that."""
+    clock = f"n=$(cat {tmp_path}/now 2>/dev/null || echo 0); echo $n"
+    wait = f"echo $(($(cat {tmp_path}/now 2>/dev/null || echo 0) + $1)) >{tmp_path}/now; exit 124"
+    programs = {"date": clock, "timeout": f'case $2 in nvidia-smi) {wait} ;; esac; shift; exec "$@"'}
+    health = looked(tree(tmp_path, host_files()), "", programs=programs)
+    assert health.is_whole and (tmp_path / "now").read_text() == "60\n"
+    assert len([line for line in health.lines["cannot"] if "nvidia-smi" in line]) == 4
 
 
 def test_each_host_sends_to_all_others_of_a_few_and_of_many_to_some_at_every_distance() -> None:

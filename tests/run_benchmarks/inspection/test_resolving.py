@@ -18,6 +18,9 @@ def test_hosts_that_agree_have_no_finding_also_where_a_name_has_several_addresse
 ):
     assert found(a={"c": "10.0.0.3 fe80::3"}, b={"c": "10.0.0.3"}, c={"c": "127.0.1.1", "a": "10.0.0.1"}) == {}
     assert found(a={"b": ""}, b={"a": ""}) == {}, "names that only the head node knows"
+    assert found(a={"x": ""}, b={"x": ""}, c={"x": "10.0.0.9"}) == {}, "or that one of many knows"
+    assert found(a={"x": "fe80::9%eth0 10.0.0.9"}, b={"x": "fe80::9%ib0 10.0.0.9"}) == {}
+    assert found(a={"x": "fe80::9%eth0"}, b={"x": "fe80::9%ib0"}) == {}
 
 
 def test_the_host_with_another_answer_is_named() -> None:
@@ -25,6 +28,15 @@ def test_the_host_with_another_answer_is_named() -> None:
     assert found(a=right, b=right, c={"x": "10.9.9.9"}) == {
         ("c", "x resolves to 10.9.9.9"): ("warning", "10.0.0.9, as 2 of 3 hosts")
     }
+
+
+def test_two_hosts_that_differ_are_not_called_most_and_another() -> None:
+    assert found(a={"x": "10.0.0.9 fe80::1"}, b={"x": "10.9.9.9 fe80::1"}, y={"x": "127.0.0.1"}) == {
+        ("b", "x resolves to 10.9.9.9"): ("warning", "the same everywhere: 1 of 3 have 10.0.0.9"),
+        ("y", "x resolves to 127.0.0.1, this host itself"): (
+            "failure", "the same everywhere: 1 of 3 have 10.0.0.9"
+        ),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("own", ["127.0.0.1", "127.0.1.1 ::1", "::1"])

@@ -70,7 +70,7 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
     assert len((tmp_path / "fct.txt").read_text().splitlines()) == answer["flows"] == 32 * 31
     assert (tmp_path / "EndToEnd.csv").read_text().count("\n") == 6
     header, *lines = ([*line.split(",")] for line in (tmp_path / "links.csv").read_text().splitlines())
-    assert header[:4] == ["link", "Gbps", "bytes", "3.01 us"]
+    assert header[:4] == ["link", "Gbps", "bytes", "3.010 us"]
     shares = [sum(map(float, cells[3:])) / len(cells[3:]) for cells in lines]
     assert shares == pytest.approx(sorted(shares, reverse=True), abs=0.1) and 60 < shares[0] <= 100
     for name, gbps, size, *parts in lines:
@@ -78,6 +78,22 @@ def test_a_collective_leaves_its_files_and_says_how_far_to_trust_it(
         assert sent == pytest.approx(int(size), rel=0.02, abs=0.001 * answer["makespan_us"] * 50e3), name
     # Hashes put several flows on one uplink; no other routing does, and no queue reaches a threshold.
     assert answer["marks_expected"] is (routing == "ecmp")
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_parallel_links_have_names_of_their_own_and_late_slices_times_of_their_own(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = tmp_path / "network"
+    links = "0 4 100Gbps 1us 0\n1 4 100Gbps 1us 0\n2 5 100Gbps 1us 0\n3 5 100Gbps 1us 0\n"
+    topology.write_text(f"6 1 0 2 6 A100\n4 5\n{links}4 5 100Gbps 1us 0\n5 4 100Gbps 1us 0\n", encoding="utf-8")
+    words = ["-n", str(topology), "--level", level, "-r", f"{tmp_path}/", "--op", "AllToAll", "--size", "1M"]
+    more = ["--routing", "spread", "--send-lat", "1e6"] if level == "flow" else []
+    assert main(["network", *words, *more]) == 0
+    header, *rows = (line.split(",") for line in (tmp_path / "links.csv").read_text().splitlines())
+    named = [row[0] for row in rows]
+    assert len(set(named)) == len(named) and len(set(header)) == len(header)
+    assert {"leaf0-leaf1", "leaf0-leaf1#2", "leaf1-leaf0", "leaf1-leaf0#2"} <= set(named)
 
 
 SPINES = DATA / "topology" / "specx32_H100_400G_psn4"
@@ -141,11 +157,33 @@ def test_files_of_another_run_are_all_named_before_anything_is_simulated(
     for name in ("x-EndToEnd.csv", "x-fct.txt"):
         assert f"{tmp_path}/{name}: is there; give --force to overwrite it, or another -r" in error
     if level == "packet":
-        error = refused([*words, "--force", "--trace", f"{tmp_path}/x-links.csv"], tmp_path, capsys)
-        assert f"--trace {tmp_path}/x-links.csv: is the name of another file" in error
+        for other in (f"{tmp_path}/x-links.csv", f"{tmp_path}/../{tmp_path.name}/x-links.csv"):
+            error = refused([*words, "--force", "--trace", other], tmp_path, capsys)
+            assert f"--trace {other}: is the name of another file" in error
     else:
         assert main(["network", *words, "--force"]) == 0
         assert (tmp_path / "x-fct.txt").read_text() != "older"
+
+
+def test_a_file_that_the_flow_level_does_not_write_is_no_obstacle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "network.html").write_text("older")
+    words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", "--level", "flow", *ONE]
+    assert main(words) == 0, capsys.readouterr().err
+    (tmp_path / "EndToEnd.csv").unlink()
+    monkeypatch.setattr(verb, "MOST_LINES", 10)
+    assert main(words) == 0, capsys.readouterr().err
+
+
+def test_links_that_take_no_time_leave_a_flow_no_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wait in ("0ms", "0.0005ms"):
+        topology = tmp_path / f"instant-{wait}"
+        topology.write_text(f"2 2 0 0 1 A100\n\n0 1 100000Gbps {wait} 0\n", encoding="utf-8")
+        words = ["-n", str(topology), "--level", "flow", "-r", f"{topology}-", "--op", "AllReduce", "--size", "1M"]
+        assert main(["network", *words, "--json"]) == 0
+        # A ring of two GPUs takes two steps, each of which a packet crosses in no whole ns.
+        assert json.loads(capsys.readouterr().out)["makespan_us"] >= (0 if wait == "0ms" else 2 * 0.5)
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -170,5 +208,10 @@ def test_ranks_that_wait_for_each_other_are_told_and_the_run_fails(
     workload.write_text(f"{header.splitlines()[0]} pp_comm: 4000\n2\n{rows}", encoding="utf-8")
     words = ["-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "-w", str(workload)]
     assert main(["network", *words]) == 1
-    assert "did not complete: 32 ranks of 32 wait for what never comes" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "did not complete: 32 ranks of 32 wait for what never comes" in said
+    assert "iteration of rank 0 did not end" in said and "-0.001" not in said
+    assert main(["network", *words, "--json", "--force"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["iteration_us"] is answer["iteration_of_rank_0_us"] is None
     assert "-" not in (tmp_path / "fct.txt").read_text()

@@ -361,6 +361,9 @@ def test_a_port_that_counted_errors_loses_packets_and_says_how_many_are_assumed(
     small = [*words[:-1], "1M", "--what-if", str(tmp_path / "run")]
     assert main(["network", "-n", str(fabric), *small, "--force"]) == 0
     assert "assumed is a share of 0.0001" in " ".join(capsys.readouterr().out.split())
+    assert main(["network", "-n", str(fabric), *small, "--force", "--level", "flow"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not simulated, since fair rates lose nothing: device host1 mlx5_0" in said and "assumed" not in said
 
 
 def test_parts_that_overlap_all_the_time_are_simulated_packet_by_packet_once(

@@ -16,10 +16,11 @@ import pytest
 from simulation.cli import main
 from simulation.network import fast_forward
 from simulation.network.critical import critical_path
-from simulation.network.links import busiest, port_names
+from simulation.network.links import busiest
 from simulation.network.packets import network_of
 from simulation.network.profiles import Instance, Profiles
 from simulation.network.routing import ports_of
+from simulation.topology.fabric import port_names
 from tests.simulation.network import test_jobs
 from tests.simulation.network.recordings import DATA, recordings, request, simulated
 from tests.simulation.network.test_jobs import data_parallel, network, pipeline, workload
@@ -104,6 +105,16 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ["network", *words, "--force"]
 
 
+def test_gpus_that_an_edit_slowed_down_are_not_for_simai(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited, at = tmp_path / "edited", engine.index("-n") + 1
+    assert main(["topology", "edit", engine[at], "--slow-gpu", "1:0.5", "--output", str(edited)]) == 0
+    engine[at] = str(edited)
+    assert main([*engine, "--simulator", "true"]) == 2
+    assert f"{edited}: has slow GPUs, which SimAI cannot simulate" in capsys.readouterr().err
+
+
 def test_simais_own_run_stands_beside_ours(
     engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +183,18 @@ def test_a_simulator_whose_table_is_cut_did_not_complete(
     said = capsys.readouterr().out
     assert "SimAI_simulator did not complete" in said and "SimAI_simulator: 1 flow in" in said
     assert "makespan: SimAI 7.000 us, ours" in said
+
+
+def test_beside_simai_flows_that_were_not_kept_have_no_times_of_ours(
+    engine: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = "0b000001 0b000101 10000 100 2097152 3010 7000 7000"
+    command = f"sh -c 'echo {flow} > fct_output_file; echo a,total time,9 > a_EndToEnd.csv'"
+    monkeypatch.setattr(fast_forward, "MOST_FLOWS", 10)
+    assert main([*engine, "--fast-forward", "--simulator", command]) == 0
+    said = capsys.readouterr().out
+    assert "iteration of rank 0: SimAI 9.000 us, ours" in said
+    assert "makespan: SimAI" not in said and "ours 0.000 us" not in said
 
 
 def test_an_interruption_ends_the_simulator_and_what_it_started(

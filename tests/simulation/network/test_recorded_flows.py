@@ -26,7 +26,7 @@ from simulation.network.flow_level.trust import (
 from simulation.network.row_files import RowFiles
 from tests.simulation.network import levels
 from tests.simulation.network.flow_runs import Errors, FlowLevelRun, errors, flow_level
-from tests.simulation.network.recordings import arguments, recorded, recordings, request
+from tests.simulation.network.recordings import DATA, arguments, recorded, recordings, request
 from tests.simulation.network.test_mixed_networks import RECORDED_LONGER
 
 # Queues of packets at the receivers, which last some packets beyond the fair end.
@@ -127,14 +127,19 @@ def test_links_that_lose_packets_are_not_to_be_trusted_to_fair_rates(
     words = ["-n", str(tmp_path / "lossy"), "-r", f"{tmp_path}/", "--op", "AllReduce", "--size", "1M"]
     assert main(["network", *words, "--level", "flow"]) == 0
     assert "not to be trusted: links have an error rate" in capsys.readouterr().out
+    (tmp_path / "lossy.conf").write_text("ERROR_RATE_PER_LINK 0.0001\n", encoding="utf-8")
+    spines = ["-n", str(DATA / "topology" / "specx32_H100_400G_psn4"), "--conf", str(tmp_path / "lossy.conf")]
+    words = [*spines, "-r", f"{tmp_path}/m-", "--op", "AllToAll", "--size", "32M"]
+    assert main(["network", *words, "--level", "flow"]) == 0
+    said = capsys.readouterr().out
+    assert "not to be trusted: ECN marks" in said and "links have an error rate, but no packet is lost here" in said
 
 
 @pytest.mark.parametrize(
-    ("op", "size", "percent"),
-    [("AllGather", "1", 5), ("AllReduce", "72000", 5), ("AllReduce", "144000", 25), ("AllReduce", "2M", 1)],
+    ("op", "size"), [("AllGather", "1"), ("AllReduce", "72000"), ("AllReduce", "144000"), ("AllReduce", "2M")]
 )
 def test_flows_or_windows_of_few_packets_are_as_far_from_the_packet_level_as_it_says(
-    op: str, size: str, percent: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    op: str, size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     template = ["-topo", "Spectrum-X", "-g", "16", "-gt", "H800", "-bw", "25Gbps", "-gps", "1", "-psn", "8"]
     assert main(["topology", *template, "--output", str(tmp_path / "slow")]) == 0
@@ -146,7 +151,8 @@ def test_flows_or_windows_of_few_packets_are_as_far_from_the_packet_level_as_it_
         assert main(["network", *words, "--level", level]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert (found[0]["weakness"], found[0]["longer_at_most_percent"]) == (SHORT, 15)
-    assert found[0]["makespan_us"] == pytest.approx(found[1]["makespan_us"], rel=percent / 100)
+    longer = 100 * (found[1]["makespan_us"] / found[0]["makespan_us"] - 1)
+    assert -found[0]["shorter_at_most_percent"] <= longer <= found[0]["longer_at_most_percent"]
 
 
 def test_a_ring_of_two_servers_is_within_a_percent(runs: dict[str, FlowLevelRun]) -> None:

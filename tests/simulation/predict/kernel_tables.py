@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -123,8 +124,14 @@ def _files(gpu: str, kernel: str) -> list[Path]:
     return [*newest.values()]
 
 
-def _version(text: str) -> list[tuple[int, str]]:
-    return [(int("".join(filter(str.isdigit, part.partition("rc")[0])) or 0), part) for part in text.split(".")]
+def _version(text: str) -> list[tuple[int, float, str]]:
+    """Key that sorts versions: a release candidate comes before its release."""
+    parts = [part.partition("rc") for part in text.split(".")]
+    return [(_digits(head), _digits(number) if rc else inf, head) for head, rc, number in parts]
+
+
+def _digits(text: str) -> int:
+    return int("".join(filter(str.isdigit, text)) or 0)
 
 
 def kernel_us(kernel: str, files: Iterable[Path]) -> dict[Place, float]:

@@ -125,7 +125,7 @@ def test_the_estimator_itself_says_what_is_kept_of_it(tmp_path: Path) -> None:
 
 
 def test_lists_of_batches_and_lengths_give_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(capsys, *WORDS, "--phase", "decode", "--mbs", "1,8", "--seq", "1024,4096")
+    found = asked(capsys, *WORDS, "--phase", "decode", "--mbs", "1, 1,8", "--seq", "1024,4096,1024")
     passes = found["passes"]
     assert isinstance(passes, list)
     assert [(each["batch"], each["length"]) for each in passes] == [(1, 1024), (1, 4096), (8, 1024), (8, 4096)]
@@ -158,7 +158,9 @@ def test_both_phases_over_batch_and_length_stand_on_one_page_and_in_one_table(
         }
         said = {(f"batch {each['batch']}", each["length"]): each["predicted_ms"] for each in its["passes"]}  # type: ignore[attr-defined]
         assert drawn == pytest.approx(said, rel=1e-4)
-    assert cli.main([*WORDS, "--phase", "decode", "--output", "passes.csv"]) == 2
+    Path("page.html").write_text("mine", encoding="utf-8")
+    assert cli.main([*WORDS, "--phase", "decode", "--output", "new.csv", "--report", "page.html"]) == 2
+    assert "page.html: is there with other content" in capsys.readouterr().err and not Path("new.csv").exists()
 
 
 def test_memory_is_that_of_weights_and_of_the_keys_and_values_of_all_tokens() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from simulation.predict.kernels import DATA
 from tests.simulation.predict.accuracy import ROOT
-from tests.simulation.predict.kernel_tables import attention_text, kernel_us
+from tests.simulation.predict.kernel_tables import _version, attention_text, kernel_us
 
 SAMPLES = ROOT / "tests" / "data" / "compute"
 
@@ -41,6 +41,11 @@ def test_medians_of_the_engines_lie_near_what_one_of_them_took(kernel: str, samp
 
 def test_training_attention_is_that_of_the_kept_passes() -> None:
     assert DATA.with_name("attention.csv").read_text(encoding="utf-8") == attention_text()
+
+
+def test_a_release_is_newer_than_its_candidates() -> None:
+    versions = ["0.20.0", "1.0.0rc4", "1.0.0rc10", "1.0.0", "1.0.1", "1.2.0rc5"]
+    assert sorted(set(versions), key=_version) == versions
 
 
 @pytest.mark.nightly

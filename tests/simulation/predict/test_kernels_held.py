@@ -93,6 +93,33 @@ def test_quantisation_is_priced_by_the_bytes_of_its_scaling(gpu: str, text: str,
     assert all(each.quantised for each in its.forward if isinstance(each, Product))
 
 
+@pytest.mark.parametrize(
+    ("gpu", "text", "share"),
+    [("H100", "FP8", 6), ("H100", "FP8 delayed", 4), ("B200", "FP8", 5), ("B200", "FP8 delayed", 3),
+     ("B200", "MXFP8", 4 + 1 / 16), ("B200", "NVFP4", 5.125)],
+)  # fmt: skip
+def test_weights_of_products_are_quantised_once_an_iteration_by_the_bytes_of_their_scaling(
+    gpu: str, text: str, share: float
+) -> None:
+    its = {word: predict(job("mixtral_8x7b", gpu=gpu, gpus=8, ep=8, precision=word), machines()[gpu]) for word in
+           ("bf16", text)}  # fmt: skip
+    took = its[text].classes["optimizer"] - its["bf16"].classes["optimizer"]
+    # 32 layers of attention, 8 groups of keys and values, and an expert of each; no router, no norm, no word vectors.
+    elements = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
+    assert took == pytest.approx(share * elements / machines()[gpu].memory_GBps / MEMORY_SHARE / 1e6, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["FP8", "MXFP8", "NVFP4"])
+def test_a_router_stays_in_16_bits_forward_and_backward(precision: str) -> None:
+    its = parts(job("mixtral_8x7b", gpu="B200", gpus=8, ep=8, precision=precision)).expert
+    assert its is not None
+    of_router = [each for each in (*its.forward, *its.backward) if isinstance(each, Product) and 8 in each[1:4]]
+    assert len(of_router) == 3
+    low, wide = (Stopwatch(job(gpu="B200", precision=word), machines()["B200"]) for word in (precision, "bf16"))
+    for each in of_router:
+        assert low.part(Part((each,), ())) == wide.part(Part((each,), ()))
+
+
 @pytest.mark.parametrize("gpu", ["H200", "GB200"])
 def test_passes_of_cudnn_take_what_they_were_measured_to_take(gpu: str) -> None:
     """Backward on Hopper, where a forward pass is as the tables say; both on GB200."""

@@ -37,6 +37,12 @@ LAYOUTS: list[tuple[str, dict[str, int | str]]] = [
     ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "distributed_optimizer": 0}),
     ("llama3_8b", {"gpus": 16, "gbs": 32, "distributed_optimizer": 0, "fsdp": 1}),
     ("llama3_8b", {"gpus": 12, "pp": 3, "gbs": 24, "precision": "fp8"}),
+    ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "precision": "fp8 delayed"}),
+    ("llama3_8b", {"gpus": 16, "tp": 2, "gbs": 32, "precision": "fp8 rowwise"}),
+    ("llama3_8b", {"gpus": 16, "fsdp": 1, "gbs": 32, "precision": "fp8 mx", "framework": "Megatron"}),
+    ("llama3_8b", {"gpus": 16, "fsdp": 1, "gbs": 32, "precision": "fp8 mx"}),
+    ("llama3_8b", {"gpus": 16, "fsdp": 4, "gbs": 32, "framework": "Megatron"}),
+    ("deepseek_v3", {"gpus": 256, "pp": 4, "ep": 64, "gbs": 256, "fsdp": 1, "framework": "Megatron"}),
     ("deepseek_v3", {"gpus": 64, "tp": 1, "pp": 1, "ep": 64, "gbs": 64}),
     ("deepseek_v3", {"gpus": 256, "pp": 4, "ep": 64, "gbs": 256}),
     ("deepseek_v3", {"gpus": 256, "pp": 4, "vpp": 4, "ep": 64, "gbs": 256}),
@@ -71,6 +77,8 @@ def test_our_case_is_taken_by_its_own_loader_and_says_the_same(
     if its.pp > 1:
         ours = [sum(stage_sizes(its)[stage :: its.pp]) for stage in range(its.pp)]
         assert stage_layers(told) == ours
+    scaled = {"rowwise": "tensorwise"}.get(its.scaling, its.scaling)
+    assert told.fp8_recipe == (scaled if its.precision == "fp8" and not its.fsdp else "none")
     assert (told.sliding_window or 0, told.full_attention_every) == (its.window, its.full_every)
 
 
@@ -99,7 +107,7 @@ def test_megatron_takes_its_arguments_and_they_divide_the_job_as_predicted(
 ) -> None:
     its = job(model, **layout)
     script = files_of(its).get("megatron.sh")
-    if its.fsdp not in (0, its.dp * its.cp) or (its.fsdp and its.pp * its.ep > 1):
+    if its.fsdp not in (0, its.dp * its.cp) or (its.of_torch and its.pp * its.ep > 1):
         assert script is None
         return
     assert script is not None
@@ -118,9 +126,13 @@ def test_megatron_takes_its_arguments_and_they_divide_the_job_as_predicted(
         assert (len(parts), sum(parts)) == (its.pp * its.vpp, its.layers)
     else:
         assert told.num_virtual_stages_per_pipeline_rank == its.vpp and its.layers % (its.pp * its.vpp) == 0
-    assert told.use_torch_fsdp2 == bool(its.fsdp) and told.use_distributed_optimizer == (
-        bool(its.distributed_optimizer) and not its.fsdp
-    )
+    assert (told.use_torch_fsdp2, told.use_megatron_fsdp) == (its.of_torch, its.megatron and bool(its.fsdp))
+    assert told.use_distributed_optimizer == (bool(its.distributed_optimizer) and not its.of_torch)
+    if told.use_megatron_fsdp:
+        assert (told.data_parallel_sharding_strategy, told.ckpt_format) == ("optim_grads_params", "fsdp_dtensor")
+    # Megatron-LM's own default is delayed scaling, torch's products are predicted with one scale for a tensor.
+    scaled = "tensorwise" if its.of_torch or its.scaling == "rowwise" else its.scaling
+    assert told.fp8_recipe == (scaled if its.precision == "fp8" else None)
     if told.use_torch_fsdp2:
         assert told.no_gradient_accumulation_fusion and told.untie_embeddings_and_output_weights
     one_queue = "CUDA_DEVICE_MAX_CONNECTIONS=1" in script

@@ -290,6 +290,15 @@ def test_scaling_by_rows_that_has_no_effect_is_said() -> None:
     assert said() and said(fsdp=1, tp=2) and not said(fsdp=1)
 
 
+@pytest.mark.parametrize("scaling", ["mxfp8", "delayed"])
+def test_a_scaling_that_torch_has_not_is_said_to_be_without_effect(scaling: str) -> None:
+    def said(**more: str | int) -> bool:
+        found = predict(job("llama3_8b", gpus=8, precision=f"fp8 {scaling}", **more), machines()["H100"])
+        return any(f"{scaling} scaling has no effect" in note for note in certainty.interval(found).notes)
+
+    assert said(fsdp=1) and not said() and not said(fsdp=1, framework="Megatron")
+
+
 def test_interleaving_without_a_batch_takes_as_many_micro_batches_as_stages() -> None:
     assert job("llama3_70b", gpus=512, tp=8, pp=2, vpp=4).micro_batches == 2
     with pytest.raises(InputProblems, match=r"micro_batches 1: must divide by pp with vpp \(see gbs\)"):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from common.summary import Summary
 from simulation import cli
 from simulation.predict import sweep_command, sweep_report
 from simulation.predict.iteration import predict
@@ -173,12 +174,22 @@ def test_mistakes_of_a_sweep_are_told_together(capsys: pytest.CaptureFixture[str
 FEW = (*SWEEP, "--gpus", "64", "--tp", "4,8", "--vpp", "1", "--cp", "1", "--mbs", "1,2")
 
 
-@pytest.mark.parametrize("gpu", ["H100", "H100 HBM2e 96GB"])
-def test_rows_of_a_sweep_are_predicted_the_same_by_predict(gpu: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked(capsys, *FEW, "--gpu", gpu, "--output", "all.csv")
+@pytest.mark.parametrize(
+    ("gpu", "more"),
+    [("H100", {}), ("H100 HBM2e 96GB", {}), ("H100", {"precision": "fp8 delayed"}),
+     ("H100", {"precision": "fp8 delayed", "framework": "Megatron", "fsdp": "1"}),
+     ("H100", {"attention": "cuDNN", "fsdp": "1"})],
+)  # fmt: skip
+def test_rows_of_a_sweep_are_predicted_the_same_by_predict(
+    gpu: str, more: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("job.json").write_text(json.dumps(preset("llama3_70b") | {k: v for k, v in more.items() if k != "fsdp"}))
+    words = ("--fsdp", more.get("fsdp", "0"), "--gpu", gpu, "--output", "all.csv")
+    asked(capsys, "sweep", "--job", "job.json", *FEW[3:], *words)
     model = json.dumps({"hidden": 8192, "ffn": 28672, "layers": 80, "heads": 64, "kv_heads": 8, "vocab": 128256})
     rows = list(csv.DictReader(Path("all.csv").read_text().splitlines()))
     kept = {key: value for key, value in rows[0].items() if not key.startswith("predicted")}
+    assert (kept["framework"], kept["attention"]) == (more.get("framework", ""), more.get("attention", ""))
     with Path("rows.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, [*kept, *json.loads(model)])
         writer.writeheader()
@@ -244,6 +255,28 @@ def test_the_front_holds_what_no_other_layout_beats_in_time_and_memory() -> None
                for b in found)
     ]  # fmt: skip
     assert edge == [each.estimate for each in found if each.estimate not in beaten]
+
+
+def test_no_file_is_written_where_another_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*FEW, "--recompute", "none", "--tp", "8", "--mbs", "1")
+    targets = ("--output", "out.csv", "--report", "page.html", "--configs", "ready")
+    for name in ("page.html", "ready/torchtitan_layout.py"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text("mine")
+    said = refused(capsys, *words, *targets)
+    assert "page.html: is there" in said and "torchtitan_layout.py: is there" in said
+    # What was swept is kept: with --force the same command writes it.
+    assert {str(path) for path in Path().rglob("*.*")} == {"page.html", "ready/torchtitan_layout.py", "out.csv.partial"}
+    asked(capsys, *words, *targets, "--force")
+    assert len(list(Path("ready").iterdir())) == 3 and not Path("out.csv.partial").exists()
+
+
+def test_gpus_that_miss_the_target_on_their_network_are_not_said_to_reach_it() -> None:
+    its = predict(job("llama3_8b", gpus=8, gbs=8), machines()["H100"])
+    rate, answer = its.tokens_per_second_and_gpu * its.job.gpus, Summary("1 layout\n...", {})
+    for share, said in ((0.9, "the fewest for"), (1.1, "which without its network reach")):
+        text = sweep_command._with_days(answer, "1e12 tokens in 14 days", share * rate, its).text
+        assert f"1 layout, {said} 1e12 tokens in 14 days: the first takes {14 * share:.1f} days" in text
 
 
 def test_the_page_shows_the_front_and_why_each_layout_is_not_the_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,6 @@ class BertArrays(Shards):
         return count
 
     def load(self, path: Path) -> dict[str, Array]:
-        """See Shards."""
         with opened(path) as file:
             arrays = {key: dense(path, file, key) for key in (*_OF_TOKENS, *_OF_MASKS, _LABEL)}
         config = self._config

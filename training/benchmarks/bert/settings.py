@@ -55,18 +55,15 @@ class BertSettings(TrainingConfig):
         return self
 
     def varying_shapes(self) -> str | None:
-        """See TrainingConfig."""
         is_packed = self.unpad or self.attention == FLASH_ATTENTION
         return "without padding every micro-batch has another number of tokens" if is_packed else None
 
     def targets(self) -> tuple[Target, ...]:
-        """See TrainingConfig."""
         if self.target_mlm_accuracy is None:
             return ()
         return (Target(metric="eval_mlm_accuracy", bound=self.target_mlm_accuracy, at_least=True),)
 
     def tokens_per_sample(self) -> int:
-        """See TrainingConfig."""
         return self.max_seq_length
 
     def parameters(self) -> int:

@@ -70,6 +70,12 @@ def _choices(args: WorkloadArgs) -> Iterator[str]:
     dtypes = ("bfloat16", "float16") if args.frame == "DeepSpeed" else ("bfloat16",)
     if args.dtype not in dtypes:
         yield f"dtype is {args.dtype!r}; only {' and '.join(dtypes)} has been traced, nearest: bfloat16"
+    least = int(args.frame == "DeepSpeed" and args.stage == 1)  # ZeRO 1 reduces gradients in the last micro-batch
+    if args.num_microbatches < least:
+        yield (
+            f"global_batch {args.global_batch} makes {args.num_microbatches} micro-batches a rank; it must make at "
+            f"least {least}, nearest: {args.data_parallel_size * args.micro_batch}"
+        )
 
 
 def _computed(args: WorkloadArgs) -> Iterator[str]:

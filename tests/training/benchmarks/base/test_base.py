@@ -128,7 +128,7 @@ def test_limits_without_a_datasheet_are_refused(tmp_path: Path) -> None:
     assert "min_percent: no datasheet for memory on this device" in exit_record(tmp_path).failures[0].message
 
 
-def _product(test: str) -> products.MatMul | products.Fp8MatMul | products.Int8MatMul:
+def _product(test: str) -> products.MatMul | products.Int8MatMul:
     # torch computes FP8 on a CPU one element after the other: right, if slow.
     return products.Fp8MatMul(32, CPU, 1) if test == "matmul_fp8" else products.create(test, 96, CPU, seed=1)
 

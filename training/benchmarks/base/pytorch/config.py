@@ -86,7 +86,6 @@ class Config(CaseConfig):
         return self
 
     def data_refusal(self, *, has_folder: bool) -> str | None:
-        """See CaseConfig."""
         reading = [test for test in self.tests if test in DATA_TESTS]
         if reading and not has_folder:
             return f"{reading[0]} of tests needs a folder: set it and data_dir_container"

@@ -28,7 +28,7 @@ from training.benchmarks.base.pytorch.disks import (
 )
 from training.benchmarks.base.pytorch.numa_copies import copy_from_node
 from training.benchmarks.base.pytorch.operations import Operation
-from training.benchmarks.base.pytorch.products import SUSTAINED, Fp8MatMul, MatMul
+from training.benchmarks.base.pytorch.products import SUSTAINED, MatMul
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
@@ -181,7 +181,7 @@ def _by_numa_node(config: Config, group: ProcessGroup) -> DeviceFigure:
 def _figure(operation: Operation | Disk | DataFiles | None, seconds: list[float]) -> DeviceFigure | None:
     if operation is None:
         return None
-    if isinstance(operation, MatMul | Fp8MatMul):
+    if isinstance(operation, MatMul):
         operation.run_checked()
     return DeviceFigure(
         unit=operation.unit,

@@ -66,15 +66,13 @@ class MatMul:
         return {"product": int(bits_of(self._product))}
 
 
-class Fp8MatMul:
+class Fp8MatMul(MatMul):
     """C = A B with A and B in 8-bit floating point (e4m3) and C in bfloat16, as linear layers are trained in FP8.
 
     The checked elements are multiples of 1/2 in [-1, 1]: Hopper's units add with 13 bits after the point of the largest
     term, which holds their sums, so that C is exact but for its type; the timed ones are MatMul's. B lies in memory
     column by column, which the units want. `use_fast_accum` is how the datasheets' rates are reached.
     """
-
-    unit, scale = "TFLOPS", _TERA
 
     def __init__(self, size: int, device: torch.device, seed: int) -> None:
         dtype = accelerators(device).fp8_dtype(device) if is_accelerator(device) else torch.float8_e4m3fn
@@ -97,19 +95,6 @@ class Fp8MatMul:
             use_fast_accum=True,
             out=self._product,
         )
-
-    def run_checked(self) -> None:
-        """Run once, untimed, on the elements whose product is known: `is_correct` and `digests` are of it."""
-        self._left, self._right = self._exact
-        self.run()
-
-    def is_correct(self) -> bool:
-        """See MatMul."""
-        return _is_product(self._left, self._right, self._product, torch.finfo(torch.bfloat16).eps)
-
-    def digests(self) -> dict[str, int]:
-        """See Operation."""
-        return {"product": int(bits_of(self._product))}
 
 
 class Int8MatMul:
@@ -136,7 +121,7 @@ class Int8MatMul:
         return {"product": int(bits_of(self._product))}
 
 
-def create(test: str, size: int, device: torch.device, seed: int) -> MatMul | Fp8MatMul | Int8MatMul:
+def create(test: str, size: int, device: torch.device, seed: int) -> MatMul | Int8MatMul:
     """The product of that name, of `size` x `size` elements.
 
     Raises:

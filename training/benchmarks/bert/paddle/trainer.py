@@ -43,7 +43,6 @@ class PaddleMeter(StepMeter[Any]):
         return event
 
     def seconds(self, begin: Any, end: Any) -> float:
-        """See StepMeter."""
         return float(begin.elapsed_time(end)) / 1e3 if self._is_gpu else end - begin
 
     def synchronize(self) -> None:

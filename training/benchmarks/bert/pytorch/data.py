@@ -17,10 +17,7 @@ from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTIO
 
 
 class BertShards(BertArrays, ShardedSet):
-    """See BertArrays."""
-
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
-        """See ShardedSet."""
         return _tensors(self.arrays(rows))
 
 

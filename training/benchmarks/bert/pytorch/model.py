@@ -155,7 +155,6 @@ class Bert(BenchmarkModel):
         self.cls = Heads(config)
 
     def blocks(self) -> Sequence[nn.Module]:
-        """See BenchmarkModel."""
         return [*self.bert.encoder["layer"].children()]
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:

@@ -101,7 +101,6 @@ class PackedSet(SampleSet):
         return packed(self._samples[indices])
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """See SampleSet."""
         return self._samples.order(generator)
 
     def epoch_order(self, seed: int) -> Numbers:

@@ -19,8 +19,6 @@ _OF_VOCABULARY = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bia
 
 
 class BertBenchmark(TrainingBenchmark[Config]):
-    """See TrainingBenchmark."""
-
     name = "bert"
     data = data
     # With a padding mask torch cannot use its flash kernel; flash-attn skips the padding.
@@ -29,11 +27,9 @@ class BertBenchmark(TrainingBenchmark[Config]):
     counted = COUNTED
 
     def build_model(self, config: Config) -> Bert:
-        """See TrainingBenchmark."""
         return Bert(config)
 
     def work_of(self, config: Config, batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor]:
-        """See TrainingBenchmark."""
         per_token, per_pair, per_prediction, per_sample = config.flops_of_parts()
         samples, tokens, predictions, squares = (packed_sizes if is_packed(batches[0]) else padded_sizes)(batches)
         of_parts = tokens * per_token + predictions * per_prediction + samples * per_sample

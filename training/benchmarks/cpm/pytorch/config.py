@@ -52,7 +52,6 @@ class Config(TrainingConfig):
         return self
 
     def targets(self) -> tuple[Target, ...]:
-        """See TrainingConfig."""
         found = []
         if self.target_embedding_average is not None:
             found.append(Target(metric="eval_embedding_average", bound=self.target_embedding_average, at_least=True))
@@ -61,7 +60,6 @@ class Config(TrainingConfig):
         return tuple(found)
 
     def tokens_per_sample(self) -> int:
-        """See TrainingConfig."""
         return self.seq_length
 
     def parameters(self) -> int:

@@ -45,7 +45,6 @@ class Cpm(BenchmarkModel):
         self.transformer = CpmDecoder(config)
 
     def blocks(self) -> Sequence[nn.Module]:
-        """See BenchmarkModel."""
         return [*self.transformer.layers.children()]
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:

@@ -12,8 +12,6 @@ from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTIO
 
 
 class CpmBenchmark(TrainingBenchmark[Config]):
-    """See TrainingBenchmark."""
-
     name = "cpm"
     data = data
     step_names: ClassVar[Mapping[str, str]] = {"embedding_average": "eval_embedding_average"}
@@ -27,7 +25,6 @@ class CpmBenchmark(TrainingBenchmark[Config]):
     attentions = ("sdpa", FLASH_ATTENTION, "eager")
 
     def build_model(self, config: Config) -> Cpm:
-        """See TrainingBenchmark."""
         return Cpm(config)
 
 

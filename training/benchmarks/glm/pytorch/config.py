@@ -58,7 +58,6 @@ class Config(TrainingConfig):
         return self
 
     def targets(self) -> tuple[Target, ...]:
-        """See TrainingConfig."""
         if self.target_accuracy is None:
             return ()
         return (Target(metric="eval_accuracy", bound=self.target_accuracy, at_least=True),)

@@ -57,7 +57,6 @@ class GlmFiles(ShardedSet):
         return questions
 
     def load(self, path: Path) -> dict[str, Array]:
-        """See ShardedSet."""
         with opened(path) as file:
             arrays = {key: dense(path, file, key) for key in self._keys}
         arrays |= {key: arrays[key].ravel() for key in ("mask", "answer_idx") if key in arrays}
@@ -91,7 +90,6 @@ class GlmFiles(ShardedSet):
                 raise DataError(path, f"'answer_idx' of question {question} has {found}; expected 0 to {count - 1}")
 
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
-        """See ShardedSet."""
         return assemble([self._sample(shard, question) for shard, question in rows])
 
     def _sample(self, shard: dict[str, Array], question: int) -> dict[str, Array]:

@@ -49,7 +49,6 @@ class Glm(BenchmarkModel):
         self.transformer = Transformer(config)
 
     def blocks(self) -> Sequence[nn.Module]:
-        """See BenchmarkModel."""
         return [*self.transformer.layers.children()]
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:

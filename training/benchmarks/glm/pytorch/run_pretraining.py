@@ -8,13 +8,10 @@ from training.benchmarks.glm.pytorch.model import Glm
 
 
 class GlmBenchmark(TrainingBenchmark[Config]):
-    """See TrainingBenchmark."""
-
     name = "glm"
     data = data
 
     def build_model(self, config: Config) -> Glm:
-        """See TrainingBenchmark."""
         return Glm(config)
 
 

@@ -121,13 +121,11 @@ class Config(PipelineSettings):
         return self
 
     def targets(self) -> tuple[Target, ...]:
-        """See TrainingConfig."""
         if self.target_loss is None:
             return ()
         return (Target(metric="eval_loss", bound=self.target_loss, at_least=False),)
 
     def tokens_per_sample(self) -> int:
-        """See TrainingConfig."""
         return self.seq_length
 
     def flops_per_sample(self) -> int:
@@ -143,13 +141,11 @@ class Config(PipelineSettings):
         return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)
 
     def parameters(self) -> int:
-        """See TrainingConfig."""
         size, kv_size = self.hidden_size, self.hidden_size // self.num_attention_heads * self.num_key_value_heads
         layer = 2 * size * (size + kv_size) + 3 * size * self.ffn_hidden_size + 2 * size
         return 2 * self.vocab_size * size + self.num_layers * layer + size
 
     def described_model(self) -> Mapping[str, int]:
-        """See TrainingConfig."""
         return {
             "hidden": self.hidden_size, "ffn": self.ffn_hidden_size, "layers": self.num_layers,
             "heads": self.num_attention_heads, "kv_heads": self.num_key_value_heads, "vocab": self.vocab_size,
@@ -157,17 +153,13 @@ class Config(PipelineSettings):
         }  # fmt: skip
 
     def tensor_parallelism(self) -> tuple[int, bool]:
-        """See TrainingConfig."""
         return self.tensor_parallel_size, self.sequence_parallel
 
     def context_parallelism(self) -> int:
-        """See TrainingConfig."""
         return self.context_parallel_size
 
     def fp8_recipe(self) -> str | None:
-        """See TrainingConfig."""
         return self.fp8
 
     def uses_package(self, name: str) -> bool:
-        """See CaseConfig."""
         return name != "torchao" or self.fp8 is not None

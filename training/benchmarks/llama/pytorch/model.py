@@ -108,7 +108,6 @@ class Llama(StagedModel):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def blocks(self) -> Sequence[nn.Module]:
-        """See BenchmarkModel."""
         return [*self.model.layers.children()]
 
     def make_constants(self, device: torch.device) -> None:
@@ -135,7 +134,6 @@ class Llama(StagedModel):
         return hidden
 
     def through(self, blocks: Iterable[nn.Module], hidden: Tensor) -> Tensor:
-        """See StagedModel."""
         for block in blocks:
             hidden = self.run_block(block, hidden, self.cos, self.sin)
         return hidden
@@ -154,11 +152,9 @@ class Llama(StagedModel):
         return {LOSS: loss, "eval_loss": metric(loss * count, count)}
 
     def ends(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
-        """See StagedModel."""
         return [self.model.embed_tokens], [self.model.norm, self.lm_head]
 
     def keep_part(self, blocks: Collection[int], *, is_first: bool, is_last: bool) -> None:
-        """See StagedModel."""
         self.model.layers = nn.ModuleDict(
             {name: layer for name, layer in self.model.layers.named_children() if int(name) in blocks}
         )
@@ -169,7 +165,6 @@ class Llama(StagedModel):
             self.register_module("lm_head", None)
 
     def hidden_shape(self, samples: int, sequence_ranks: int) -> tuple[int, ...]:
-        """See StagedModel."""
         return samples, self.config.seq_length // sequence_ranks, self.config.hidden_size
 
     def divide_sequence(self, context: ContextParallel) -> None:

@@ -13,19 +13,15 @@ from training.benchmarks.llama.pytorch.model import Llama
 
 
 class LlamaBenchmark(TrainingBenchmark[Config]):
-    """See TrainingBenchmark."""
-
     name = "llama"
     data = data
     # Torch has a flash kernel of its own for causal masks.
     attentions = ("sdpa", FLASH_ATTENTION, "eager")
 
     def build_model(self, config: Config) -> Llama:
-        """See TrainingBenchmark."""
         return Llama(config)
 
     def published_facts(self, config: Config) -> Mapping[str, JsonValue]:
-        """See TrainingBenchmark."""
         return {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",

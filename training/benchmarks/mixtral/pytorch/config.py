@@ -59,12 +59,10 @@ class Config(LlamaConfig):
         return self
 
     def described_model(self) -> Mapping[str, int]:
-        """See TrainingConfig."""
         experts = {"experts": self.num_experts, "topk": self.experts_per_token, "moe_ffn": self.ffn_hidden_size}
         return {**super().described_model(), **experts}
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """See CaseConfig."""
         found = super().refusal(nnodes=nnodes, nproc=nproc)
         mistakes = [] if found is None else [found]
         copies, rest = divmod(nnodes * nproc, self.expert_parallel_size)
@@ -82,11 +80,9 @@ class Config(LlamaConfig):
         return "; ".join(mistakes) or None
 
     def expert_parallelism(self) -> int:
-        """See TrainingConfig."""
         return self.expert_parallel_size
 
     def varying_shapes(self) -> str | None:
-        """See TrainingConfig."""
         return _VARYING
 
     def flops_per_sample(self) -> int:
@@ -96,12 +92,10 @@ class Config(LlamaConfig):
         return one_expert + 6 * self.seq_length * self.num_layers * others
 
     def parameters(self) -> int:
-        """See TrainingConfig."""
         others = (self.num_experts - 1) * self._expert_parameters() + self.hidden_size * self.num_experts
         return super().parameters() + self.num_layers * others
 
     def active_parameters(self, parameters: int) -> int:
-        """See TrainingConfig."""
         idle = self.num_layers * (self.num_experts - self.experts_per_token) * self._expert_parameters()
         return super().active_parameters(parameters) - idle
 

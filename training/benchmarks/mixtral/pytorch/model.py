@@ -53,7 +53,6 @@ class Mixtral(Llama):
         self._load: Tensor | None = None
 
     def make_constants(self, device: torch.device) -> None:
-        """See BenchmarkModel."""
         super().make_constants(device)
         are_aligned = self.config.hidden_size % _ALIGNED == 0 == self.config.ffn_hidden_size % _ALIGNED
         is_grouped = are_aligned and has_grouped_products(device, self._dtype)

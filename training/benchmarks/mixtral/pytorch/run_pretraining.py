@@ -18,11 +18,9 @@ class MixtralBenchmark(llama.LlamaBenchmark):
     training_facts = frozenset({"router_aux_loss_coef"})
 
     def build_model(self, config: Any) -> Mixtral:
-        """See TrainingBenchmark."""
         return Mixtral(config)
 
     def published_facts(self, config: Any) -> Mapping[str, JsonValue]:
-        """See TrainingBenchmark."""
         return {
             **super().published_facts(config),
             "architectures": ["MixtralForCausalLM"],

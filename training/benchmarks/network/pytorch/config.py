@@ -146,7 +146,6 @@ class Config(MessageConfig):
         return (False, True) if self.collective == "send_recv" and self.pattern in PAIR_PATTERNS else (False,)
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """See CaseConfig."""
         hosts = [
             HostRanks(node_rank=node, name=str(node), ranks=tuple(range(node * nproc, (node + 1) * nproc)))
             for node in range(nnodes)

@@ -75,7 +75,6 @@ class Config(CaseConfig):
         return list(TOOLS[name].command[1:]) if given is None else shlex.split(given)
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """See CaseConfig."""
         if nproc != 1:
             return f"nproc = {nproc}; the tools run once on each host: nproc = 1"
         between = [name for name in self.tools if TOOLS[name].scope in ("pairs", "ring")]

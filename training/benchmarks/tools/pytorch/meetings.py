@@ -82,10 +82,10 @@ class _Meeting:
         if self.why is not None:
             raise self.why
         if not self.own:
-            raise NotRunError("no other host has it", is_missing=True)
+            raise NotRunError("no other host has a device of one of these names", is_missing=True)
         if not figures:
             raise NotRunError(next(iter(silent.values()), "no call between two hosts"))
-        alone = dict.fromkeys(set(self.devices) - {*self.own}, "no other host has this device")
+        alone = dict.fromkeys(set(self.devices) - {*self.own}, "no other host has a device of this name")
         return Answer(
             figures=figures, silent=alone | {part: why for part, why in silent.items() if part not in figures}
         )

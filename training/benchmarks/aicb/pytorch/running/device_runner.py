@@ -20,7 +20,7 @@ class _Seen:
     wait: int | None = None
 
 
-class DeviceRunner:
+class DeviceRunner(Runner):
     """Runs epochs over NCCL. each: runs those whose calls all return when the device has executed them."""
 
     def __init__(self, log: OpRecorder, line: DeviceTimeline, each: Runner | None = None) -> None:
@@ -30,7 +30,6 @@ class DeviceRunner:
         self._begun = 0
 
     def close(self) -> None:
-        """See Runner."""
         if self._each is not None:
             self._each.close()
 
@@ -43,7 +42,6 @@ class DeviceRunner:
         return self._steps[self._begun].position if self._begun < len(self._steps) else None
 
     def run(self, epoch: EpochSteps, iteration: int) -> int:
-        """See Runner."""
         if self._each is not None and all(step.is_blocking and not step.others for step in epoch.steps):
             self._steps = []
             return self._each.run(epoch, iteration)

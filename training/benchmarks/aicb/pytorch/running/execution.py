@@ -65,7 +65,7 @@ class Runner(Protocol):
         ...
 
 
-class HostRunner:
+class HostRunner(Runner):
     """Runs epochs whose calls return when they are done, or over gloo are waited for on the host."""
 
     def __init__(self, log: OpRecorder) -> None:
@@ -74,16 +74,13 @@ class HostRunner:
         self._ended_ns: int | None = None
 
     def waits_for(self) -> int | None:
-        """See Runner."""
         return self._waits_for
 
     def close(self) -> None:
-        """See Runner."""
         self._waiters.close()
         self._queue.close()
 
     def run(self, epoch: EpochSteps, iteration: int) -> int:
-        """See Runner."""
         waited = self._queue.waited_ns()
         begin = now()
         # The time between two epochs is part of the gap before the first operation.

@@ -13,8 +13,6 @@ from training.benchmarks.driver.training.model.model import Batch
 
 
 class ShardedSet(Shards, SampleSet):
-    """See Shards."""
-
     @abstractmethod
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
         """The batch of these samples, each given as the content of its file and its index there; tensors of shape
@@ -25,8 +23,6 @@ class ShardedSet(Shards, SampleSet):
         return self.batch(self.rows(indices))
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """See SampleSet."""
-
         def permutation(count: int) -> Numbers:
             drawn: Numbers = torch.randperm(count, generator=generator).numpy()
             return drawn

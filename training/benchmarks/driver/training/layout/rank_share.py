@@ -13,25 +13,23 @@ from torch import Tensor, nn
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel
 
-from training.benchmarks.driver.training.model.experts import Counts, mixtures
+from training.benchmarks.driver.training.model.experts import Counts, Exchange, mixtures
 from training.benchmarks.driver.training.model.model import BenchmarkModel
 
 SEQUENCE = 1
 
 
-class EvenExchange:
+class EvenExchange(Exchange):
     """Every expert of one of `ranks` expert-parallel ranks gets as many rows as the others."""
 
     def __init__(self, counts: Tensor, ranks: int) -> None:
         self._own, self._ranks = len(counts) // ranks, ranks
 
     def there(self, rows: Tensor) -> tuple[Tensor, Counts]:
-        """See Exchange."""
         each, rest = divmod(len(rows), self._own)
         return self._sent(rows), [each + (number < rest) for number in range(self._own)]
 
     def back(self, rows: Tensor) -> Tensor:
-        """See Exchange."""
         return self._sent(rows)
 
     def _sent(self, rows: Tensor) -> Tensor:

@@ -30,7 +30,6 @@ class Meter(StepMeter[Mark]):
         return event
 
     def seconds(self, begin: Mark, end: Mark) -> float:
-        """See StepMeter."""
         if isinstance(begin, float) or isinstance(end, float):
             assert isinstance(begin, float) and isinstance(end, float)
             return end - begin

@@ -24,22 +24,20 @@ class Exchange(Protocol):
         """The results of the rows that `there` returned, in the order of those that it got, of their shape."""
 
 
-class NoExchange:
+class NoExchange(Exchange):
     """All experts are on this rank."""
 
     def __init__(self, counts: Tensor) -> None:
         self._counts = counts
 
     def there(self, rows: Tensor) -> tuple[Tensor, Counts]:
-        """See Exchange."""
         return rows, self._counts
 
     def back(self, rows: Tensor) -> Tensor:
-        """See Exchange."""
         return rows
 
 
-class AllToAll:
+class AllToAll(Exchange):
     """Each rank of `group` has as many experts as the others, in their order; `counts` are the rows of all experts."""
 
     def __init__(self, counts: Tensor, group: dist.ProcessGroup) -> None:
@@ -60,7 +58,6 @@ class AllToAll:
         return received.index_select(0, self._order), self._counts
 
     def back(self, rows: Tensor) -> Tensor:
-        """See Exchange."""
         by_rank = rows.index_select(0, self._order.argsort())
         return all_to_all_single_autograd(by_rank, self._sent, self._received, self._group)
 

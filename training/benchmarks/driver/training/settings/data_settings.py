@@ -17,7 +17,6 @@ class DataSettings(LayoutSettings):
     num_workers: int = Field(0, ge=0, description="processes that load data for each rank; 0: the rank itself")
 
     def data_refusal(self, *, has_folder: bool) -> str | None:
-        """See CaseConfig."""
         if self.data == "files" and not has_folder:
             return "data = 'files' needs a folder: set it and data_dir_container, or data = 'synthetic' of the config"
         if self.data == "synthetic" and has_folder:

@@ -59,12 +59,10 @@ class PipelineSettings(TrainingConfig):
         return problems
 
     def can_have(self, micro_batches: int) -> bool:
-        """See TrainingConfig."""
         ranks, per_rank = self.pipeline_parallelism()
         return micro_batches >= ranks and (per_rank == 1 or micro_batches % ranks == 0)
 
     def pipeline_parallelism(self) -> tuple[int, int]:
-        """See TrainingConfig."""
         return self.pipeline_parallel_size, self.pipeline_stages_per_rank
 
 

@@ -189,7 +189,6 @@ class TrainingConfig(DataSettings):
         return self
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """See CaseConfig."""
         try:
             self.ranks_of_a_copy(world_size=nnodes * nproc, per_node=nproc)
         except ValueError as error:

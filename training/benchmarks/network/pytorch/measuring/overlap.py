@@ -41,7 +41,6 @@ class AllReduceBesideProducts(AllReduce):
         self.products = 0
 
     def run(self) -> None:
-        """See Collective."""
         work = dist.all_reduce(self.wired, self.reduce_op, group=self.team.handle, async_op=True)
         self._compute.queue(self.products)
         work.wait()

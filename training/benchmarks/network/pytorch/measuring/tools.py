@@ -30,7 +30,7 @@ _CALLS_PER_ITERATION = 10
 MOST_FLAGS = 1 << 31
 
 
-class ObjectFlags:
+class ObjectFlags(Collective):
     """Every rank sends every other a number, another one after each refill, by all_gather_object, which pickles it."""
 
     name, variant = "all_gather", "all_gather_object"
@@ -62,11 +62,9 @@ class ObjectFlags:
         dist.all_gather_object(self.found, self.number(self.team.rank))
 
     def run(self) -> None:
-        """See Collective."""
         self.send()
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         wrong = sum(each != self.number(place) for place, each in enumerate(self.found))
         return torch.tensor(wrong, dtype=torch.int64, device=self.team.device)
 
@@ -87,11 +85,9 @@ class GatheredFlags(ObjectFlags):
         self._own.fill_(self.number(self.team.rank))
 
     def send(self) -> None:
-        """See ObjectFlags."""
         dist.all_gather(self._all, self._own, group=self.team.handle)
 
     def run(self) -> None:
-        """See Collective."""
         self.send()
         self.found = torch.cat(self._all).tolist()
 
@@ -120,17 +116,14 @@ class SummedFlags(ObjectFlags):
         return 1 + self.iteration % 1000
 
     def send(self) -> None:
-        """See ObjectFlags."""
         dist.all_reduce(self._flag, group=self.team.handle)
 
     def run(self) -> None:
-        """See Collective."""
         self._flag.fill_(self.flag())
         self.send()
         self._sum = int(self._flag)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return torch.tensor(int(self._sum != self.team.size * self.flag()), dtype=torch.int64, device=self.team.device)
 
 
@@ -143,7 +136,6 @@ class AllReduceInParts(AllReduce):
         self._parts = torch.tensor_split(self.wired, PARTS)
 
     def run(self) -> None:
-        """See Collective."""
         for part in self._parts:
             dist.all_reduce(part, group=self.team.handle)
 

@@ -52,7 +52,7 @@ class Collective(Protocol):
         ...
 
 
-class Buffered:
+class Buffered(Collective):
     """State that the collectives share: team, element type, seed, and flat buffers that hold one size at a time.
 
     `iteration` counts the refills: with the seed and the count it determines the data.
@@ -91,7 +91,6 @@ class Buffered:
         return int(buffers * count * self.dtype.itemsize) + pattern.scratch_bytes(count)
 
     def prepare(self, size_bytes: int) -> int:
-        """See Collective."""
         self.release()
         self.count = self.elements(size_bytes)
         self._messages = None
@@ -99,7 +98,6 @@ class Buffered:
         return self.count * self.dtype.itemsize
 
     def refill(self) -> None:
-        """See Collective."""
         self.iteration += 1
         self.write()
 

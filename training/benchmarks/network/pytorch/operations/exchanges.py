@@ -14,23 +14,19 @@ class AllGather(Buffered):
     chunked = has_own_chunk = True
 
     def allocate(self) -> None:
-        """See Buffered."""
         self._all_gather = renamed("all_gather_single", "all_gather_into_tensor")
         self._output = self.empty(self.count)
         own = self._output.view(self.team.size, self.chunk)[self.team.rank]
         self._input = own if self.in_place else self.empty(self.chunk)
 
     def write(self) -> None:
-        """See Buffered."""
         self._output.zero_()
         pattern.fill(self._input, self.message(self.team.rank))
 
     def run(self) -> None:
-        """See Collective."""
         self._all_gather(self.wire(self._output), self.wire(self._input), group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return self.wrong_chunks(self._output)
 
 
@@ -45,25 +41,21 @@ class AllToAll(Buffered):
         return self.chunk
 
     def allocate(self) -> None:
-        """See Buffered."""
         everyone, me = range(self.team.size), self.team.rank
         self._input_parts = [self.part(me, other) for other in everyone]
         self._output_parts = [self.part(other, me) for other in everyone]
         self._input, self._output = self.empty(self.count), self.empty(self.count)
 
     def write(self) -> None:
-        """See Buffered."""
         self._output.zero_()
         for destination, part in enumerate(torch.split(self._input, self._input_parts)):
             pattern.fill(part, self.message(self.team.rank, destination))
 
     def run(self) -> None:
-        """See Collective."""
         output, given = self.wire(self._output), self.wire(self._input)
         dist.all_to_all_single(output, given, self._output_parts, self._input_parts, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         wrong = self.none_wrong()
         for source, part in enumerate(torch.split(self._output, self._output_parts)):
             wrong += pattern.count_wrong(part, self.message(source, self.team.rank))
@@ -80,7 +72,6 @@ class AllToAllUneven(AllToAll):
     chunked = False
 
     def part(self, source: int, destination: int) -> int:
-        """See AllToAll."""
         size = self.team.size
         shares = size * (size + 1) // 2
         own = 1 + (source + destination) % size
@@ -97,7 +88,6 @@ class AllToAllV(AllToAll):
     """
 
     def part(self, source: int, destination: int) -> int:
-        """See AllToAll."""
         size = self.team.size
         unit = 2 * self.chunk // size
         own = (source + destination) % size

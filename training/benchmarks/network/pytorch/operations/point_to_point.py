@@ -9,7 +9,7 @@ import torch.distributed as dist
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.team import Team
-from training.benchmarks.network.pytorch.operations.collectives import Buffered
+from training.benchmarks.network.pytorch.operations.collectives import Buffered, Collective
 
 
 class SendRecv(Buffered):
@@ -27,18 +27,15 @@ class SendRecv(Buffered):
         self._other = other
 
     def allocate(self) -> None:
-        """See Buffered."""
         rests = self._peer is None
         self._sent = self.empty(self.count if self.sends and not rests else 0)
         self._received = self.empty(self.count if self.receives and not rests else 0)
 
     def write(self) -> None:
-        """See Buffered."""
         self._received.zero_()
         pattern.fill(self._sent, self.message(self.team.rank, self._other))
 
     def run(self) -> None:
-        """See Collective."""
         if self._peer is None:
             return
         if self.sends:
@@ -47,7 +44,6 @@ class SendRecv(Buffered):
             dist.recv(self.wire(self._received), src=self._peer, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return pattern.count_wrong(self._received, self.message(self._other, self.team.rank))
 
 
@@ -61,12 +57,11 @@ class SendRecvTwoWay(SendRecv):
         self.sends = self.receives = True
 
     def run(self) -> None:
-        """See Collective."""
         if self._peer is not None:
             self.exchange(self._sent, self._other, self._received, self._other)
 
 
-class Barrier:
+class Barrier(Collective):
     """The team's barrier: nothing is sent; only its latency counts.
 
     Its check: every rank counts itself in the job's store and enters; a rank that leaves must find all of them counted.
@@ -93,7 +88,6 @@ class Barrier:
         """Nothing to write."""
 
     def run(self) -> None:
-        """See Collective."""
         self._team.barrier()
 
     def wrong_elements(self) -> torch.Tensor | None:

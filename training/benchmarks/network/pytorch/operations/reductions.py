@@ -47,20 +47,16 @@ class AllReduce(Reducing):
     """all_reduce in place: S is the size of one rank's buffer."""
 
     def allocate(self) -> None:
-        """See Buffered."""
         self.buffer = self.empty(self.count)
         self.wired = self.wire(self.buffer)
 
     def write(self) -> None:
-        """See Buffered."""
         self.fill_own(self.buffer)
 
     def run(self) -> None:
-        """See Collective."""
         dist.all_reduce(self.wired, self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return self.wrong_in(self.buffer)
 
 
@@ -68,7 +64,6 @@ class Reduce(AllReduce):
     """reduce to the rank at place `root`, in place: S is the size of one rank's buffer."""
 
     def run(self) -> None:
-        """See Collective."""
         dist.reduce(self.wired, self.team.ranks[self.root], self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
@@ -82,20 +77,17 @@ class ReduceScatter(Reducing):
     chunked = has_own_chunk = True
 
     def allocate(self) -> None:
-        """See Buffered."""
         self._reduce_scatter = renamed("reduce_scatter_single", "reduce_scatter_tensor")
         self._input = self.empty(self.count)
         begin = self.team.rank * self.chunk
         self._output = self._input[begin : begin + self.chunk] if self.in_place else self.empty(self.chunk)
 
     def write(self) -> None:
-        """See Buffered."""
         if not self.in_place:
             self._output.zero_()
         self.fill_own(self._input)
 
     def run(self) -> None:
-        """See Collective."""
         self._reduce_scatter(self.wire(self._output), self.wire(self._input), self.reduce_op, group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:

@@ -11,19 +11,15 @@ class Broadcast(Buffered):
     """broadcast from the root, in place: S is the size of one rank's buffer."""
 
     def allocate(self) -> None:
-        """See Buffered."""
         self._buffer = self.empty(self.count)
 
     def write(self) -> None:
-        """See Buffered."""
         pattern.fill(self._buffer, self.message(self.team.rank))
 
     def run(self) -> None:
-        """See Collective."""
         dist.broadcast(self.wire(self._buffer), src=self.team.ranks[self.root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return pattern.count_wrong(self._buffer, self.message(self.root))
 
 
@@ -33,7 +29,6 @@ class _Chunks(Buffered):
     chunked = has_own_chunk = True
 
     def allocate(self) -> None:
-        """See Buffered."""
         self._chunk = self.empty(self.chunk)
         self._all = self.empty(self.count).view(self.team.size, self.chunk) if self.is_root else self.empty(0)
 
@@ -46,17 +41,14 @@ class Gather(_Chunks):
     """gather of one chunk a rank at the root: S is all chunks."""
 
     def write(self) -> None:
-        """See Buffered."""
         for received in self._all:
             received.zero_()
         pattern.fill(self._chunk, self.message(self.team.rank))
 
     def run(self) -> None:
-        """See Collective."""
         dist.gather(self.wire(self._chunk), self._wired(), dst=self.team.ranks[self.root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return self.wrong_chunks(self._all) if self.is_root else self.none_wrong()
 
 
@@ -64,15 +56,12 @@ class Scatter(_Chunks):
     """scatter of one chunk a rank from the root: S is all chunks."""
 
     def write(self) -> None:
-        """See Buffered."""
         self._chunk.zero_()
         for destination, sent in enumerate(self._all):
             pattern.fill(sent, self.message(self.root, destination))
 
     def run(self) -> None:
-        """See Collective."""
         dist.scatter(self.wire(self._chunk), self._wired(), src=self.team.ranks[self.root], group=self.team.handle)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return pattern.count_wrong(self._chunk, self.message(self.root, self.team.rank))

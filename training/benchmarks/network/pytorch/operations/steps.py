@@ -20,20 +20,16 @@ class SendRecvRing(Buffered):
         self._next, self._before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
 
     def allocate(self) -> None:
-        """See Buffered."""
         self._sent, self._received = self.empty(self.count), self.empty(self.count)
 
     def write(self) -> None:
-        """See Buffered."""
         self._received.zero_()
         pattern.fill(self._sent, self.message(self.team.rank, self._next))
 
     def run(self) -> None:
-        """See Collective."""
         self.exchange(self._sent, self._next, self._received, self._before)
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return pattern.count_wrong(self._received, self.message(self._before, self.team.rank))
 
 
@@ -48,16 +44,13 @@ class Hypercube(Buffered):
     chunked = has_own_chunk = True
 
     def allocate(self) -> None:
-        """See Buffered."""
         self._output, self._input = self.empty(self.count), self.empty(self.chunk)
 
     def write(self) -> None:
-        """See Buffered."""
         self._output.zero_()
         pattern.fill(self._input, self.message(self.team.rank))
 
     def run(self) -> None:
-        """See Collective."""
         place, size, chunk = self.team.rank, self.team.size, self._input.numel()
         self._output[place * chunk : (place + 1) * chunk].copy_(self._input)
         width = 1
@@ -70,5 +63,4 @@ class Hypercube(Buffered):
             width *= 2
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """See Collective."""
         return self.wrong_chunks(self._output)
