@@ -242,7 +242,7 @@ class Program(NamedTuple):
         if self.keeps_others and names & WRITES:
             made.set_defaults(**{_GUARDED: True})
             if "--force" not in names:
-                what = "overwrite files that have other content"
+                what = "overwrite files that are there"
                 made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
         return made
 

@@ -56,7 +56,7 @@ VERBS = {
 
 def _add_common(parser: VerbParser) -> None:
     if parser.verb != "topology show":  # which writes nothing
-        parser.add_argument("--force", action="store_true", help="overwrite files that are there with other content")
+        parser.add_argument("--force", action="store_true", help="overwrite files that are there")
     if " " not in parser.verb:
         parser.add_argument("--output", type=Path, metavar="FILE", help="where to write; - is stdout")
         parser.add_argument("--dialect", choices=DIALECTS, default=DEFAULT_DIALECT, help="default: %(default)s")

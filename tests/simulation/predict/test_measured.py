@@ -192,3 +192,9 @@ def test_the_measured_best_layout_of_a_model_and_cluster_is_among_the_three_pred
 def test_the_tables_of_the_docs_have_these_errors_and_places() -> None:
     assert TABLE.read_text(encoding="utf-8") == text(), "python -m tests.docs writes it again"
     assert ranked.TABLE.read_text(encoding="utf-8") == ranked.text(), "python -m tests.docs writes it again"
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_readmes_say_what_is_predicted_of_the_measured_h200(name: str) -> None:
+    (found,) = [each for row, each in held("own_h200.csv") if row["name"] == "llama2_7b bf16 compiled"]
+    assert f" {found.tokens_per_second_and_gpu:,.0f}" in (DATA.parents[2] / name).read_text(encoding="utf-8")
