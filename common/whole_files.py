@@ -4,7 +4,8 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -211,6 +212,9 @@ def _take_places(files: Sequence[_Written]) -> None:
     for each in files:
         if each.is_other():
             mistakes.add(str(each.path), None, _OTHER)
+    for target, count in Counter(each.target for each in files).items():
+        if count > 1:
+            mistakes.add(str(target), None, f"is the name of {count} outputs; name another file")
     mistakes.check()
     for each in files:
         with _named_after(each.path):
@@ -222,15 +226,15 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def write_all(files: Mapping[Path, str], *, keep_other: bool) -> None:
+def write_all(files: Sequence[tuple[Path, str]], *, keep_other: bool) -> None:
     """Write texts as UTF-8, all of them or none, as `whole_files` does.
 
     Raises:
-        InputProblems: `keep_other` is set and some are there with other content; it names all of them.
+        InputProblems: `keep_other` is set and some are there with other content, or two have one name; it names all.
         OSError: a file cannot be written.
     """
-    with whole_files([*files], keep_other=keep_other) as places:
-        for place, text in zip(places, files.values(), strict=True):
+    with whole_files([path for path, _ in files], keep_other=keep_other) as places:
+        for place, (_, text) in zip(places, files, strict=True):
             place.write(text.encode())
 
 

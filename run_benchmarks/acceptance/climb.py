@@ -99,6 +99,7 @@ class Climb:
     rungs: list[RungRecord] = field(default_factory=list)
     warned: Warned = field(default_factory=Warned)
     _soak: int = 0
+    _took: dict[str, float] = field(default_factory=dict)
     _is_short: bool = False
     _untested: set[str] = field(default_factory=set)
     _began: float = field(default_factory=time.monotonic)
@@ -187,10 +188,10 @@ class Climb:
             self._soak = soak_times(self._room, seconds)
 
     def _measure_stage(self, record: RungRecord, stage: int, hosts: Sequence[str]) -> float:
-        """Run a stage, and take out the hosts that it proves or confirms to be bad. Returns the seconds of one run."""
-        began = time.monotonic()
+        """Run a stage, and take out the hosts that it proves or confirms to be bad. Returns the seconds of the run
+        that was measured, if one was.
+        """
         loaded, found = self._occasion(record, stage, hosts)
-        seconds = round(time.monotonic() - began, 1)
         if loaded.record.verdict.is_measured:
             self._note(record, loaded)
             self._confirm(record, stage, hosts, found)
@@ -200,7 +201,7 @@ class Climb:
         if loaded.record.verdict.is_measured:
             for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
-        return seconds
+        return self._took[loaded.folder.name]
 
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
@@ -348,9 +349,11 @@ class Climb:
             EndedError: it was interrupted, or could not be made.
         """
         cases = self._cases(record.rung, hosts)[stage]
+        began = time.monotonic()
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
+        self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
         self.warned.add(warnings_of(loaded))
         looked = self.gate(hosts)
         self.warned.add(looked.warnings)

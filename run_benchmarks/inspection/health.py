@@ -25,7 +25,7 @@ from run_benchmarks.results.device_findings import APPLICATION
 from run_benchmarks.results.host_findings import FEWEST
 
 SECONDS = 180.0
-"""More than all time limits of the script together."""
+"""More than a sound host and one tool that hangs take."""
 WARN_PERCENT, FULL_PERCENT = 95.0, 99.0
 LEAST_FILES = 4096
 SHOWN, MOST_CHARACTERS = 3, 160

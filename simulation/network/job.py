@@ -74,10 +74,10 @@ def iterations(job: Job, finished: Sequence[int], data: dict[str, JsonValue]) ->
     parts = job.parts
     first = _us(finished[parts[0].first])
     data["iteration_of_rank_0_us"] = first
-    data["iteration_us"] = _us(max(finished))
+    data["iteration_us"] = _us(_end(finished))
     if len(parts) == 1:
         return f"iteration of rank 0 {_told(first)}"
-    took = [_us(max(finished[part.first : part.first + part.ranks])) for part in parts]
+    took = [_us(_end(finished[part.first : part.first + part.ranks])) for part in parts]
     data["jobs"] = [
         {"name": part.name, "first_rank": part.first, "ranks": part.ranks, "iteration_us": us}
         for part, us in zip(parts, took, strict=True)
@@ -86,6 +86,11 @@ def iterations(job: Job, finished: Sequence[int], data: dict[str, JsonValue]) ->
         f"{part.name} on {part.first}-{part.first + part.ranks - 1} {_told(us)}"
         for part, us in zip(parts, took, strict=True)
     )
+
+
+def _end(finished: Sequence[int]) -> int:
+    """The end of the last rank; below 0 if one did not end."""
+    return min(finished) if min(finished) < 0 else max(finished)
 
 
 def _us(end_ns: int) -> float | None:

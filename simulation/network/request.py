@@ -224,8 +224,9 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
     if size > MOST_BYTES:
         raise input_problem("--size", arguments.size, f"must be at most {MOST_BYTES >> 40}T")
     gpus = fabric.gpus
-    kind, ep = arguments.group or "TP", arguments.ep or 1
-    tp = arguments.tp or (gpus if kind == "TP" else 1)
+    kind = arguments.group or "TP"
+    ep = 1 if arguments.ep is None else arguments.ep
+    tp = (gpus if kind == "TP" else 1) if arguments.tp is None else arguments.tp
     sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=ep)
     sizes.mistakes().check()
     groups = groups_by_kind(sizes, fabric, original=original, kinds=(kind,))

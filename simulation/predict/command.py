@@ -148,11 +148,11 @@ def _inference(arguments: argparse.Namespace) -> Summary:
         job = described_job(argparse.Namespace(**its), without=no_column)
         found.append(inference.one_pass(job, machines()[job.gpu], phase))
     text = "\n".join(inference.text([each for each in found if each.phase == phase]) for phase in phases)
-    files = {}
+    files = []
     if arguments.output is not None:
-        files[arguments.output] = inference_page.csv_text(found)
+        files.append((arguments.output, inference_page.csv_text(found)))
     if arguments.report is not None:
-        files[arguments.report] = inference_page.html(found, text)
+        files.append((arguments.report, inference_page.html(found, text)))
     write_all(files, keep_other=not arguments.force)
     return Summary(text, inference.data(found))
 

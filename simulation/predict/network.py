@@ -82,7 +82,7 @@ class Network:
         found = []
         for size in (_SMALL, _LARGE):
             job = job_of_collective(_OPS[op], "DP", size, JobGroups(0, gpus, groups, schedules))
-            wishes = FlowWishes(SEND_NS, payload, window_of(self._ways, job.ranks, payload), {})
+            wishes = FlowWishes(SEND_NS, payload, window_of(self._ways, self.fabric.gpus, payload), {})
             run = simulate(self._ways, job, wishes, str(self.path))
             found.append((max(run.rank_ends()) - run.first_start()) / 1000)
         return found[0], found[1]

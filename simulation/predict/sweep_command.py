@@ -88,13 +88,13 @@ def run(arguments: argparse.Namespace) -> Summary:
     answer = sweep_report.summary(found, best, machine, arguments.price)
     if needed:
         answer = _with_days(answer, arguments.target, needed, best[0])
-    files = {}
+    files = []
     if arguments.output is not None:
-        files[arguments.output] = sweep_report.csv_text(found.fitting, machine)
+        files.append((arguments.output, sweep_report.csv_text(found.fitting, machine)))
     if arguments.configs:
-        files |= {arguments.configs / name: text for name, text in ready_configs.configs(best[0])}
+        files += [(arguments.configs / name, text) for name, text in ready_configs.configs(best[0])]
     if arguments.report:
-        files[arguments.report] = sweep_report.page(found, best, answer.text)
+        files.append((arguments.report, sweep_report.page(found, best, answer.text)))
     write_all(files, keep_other=not arguments.force)
     kept.discard()
     return answer

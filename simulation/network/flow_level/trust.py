@@ -39,7 +39,8 @@ class Queue(NamedTuple):
 
 
 def window_of(ways: PortRoutes, gpus: int, payload: int) -> int:
-    """The largest product of round trip and slowest link (bytes), over all pairs of GPUs; of a large network, some."""
+    """The largest product of round trip and slowest link (bytes), over all pairs of the network's GPUs, whoever
+    works there; of a large network, some."""
     chosen = range(0, gpus, max(gpus // ALL_PAIRS, 1))
     sources = chosen if gpus <= ALL_PAIRS else [0, 1, gpus - 1]
     best = 0
@@ -74,7 +75,7 @@ def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
 
 def judged(run: FlowRun, ways: PortRoutes, fabric: Fabric, conf: NetworkConf) -> tuple[str, list[Queue]]:
     """The effect that a flow model cannot follow in a run, or SURE where there is none, and the marked queues."""
-    window = window_of(ways, run.job.ranks, conf.payload_bytes)
+    window = window_of(ways, fabric.gpus, conf.payload_bytes)
     marked = queues(run, ways, conf)
     if marked:
         return MARKS, marked

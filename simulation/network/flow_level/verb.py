@@ -101,7 +101,7 @@ def _run(request: NetworkRequest, routing: str | None) -> tuple[FlowRun, PortRou
 def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
     """The wishes of a request that the flow level follows."""
     wishes, payload = request.wishes, request.wishes.conf.payload_bytes
-    window = window_of(ways, request.job.ranks, payload)
+    window = window_of(ways, request.fabric.gpus, payload)
     return FlowWishes(wishes.latency_ns, payload, window, wishes.slowness)
 
 

@@ -50,11 +50,13 @@ class Cluster:
         self.warns: list[Looked] = []
         self.rounds: dict[str, list[RoundRecord]] = {}
         self.sees: dict[str, list[PartFinding]] = {}
+        self.steps: list[int] = []
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
         if name == self.ends:
             raise EndedError(f"run_{name} was interrupted")
         self.asked.append((name, list(cases), list(hosts)))
+        self.steps += [each["overrides"]["max_steps"] for each in cases.values() if name.startswith("whole")]
         rung, occasion = name.rstrip("0123456789"), int(name[-1]) - 1
         named = self.bad.get(rung, [])
         drained = sorted((named[occasion] if occasion < len(named) else set()) & set(hosts))
@@ -133,6 +135,24 @@ def test_a_soak_fills_what_is_left_of_the_budget_and_tells_of_suspects_like_a_tr
     assert short.ready and len(short.rungs[3].runs) == 1 and short.rungs[3].soak_seconds == 0
     slow = Cluster({"whole": [set(), {"n2"}, {"n2"}]}).climb()
     assert list(slow.rungs[3].out) == ["n2"] and len(slow.rungs[3].runs) == 3 and not slow.ready
+
+
+def test_a_soak_is_sized_by_the_training_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first training fails after 12 s; without the host that it suspects one passes in 200 s, with it, too."""
+    clock = [0.0]
+    monkeypatch.setattr("run_benchmarks.acceptance.climb.time.monotonic", lambda: clock[0])
+    cluster = Cluster({"whole": [{"n2"}]})
+    cluster.fails = {"whole1"}
+    run = cluster.run
+
+    def timed(name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
+        clock[0] += 12.0 if name == "whole1" else 200.0
+        return run(name, cases, hosts, seconds)
+
+    monkeypatch.setattr(cluster, "run", timed)
+    cluster.climb(budget=7200.0)
+    assert cluster.asked[-1][1] == ["ACCEPT_SOAK"] and [*clock] == [12.0 + 200.0 * (len(cluster.asked) - 1)]
+    assert cluster.steps[-1] == 9 * cluster.steps[0], "half an hour of trainings of 200 s, not of 12"
 
 
 def test_a_host_that_falls_ill_during_a_run_is_taken_out_by_the_gate_after_it() -> None:

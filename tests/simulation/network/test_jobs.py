@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from common.summary import JsonValue
 from protocol.finding import PartFinding
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
-from simulation.network.job import Job, JobPart
+from simulation.network.job import Job, JobPart, iterations
 from simulation.network.row_files import RowFiles
 
 # Two leaves with two GPUs each, over two spines; every GPU is a server of its own.
@@ -377,3 +378,11 @@ def test_parts_that_overlap_all_the_time_are_simulated_packet_by_packet_once(
     words = ["-n", str(fabric), "-r", f"{tmp_path}/c-", "-w", str(job)]
     whole, forwarded = network(words, capsys), network([*words, "--fast-forward"], capsys)
     assert forwarded["events"] == whole["events"] and forwarded["iteration_us"] == whole["iteration_us"]
+
+
+def test_a_job_of_which_one_rank_waits_for_ever_did_not_end() -> None:
+    parts = [JobPart("a", 0, 2, range(1)), JobPart("b", 2, 1, range(1, 2))]
+    data: dict[str, JsonValue] = {}
+    told = iterations(Job([], [], [], [], parts), [123_000, -1, 5_000], data)
+    assert told == "iteration of a on 0-1 did not end, b on 2-2 5.000 us" and data["iteration_us"] is None
+    assert [each["iteration_us"] for each in data["jobs"]] == [None, 5.0]  # type: ignore[index,union-attr,call-overload]

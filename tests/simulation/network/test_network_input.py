@@ -35,7 +35,6 @@ def refused(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--op", "AllReduce"], "--size is missing"),
         (["--op", "AllReduce", "--size", "0"], "--size 0: is zero bytes"),
         (["--op", "AllReduce", "--size", "2048T"], "--size 2048T: must be at most 1024T"),
-        (["--op", "AllReduce", "--size", "1M", "--tp", "0"], "--tp 0: allowed is a whole number from 1"),
         (["--op", "AllReduce", "--size", "1M", "--outage", "gpu0-*@1:99999999999999999999"], "must be within 1e+12 us"),
         (["--op", "AllReduce", "--size", "1M", "--trace", str(DATA)], "is a folder"),
         (["--op", "AllReduce", "--size", "1M", "-r", f"{TOPOLOGY}/x-"], "is no folder"),

@@ -104,7 +104,7 @@ def has_few_packets(found: FlowLevelRun) -> bool:
     """Whether flows or windows are those of which "short" is said."""
     classes, payload = found.run.classes, found.conf.payload_bytes
     longest = max(classes.hop(colour).size for colour in classes.first_hop)
-    window = window_of(found.ways, found.run.job.ranks, payload)
+    window = window_of(found.ways, found.fabric.gpus, payload)
     return longest < FEW_PACKETS * payload or window < FEW_AT_ONCE * payload
 
 

@@ -161,6 +161,8 @@ def test_both_phases_over_batch_and_length_stand_on_one_page_and_in_one_table(
     Path("page.html").write_text("mine", encoding="utf-8")
     assert cli.main([*WORDS, "--phase", "decode", "--output", "new.csv", "--report", "page.html"]) == 2
     assert "page.html: is there with other content" in capsys.readouterr().err and not Path("new.csv").exists()
+    assert cli.main([*WORDS, "--phase", "both", "--output", "new.csv", "--report", "./new.csv"]) == 2
+    assert "new.csv: is the name of 2 outputs" in capsys.readouterr().err and not Path("new.csv").exists()
 
 
 def test_memory_is_that_of_weights_and_of_the_keys_and_values_of_all_tokens() -> None:

@@ -114,9 +114,16 @@ def test_a_host_that_met_none_but_broken_hosts_is_not_accused(key: str) -> None:
         step = {"tool": tool, "figures": [figure(values, test=f"{tool} mlx5_0")], key: said}
         told = {each.hosts: (each.kind, each.severity, each.drained_hosts) for each in found(step, hosts=7)}
         broken = {(name,): ("failed_test", "fault", (name,)) for name in ("node1", "node3")}
-        assert told == broken | {("node2",): ("not_run", "warning", ())}
+        assert told == broken | {("node2",): ("failed_test", "fault", ())}, "another occasion tells of it"
     alone = step | {"tool": "ib_write_bw_loopback", "figures": [figure(values, test="ib_write_bw_loopback mlx5_0")]}
     assert {each.kind for each in found(alone, hosts=7)} == {"failed_test"}, "there each host met nobody"
+
+
+def test_hosts_without_the_tool_are_no_neighbours_in_the_ring() -> None:
+    """Hosts 0 and 2 of 7 lack it: host 1, the broken one, met hosts 6 and 3."""
+    said = {str(rank): {"why": "exit code 1", "is_missing": rank != 1} for rank in (0, 1, 2)}
+    told = found({"tool": "ib_write_bw", "figures": [], "not_run": said}, hosts=7)
+    assert {each.hosts: each.drained_hosts for each in told if each.kind == "failed_test"} == {("node1",): ("node1",)}
 
 
 def test_a_program_that_cannot_be_started_here_is_no_server_that_does_not_listen(

@@ -126,13 +126,11 @@ def _slow(step: Mapping[str, Any], measured: MeasuredRound, limit: float) -> Ite
                 yield _finding((host,), "constant", f"{said}{hint}", "check the device, its slot and cable")
 
 
-def _is_proved(tool: str, rank: int, without: Collection[int], having: Collection[int]) -> bool:
-    """Whether the others' results say that this host is to blame: most have one, and so has one that it met.
+def _met_one(tool: str, rank: int, without: Collection[int], having: Collection[int]) -> bool:
+    """Whether a host met one that has a result, and so is to blame for having none itself.
 
     With a tool between hosts it met its neighbours in the ring alone: without a result, they may be the broken ones.
     """
-    if len(having) <= len(without):
-        return False
     if tool not in TOOLS or TOOLS[tool].scope not in ("pairs", "ring"):
         return True
     ranks = sorted({*without, *having})
@@ -141,16 +139,17 @@ def _is_proved(tool: str, rank: int, without: Collection[int], having: Collectio
 
 
 def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
-    """A fault of the host that is proved to be to blame for the lack of a result; else nobody's, and nothing passed."""
+    """A fault of each host without a result, if most have one; else nobody's, and nothing passed."""
     tool, found = str(step.get("tool")), _by_rank(step, "not_run", measured)
     having = measured.hosts.keys() - found.keys()
     ran = len(having)
+    tried = {rank for rank, why in found.items() if why.get("is_missing") is not True}
     reasons: dict[str, list[str]] = {}
     for rank, why in found.items():
         host = measured.hosts[rank]
-        if why.get("is_missing") is not True and _is_proved(tool, rank, found, having):
+        if rank in tried and ran > len(found):
             said = f"{tool} gives a result on {ran} other hosts, not here: {why.get('why')}"
-            yield _finding((host,), "failed_test", said, "run it there by hand")
+            yield _accused(host, said, "run it there by hand", is_drained=_met_one(tool, rank, tried, having))
         else:
             reasons.setdefault(str(why.get("why")), []).append(host)
     for reason, hosts in reasons.items():
@@ -161,7 +160,7 @@ def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartF
 
 
 def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFinding]:
-    """The parts without a figure, as a port whose calls all fail: a fault of the host that is proved to blame."""
+    """The parts without a figure, as a port whose calls all fail: faults where most others have one."""
     tool = str(step.get("tool"))
     values = {figure.test: figure.ranks(measured) for figure in _figures(step)}
     parts: dict[str, dict[int, str]] = {}
@@ -173,15 +172,22 @@ def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFi
         having = values.get(test[:MAX_TEST], [])
         hosts: dict[str, str] = {}
         for rank, why in whys.items():
-            if _is_proved(tool, rank, whys, having):
+            if len(having) > len(whys):
                 said = f"{test} gives a result on {len(having)} other hosts, not here: {why}"
-                yield _finding((measured.hosts[rank],), "failed_test", said, "check the device, its slot and cable")
+                met_one = _met_one(tool, rank, whys, having)
+                yield _accused(measured.hosts[rank], said, "check the device, its slot and cable", is_drained=met_one)
             else:
                 hosts[measured.hosts[rank]] = why
         if hosts:
             more = f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else ""
             said = f"not run: {test}: {next(iter(hosts.values()))} on {', '.join([*hosts][:SHOWN])}{more}"
             yield _finding(tuple(hosts), "not_run", said, "look why, or leave the device out", "warning")
+
+
+def _accused(host: str, evidence: str, action: str, *, is_drained: bool) -> PartFinding:
+    """A host without a result; it is drained only where it met one that has a result."""
+    found = _finding((host,), "failed_test", evidence, action)
+    return found if is_drained else found.model_copy(update={"drained_hosts": ()})
 
 
 def _finding(
