@@ -67,7 +67,7 @@ def test_recorded_jobs_have_every_framework_and_every_kind_of_kernel() -> None:
     unseen = {name for name in OPERATORS if name.startswith(("experts", "attention_part"))}
     # FP8 and windows have tests of their own (test_framework_rows_of_rules.py).
     unseen |= {"attention_decode", "softmax", "attention_window", "attention_window_backward"}
-    unseen |= {"amax", "quantize", "transpose", "rescale"}
+    unseen |= {"amax", "quantize", "quantize_both", "transpose", "rescale"}
     assert set(kinds) == set(OPERATORS) - unseen and sum(kinds.values()) > 10_000
 
 
