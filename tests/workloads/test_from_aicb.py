@@ -65,7 +65,7 @@ def test_every_command_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, capsy
         except SystemExit as ended:
             code = int(str(ended.code))
         assert code == 0, f"{command}: {capsys.readouterr().err}"
-    assert {"gpt.csv", "zero3.csv", "gather.csv", "gpt.txt", "simai.txt", "log.html", "workload.html"} <= {
+    assert {"gpt.csv", "zero3_aicb.csv", "gather.csv", "gpt.txt", "simai.txt", "log.html", "workload.html"} <= {
         path.name for path in folder.iterdir()
     }
 
