@@ -357,8 +357,8 @@ class Climb:
         self.warned.add(warnings_of(loaded))
         looked = self.gate(hosts)
         self.warned.add(looked.warnings)
-        for host, said in looked.sick.items():
-            record.out.setdefault(host, []).extend(f"after {loaded.folder.name}: {each}" for each in said)
+        after = f"after {loaded.folder.name}: "
+        _append(record.out, {host: [after + each for each in said] for host, said in looked.sick.items()})
         _add_reasons(record, *(each for each in unlike(loaded) if each not in record.reason))
         known = {said for rung in self.rungs for said in rung.not_run}
         record.not_run += [

@@ -89,7 +89,16 @@ class Cluster:
     def climb(
         self, hosts: list[str] | None = None, budget: float = 3600.0, expected: Mapping[str, float] = NONE
     ) -> Climb:
-        made = Climb(
+        made = self.begun(hosts, budget, expected)
+        for rung in RUNGS:
+            made.step(rung)
+        return made
+
+    def begun(
+        self, hosts: list[str] | None = None, budget: float = 3600.0, expected: Mapping[str, float] = NONE
+    ) -> Climb:
+        """A climb before its first rung."""
+        return Climb(
             vendor="cpu",
             nproc=1,
             hosts=hosts or HOSTS,
@@ -99,9 +108,6 @@ class Cluster:
             gate=self.gate,
             expected={rung: Estimate(seconds=seconds, source="estimate") for rung, seconds in expected.items()},
         )
-        for rung in RUNGS:
-            made.step(rung)
-        return made
 
 
 def test_a_healthy_cluster_is_ready_and_nobody_is_tested_twice() -> None:
@@ -478,19 +484,12 @@ def test_a_run_that_failed_is_not_run_again_for_a_link() -> None:
 def test_a_bad_link_that_could_not_be_looked_at_again_passes_nothing(how: str) -> None:
     cluster = Cluster({})
     cluster.sees = {"network1": [fault("n1", "n2")]}
+    made = cluster.begun()
     if how == "interrupted":
         cluster.ends = "network2"
-        made = Climb(
-            vendor="cpu", nproc=1, hosts=HOSTS, budget_s=3600.0, run=cluster.run, examine=lambda _: Looked(),
-            gate=cluster.gate,
-        )  # fmt: skip
         with pytest.raises(EndedError):
             made.step(NETWORK)
     else:
-        made = Climb(
-            vendor="cpu", nproc=1, hosts=HOSTS, budget_s=3600.0, run=cluster.run, examine=lambda _: Looked(),
-            gate=lambda _: Looked(),
-        )  # fmt: skip
 
         def gate(hosts: Sequence[str]) -> Looked:
             made.budget_s = 0.0
@@ -535,10 +534,7 @@ def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -
     cluster = Cluster({"single": [{"n2"}]})
     cluster.rounds = {"DEVICES": [a_round([{"test": "memory", "unit": "GB/s", "values_of_ranks": ["NaN"] * 4}])]}
     cluster.ends = "single2"
-    made = Climb(
-        vendor="cpu", nproc=1, hosts=HOSTS, budget_s=3600.0, run=cluster.run, examine=lambda _: Looked(),
-        gate=cluster.gate,
-    )  # fmt: skip
+    made = cluster.begun()
     with pytest.raises(EndedError):
         made.step(SINGLE)
     assert "memory: 4 of 4 devices sent no result" in made.rungs[0].reason

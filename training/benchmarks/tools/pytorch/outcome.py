@@ -149,7 +149,8 @@ def _not_run(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartF
         host = measured.hosts[rank]
         if rank in tried and ran > len(found):
             said = f"{tool} gives a result on {ran} other hosts, not here: {why.get('why')}"
-            yield _accused(host, said, "run it there by hand", is_drained=_met_one(tool, rank, tried, having))
+            met_one = _met_one(tool, rank, tried, having)
+            yield _finding((host,), "failed_test", said, "run it there by hand", is_drained=met_one)
         else:
             reasons.setdefault(str(why.get("why")), []).append(host)
     for reason, hosts in reasons.items():
@@ -175,7 +176,8 @@ def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFi
             if len(having) > len(whys):
                 said = f"{test} gives a result on {len(having)} other hosts, not here: {why}"
                 met_one = _met_one(tool, rank, whys, having)
-                yield _accused(measured.hosts[rank], said, "check the device, its slot and cable", is_drained=met_one)
+                action = "check the device, its slot and cable"
+                yield _finding((measured.hosts[rank],), "failed_test", said, action, is_drained=met_one)
             else:
                 hosts[measured.hosts[rank]] = why
         if hosts:
@@ -184,14 +186,14 @@ def _silent(step: Mapping[str, Any], measured: MeasuredRound) -> Iterator[PartFi
             yield _finding(tuple(hosts), "not_run", said, "look why, or leave the device out", "warning")
 
 
-def _accused(host: str, evidence: str, action: str, *, is_drained: bool) -> PartFinding:
-    """A host without a result; it is drained only where it met one that has a result."""
-    found = _finding((host,), "failed_test", evidence, action)
-    return found if is_drained else found.model_copy(update={"drained_hosts": ()})
-
-
 def _finding(
-    hosts: tuple[str, ...], kind: FindingKind, evidence: str, action: str, severity: FindingSeverity = "fault"
+    hosts: tuple[str, ...],
+    kind: FindingKind,
+    evidence: str,
+    action: str,
+    severity: FindingSeverity = "fault",
+    *,
+    is_drained: bool = True,
 ) -> PartFinding:
     return PartFinding(
         part="host" if len(hosts) == 1 else "group",
@@ -200,7 +202,7 @@ def _finding(
         severity=severity,
         evidence=evidence[:MAX_CHARACTERS],
         suggested_action=action,
-        drained_hosts=() if kind == "not_run" else hosts,
+        drained_hosts=hosts if is_drained and kind != "not_run" else (),
         sentence=(f"host {hosts[0]}: {evidence}" if len(hosts) == 1 else evidence)[:MAX_CHARACTERS],
     )
 
