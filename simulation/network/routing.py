@@ -1,4 +1,4 @@
-"""Holds the ports and the next hops of a network as arrays, for packets, and measures round trips over them."""
+"""Holds the ports and the next hops of a network as arrays, for packets."""
 
 from typing import NamedTuple
 
@@ -47,34 +47,3 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
         np.array(delays, dtype=np.int64)[kinds],
         np.array(errors)[kinds],
     )
-
-
-def round_trip(ports: Ports, routes: Routes, source: int, target: int, payload: int) -> tuple[int, int]:
-    """The shortest round trip between two nodes (ns) and the slowest link on the way (bit/s).
-
-    rtt = 2 * propagation + the transmission of a payload at each hop.
-    """
-    node, delay, transmit, slowest = source, 0, 0, 1 << 62
-    while node != target:
-        port = int(routes.hops[routes.begin[node, target]])
-        bps = int(ports.bps[port])
-        delay += int(ports.delay_ns[port])
-        transmit += payload * 8_000_000_000 // bps
-        slowest = min(slowest, bps)
-        node = int(ports.peer[port])
-    return 2 * delay + transmit, slowest
-
-
-def window_bytes(ports: Ports, routes: Routes, gpus: int, payload: int) -> tuple[int, int]:
-    """The window of every flow (bytes) and the longest round trip (ns): the largest over all pairs of GPUs.
-
-    window = rtt * slowest link, rounded down to bytes.
-    """
-    largest = longest = 0
-    for source in range(gpus):
-        for target in range(gpus):
-            if source != target and routes.counts[source, target]:
-                rtt, slowest = round_trip(ports, routes, source, target, payload)
-                longest = max(longest, rtt)
-                largest = max(largest, rtt * slowest // 8_000_000_000)
-    return largest, longest

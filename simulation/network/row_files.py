@@ -1,7 +1,9 @@
 """Writes the table of the rows of each job, with those that have ended while a simulation goes on."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
 from common.errors import MistakeList
 from common.whole_files import write_whole
@@ -9,17 +11,17 @@ from simulation.network.job import Job
 from simulation.network.tables import IterationTimes, RanksRun
 
 INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows are missing
-FLOWS, LINKS, PAGE = "fct.txt", "links.csv", "network.html"
+FLOWS, LINKS, PAGE = OTHERS = "fct.txt", "links.csv", "network.html"
 
 
-def check_names(job: Job, prefix: str, names: Sequence[str], trace: Path | None = None, *, force: bool) -> None:
-    """No file has the name of one that is written while a simulation goes on, or after it: a table, or one of `names`.
+def check_names(job: Job, prefix: str, trace: Path | None, *, force: bool) -> None:
+    """No file has the name of one of a run, whether or not this run writes all of them.
 
     Raises:
         InputProblems: some have, which `force` allows, and all are named; or the trace has the name of another.
     """
     mistakes = MistakeList()
-    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in names)]
+    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in OTHERS)]
     if trace is not None and trace.resolve() in [path.resolve() for path in paths]:
         mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
     for path in paths if trace is None else [*paths, trace]:
@@ -29,16 +31,31 @@ def check_names(job: Job, prefix: str, names: Sequence[str], trace: Path | None 
 
 
 class RowFiles:
-    """The tables; one job's is PREFIX + EndToEnd.csv, those of several have the names of the workloads, too."""
+    """The tables; one job's is PREFIX + EndToEnd.csv, those of several have the names of the workloads, too.
+
+    A context: where Ctrl-C ends it, it says which rows are there.
+    """
 
     def __init__(self, job: Job, prefix: str, slowness: Mapping[int, float]) -> None:
         self._job, self._slowness = job, slowness
+        self._others = [Path(prefix + name) for name in OTHERS]
         self._written = [-1] * len(job.parts)
         names = [part.name for part in job.parts]
         if len({*names}) < len(names):
             names = [f"{name}-{number}" for number, name in enumerate(names)]
         own = [""] if len(names) == 1 else [f"{name}-" for name in names]
         self.paths = [Path(f"{prefix}{each}EndToEnd.csv") for each in own]
+
+    def __enter__(self) -> "RowFiles":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            for path, part, rows in zip(self.paths, self._job.parts, self._written, strict=True):
+                if rows >= 0:
+                    print(f"{path}: {min(rows, len(part.rows))} of {len(part.rows)} rows had ended", file=sys.stderr)
 
     def times(self, run: RanksRun) -> list[IterationTimes]:
         """The times of each job on its first rank."""
@@ -48,7 +65,11 @@ class RowFiles:
         ]
 
     def write(self, run: RanksRun) -> None:
-        """Write the tables that have more rows than at the last call."""
+        """Write the tables that have more rows than at the last call; the first call removes files of a former run."""
+        for path in self._others:
+            if path.is_file():
+                path.resolve().unlink()
+        self._others = []
         for number, (path, part, times) in enumerate(zip(self.paths, self._job.parts, self.times(run), strict=True)):
             ended = bool(run.finished[part.first] >= 0)
             rows = len(times.rows) + ended

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
+from simulation.network.flow_level.round_trips import window_bytes
 from simulation.network.flow_level.trust import (
     COLLISIONS,
     DRIFT,
@@ -21,7 +22,6 @@ from simulation.network.flow_level.trust import (
     SHORT,
     SHORTER_PERCENT,
     SURE,
-    window_of,
 )
 from simulation.network.row_files import RowFiles
 from tests.simulation.network import levels
@@ -104,7 +104,7 @@ def has_few_packets(found: FlowLevelRun) -> bool:
     """Whether flows or windows are those of which "short" is said."""
     classes, payload = found.run.classes, found.conf.payload_bytes
     longest = max(classes.hop(colour).size for colour in classes.first_hop)
-    window = window_of(found.ways, found.fabric.gpus, payload)
+    window, _rtt = window_bytes(found.ways, found.fabric.gpus, payload, some=True)
     return longest < FEW_PACKETS * payload or window < FEW_AT_ONCE * payload
 
 
