@@ -139,6 +139,7 @@ def test_the_memory_of_flows_with_ways_of_their_own_is_estimated_by_what_they_ta
             rooms.append(self)
 
     monkeypatch.setattr("simulation.network.flow_level.net.MemoryRoom", Noted)
+    monkeypatch.setattr(verb, "html", lambda *_: "")  # which takes as much whatever the flows
     words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--force", *ONE]
     assert main(words) == 0  # loads what it needs
     tracemalloc.start()
