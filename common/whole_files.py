@@ -78,7 +78,7 @@ def refuse_present(paths: Iterable[Path]) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is stdout, a pipe, or a device, which no other file can stand beside."""
+    """Whether it is stdout, a pipe or a device: it is written directly, where a file is replaced when it is whole."""
     return path == STDOUT or (path.exists() and not stat.S_ISREG(path.stat().st_mode))
 
 

@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Compute the times of a workload's rows and their totals, or with --explain the phases of one row."""
     simai = arguments.dialect == SIMAI
     prepared = _prepare(arguments, simai)
     for note in prepared.notes:

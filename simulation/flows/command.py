@@ -29,7 +29,7 @@ from simulation.flows.workload import WorkloadCollective, collectives
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Write the flows of a collective, or of the rows of a workload."""
     request = read_request(arguments)
     output = target(arguments.output, str(DEFAULT_OUTPUT))
     plan = _Plan(request, distinct=arguments.distinct)

@@ -41,7 +41,7 @@ ROW_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See Verb."""
+    """Add the options of predict: the jobs, their layout, and the machine."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument("--job", type=Path, metavar="FILE", help="a job in JSON or YAML, in the columns of --rows")
@@ -82,7 +82,7 @@ def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> 
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Predict one job, or each row of a table of jobs."""
     from simulation.predict import report
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows

@@ -36,7 +36,7 @@ SERVER = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See Verb."""
+    """Add the options of sweep: the model, the GPUs and what is searched for."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument(
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Rank the layouts of a model on its GPUs, or find the fewest GPUs that reach the target."""
     from simulation.predict import ready_configs, sweep_report
     from simulation.predict.kept import KeptLayouts
 

@@ -27,7 +27,7 @@ class Writing:
     target: str
 
     def add_arguments(self, parser: VerbParser) -> None:
-        """See Verb."""
+        """Add the options of the target: where and in which form it is written, and those that describe the job."""
         parser.add_argument(
             "--output",
             type=Path,
@@ -48,7 +48,7 @@ class Writing:
         options.add_to(parser, named, options.idle_in(named, self.target) if shows_help else ())
 
     def run(self, arguments: argparse.Namespace) -> Summary:
-        """See Verb."""
+        """Write the workload of the job that the options describe, or one of every pipeline stage."""
         given = vars(arguments)
         output, dialect, force = given.pop("output"), given.pop("dialect"), given.pop("force")
         form = given.pop("format", None)

@@ -123,7 +123,7 @@ class Config(GeneratorSettings):
         return args
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """See CaseConfig."""
+        """Why no workload of these settings can be generated for `nnodes` x `nproc` ranks; None if one can."""
         if not self.is_generated:
             return None
         try:

@@ -101,7 +101,7 @@ def screening(layout: HostLayout) -> list[list[Members]]:
 
 
 def unmatched(layout: HostLayout, rounds: Sequence[Sequence[Members]]) -> list[Members]:
-    """The groups of these rounds that no other is like: they have nothing to be compared with there."""
+    """The groups that have none of their kind among the groups of these rounds, with which to compare them."""
     groups = [*chain.from_iterable(rounds)]
     alike = Counter(map(layout.like, groups))
     return [group for group in groups if alike[layout.like(group)] == 1]
