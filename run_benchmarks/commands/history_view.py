@@ -38,7 +38,7 @@ class Asked:
 
 
 def read(url: str, asked: Asked, words: Words) -> tuple[object, Callable[[], None]]:
-    """What is asked for of the history at an SQLAlchemy URL, and the function that prints it; writes its page.
+    """Read what is asked for of the history at an SQLAlchemy URL, and write its page; returns it with its printer.
 
     Raises:
         HistoryError: it cannot be read.
