@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from common.errors import Problem
+from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import case_of, loaded
 from run_benchmarks.console.console import say
 from run_benchmarks.console.language import words
@@ -20,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         InputProblems: there is no such run or case, or the archive cannot be written.
     """
-    packed = loaded(arguments, "bundle")
+    packed = loaded(arguments, "bundle", DEFAULT_TEST)
     found = case_of(packed, arguments.case, "bundle")
     file = arguments.output or Path(f"{packed.record.run_id}-{found.folder}.tar.gz")
     try:

@@ -6,6 +6,7 @@ import argparse
 
 from common.errors import ABSENT, Problem
 from common.whole_files import STDOUT, write_whole
+from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import loaded
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.export.formats import FORMATS, ExportError, write
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         problems.append(Problem("export", "--output", ABSENT, f"{name} is no text; expected a file"))
     if problems:
         raise InputProblems(problems)
-    found = loaded(arguments, "export")
+    found = loaded(arguments, "export", DEFAULT_TEST)
     try:
         write_whole(output, [write(found, name, table or "metrics")])
     except ExportError as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from common.errors import ABSENT, Problem
 from protocol.config_file import read_config_file
-from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.recording import default_url, url_of
@@ -73,13 +72,13 @@ def find_baseline(word: str, test_conf: Path | None, default_test: Path) -> Path
     raise InputProblems([Problem("compare", "--baseline", word, f"{allowed}; {nearest(word, there)}")])
 
 
-def loaded(arguments: argparse.Namespace, command: str) -> LoadedRun:
+def loaded(arguments: argparse.Namespace, command: str, default_test: Path) -> LoadedRun:
     """The run that a command line names.
 
     Raises:
         InputProblems: there is no such run, or its folder is damaged.
     """
-    folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
+    folder = find_run(arguments.run_id, arguments.test_conf, default_test)
     try:
         return load_run(folder)
     except LoadError as error:

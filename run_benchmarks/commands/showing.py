@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from common.printable import printable
 from common.summary import Answer
+from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import case_of, loaded
 from run_benchmarks.console.console import say
 from run_benchmarks.console.language import size_in_words, words
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace) -> Answer:
     Raises:
         InputProblems: there is no such run or case.
     """
-    found = loaded(arguments, "show")
+    found = loaded(arguments, "show", DEFAULT_TEST)
     if arguments.case is None:
         return Answer(lambda: found.record, lambda: _say(_all(found)))
     case = case_of(found, arguments.case, "show")
