@@ -79,7 +79,7 @@ class Passage:
         return self._channel.recv(size)
 
     def settimeout(self, seconds: float | None) -> None:
-        """Let each call wait for `seconds`; None: for ever."""
+        """Let each call wait for `seconds`; None: indefinitely."""
         self._channel.settimeout(seconds)
 
     def close(self) -> None:
