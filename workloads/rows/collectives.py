@@ -4,9 +4,9 @@ A simulator's name is that of a call: `all_reduce` is ALL_REDUCE in Chakra, ALLR
 """
 
 SIMULATED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
-"""What simulators know."""
+"""The collectives that simulators know."""
 ROOTED = ("reduce", "gather", "scatter")
-"""Further ones with a root, and `barrier`, are in traces alone."""
+"""Those with a root, which are in traces alone, as `barrier` is."""
 CALLS = {name: name for name in (*SIMULATED, *ROOTED, "barrier")} | {
     "all_gather_into_tensor": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
