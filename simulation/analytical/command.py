@@ -132,7 +132,7 @@ def _write(
         from simulation.analytical.chart import chart_page
 
         tables[Path(beside + CHART_NAME)] = [chart_page(name, overview)]
-    with whole_files([*tables], keep_other=not arguments.force) as files:
+    with whole_files([*tables]) as files:
         for file, chunks in zip(files, tables.values(), strict=True):
             file.writelines(chunks)
     written = [*tables]

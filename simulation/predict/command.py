@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     rows = read_rows(arguments.rows)
     predictions = [predict(job, machines[job.gpu]) for job in jobs_of(rows)]
     output = arguments.output or Path(f"{arguments.rows.stem}_predicted.csv")
-    write_whole(output, [report.csv_text(rows, predictions).encode()], keep_other=not arguments.force)
+    write_whole(output, [report.csv_text(rows, predictions).encode()])
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
     without = carried(rows)
@@ -127,7 +127,7 @@ def _one(arguments: argparse.Namespace) -> Summary:
     if held:
         data["against"] = [against.data(found, its) for its in held]
     if arguments.report:
-        write_whole(arguments.report, [page.html(found, text, held).encode()], keep_other=not arguments.force)
+        write_whole(arguments.report, [page.html(found, text, held).encode()])
         data["report"] = str(arguments.report)
     return Summary(text, data)
 
@@ -153,7 +153,7 @@ def _inference(arguments: argparse.Namespace) -> Summary:
         files.append((arguments.output, inference_page.csv_text(found)))
     if arguments.report is not None:
         files.append((arguments.report, inference_page.html(found, text)))
-    write_all(files, keep_other=not arguments.force)
+    write_all(files)
     return Summary(text, inference.data(found))
 
 

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     row, machine, needed = _asked(arguments)
     network = _network(arguments, row)
     written = None if arguments.output == STDOUT else arguments.output
-    kept = KeptLayouts(written, _identity(arguments, row, machine), force=arguments.force)
+    kept = KeptLayouts(written, _identity(arguments, row, machine))
     try:
         found = _fewest(arguments, row, machine, needed, kept) if needed else _ranked(arguments, row, machine, kept)
         if not found.fitting:
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> Summary:
         files += [(arguments.configs / name, text) for name, text in ready_configs.configs(best[0])]
     if arguments.report:
         files.append((arguments.report, sweep_report.page(found, best, answer.text)))
-    write_all(files, keep_other=not arguments.force)
+    write_all(files)
     kept.discard()
     return answer
 

@@ -129,7 +129,7 @@ class Config(GeneratorSettings):
         try:
             self.parameters(nnodes * nproc)
         except AicbError as error:
-            return "; ".join(line for line in str(error).splitlines() if not line.startswith("--force"))
+            return "; ".join(line for line in str(error).splitlines() if not line.startswith("--break_rules"))
         return None
 
     def memory_need(self, *, nnodes: int, nproc: int) -> MemoryNeed | None:

@@ -22,14 +22,12 @@ from itertools import chain, product, zip_longest
 from typing import Literal
 
 from training.benchmarks.network.patterns.designs import HostLayout, Members, batches, lone_pairs, meetings
-from training.benchmarks.network.slow_parts.comparison import Excess, Judge, ScanRound, Times
+from training.benchmarks.network.slow_parts.comparison import PARTNERS, Excess, Judge, ScanRound, Times
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4
 # Raised when the same times lead to other rounds or another result: logs of other versions are not searched again.
 VERSION = 2
-# Known-good hosts with which a suspect is measured, one after the other.
-PARTNERS = 3
 # How often groups of bad hosts are searched again without them.
 PASSES = 3
 
