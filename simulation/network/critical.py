@@ -64,7 +64,7 @@ class FlowGraph(Protocol[Flow]):
         """The flows of the same collective that it waited for."""
 
     def facts(self, flow: Flow) -> FlowFacts:
-        """See FlowFacts."""
+        """The ends of a flow and its time (ns)."""
 
     def ports(self, flow: Flow) -> Sequence[int]:
         """The ports on its way that may hold it up."""

@@ -5,7 +5,7 @@ from typing import TextIO
 
 import numpy as np
 
-from simulation.network.flow_level.round_trips import round_trip
+from simulation.network.flow_level.port_routes import round_trip
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.packets import Network
@@ -45,7 +45,7 @@ class FlowFile:
     def _ideal(self, source: int, target: int, size: int) -> int:
         """ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
         if (source, target) not in self._known:
-            self._known[source, target] = round_trip(self._ways, source, target, self._payload)
+            self._known[source, target] = round_trip(self._ways.first_links(source, target), self._payload)
         rtt, bps = self._known[source, target]
         packets = -(-size // self._payload)
         return rtt + (size + packets * HEADER_BYTES) * 8_000_000_000 // bps

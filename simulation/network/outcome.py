@@ -76,11 +76,11 @@ class NetworkRun(NamedTuple):
         )
 
     def parts_of(self, rank: int) -> tuple[list[int], list[int]]:
-        """See RanksRun."""
+        """By collective: when a rank came to its part and when that ended (ns)."""
         return self.part_begin[:, rank].tolist(), self.part_end[:, rank].tolist()
 
     def kind_of(self, rank: int) -> int:
-        """See RanksRun; no two ranks are alike."""
+        """The rank: no two are alike."""
         return rank
 
     @property

@@ -63,7 +63,7 @@ class PacketFlows:
         self._run, self._bps = run, bps
 
     def last(self) -> int | None:
-        """See FlowGraph."""
+        """The flow that ended last."""
         end = self._run.end
         return int(end.argmax()) if end.max(initial=-1) >= 0 else None
 
@@ -79,26 +79,26 @@ class PacketFlows:
         return dict(zip(keys[order].tolist(), flows[order].tolist(), strict=True))
 
     def last_of(self, collective: int, rank: int) -> int | None:
-        """See FlowGraph."""
+        """The flow of a rank's part of a collective that ended last."""
         return self._last_of_parts.get(collective * len(self._run.finished) + rank)
 
     def parents(self, flow: int) -> list[int]:
-        """See FlowGraph."""
+        """The flows of the same collective that it waited for."""
         run = self._run
         found: list[int] = run.parents[run.parent_begin[flow] : run.parent_begin[flow + 1]].tolist()
         return found
 
     def facts(self, flow: int) -> FlowFacts:
-        """See FlowGraph."""
+        """The ends of a flow and its time (ns)."""
         run = self._run
         return FlowFacts(*(int(each[flow]) for each in (run.source, run.target, run.collective, run.start, run.end)))
 
     def ports(self, flow: int) -> Sequence[int]:
-        """See FlowGraph."""
+        """The ports on its way that may hold it up."""
         return [port for port in self._run.path[flow].tolist() if port >= 0]
 
     def users(self, ports: Collection[int]) -> dict[int, PortUsers]:
-        """See FlowGraph."""
+        """The flows of each of these ports."""
         run, wanted = self._run, sorted(ports)
         latest = run.end.max(initial=0)
         flows, hops = np.nonzero(np.isin(run.path, wanted) & (run.start >= 0)[:, None])

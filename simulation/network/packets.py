@@ -14,7 +14,7 @@ from simulation.network import packet_state as state
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.hops import PROCESSING_NS
 from simulation.network.flow_level.port_routes import PortRoutes
-from simulation.network.flow_level.round_trips import window_bytes
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.job import Job
 from simulation.network.outages import Outage
 from simulation.network.outcome import NetworkRun

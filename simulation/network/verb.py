@@ -21,7 +21,7 @@ from simulation.network.packet_view import view_of
 from simulation.network.packets import Network, network_of, simulate
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, check_names
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
 from simulation.network.trace import write_trace
 from simulation.network.view import RunView
 
@@ -36,7 +36,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         mistakes.add("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments, mistakes)
-    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
+    refuse_names(request.job, request.prefix, arguments.trace)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from common.whole_files import write_whole
 from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
-from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes
-from simulation.network.flow_level.round_trips import round_trip
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
 from simulation.network.view import BusyLink, LinkUse
@@ -48,7 +47,7 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
 
 def _ideal(ways: PortRoutes, group: FlowGroup, payload: int) -> int:
     """ns of a flow alone: round trip, and its bytes with headers over the slowest link."""
-    rtt, bps = round_trip(ways, group.source, group.target, payload)
+    rtt, bps = round_trip(ways.first_links(group.source, group.target), payload)
     return rtt + (group.size + -(-group.size // payload) * HEADER_BYTES) * BITS // bps
 
 

@@ -125,7 +125,7 @@ class FlowRun:
         return RankTimes(begins, ends, moved, round(worker.walked), round(worker.ended))
 
     def parts_of(self, rank: int) -> tuple[list[int], list[int]]:
-        """See RanksRun."""
+        """By collective: when a rank came to its part and when that ended (ns, -1: not yet)."""
         kind, numbers = self.kind_of(rank), range(len(self.job.collectives))
         begins, ends = (
             [round(of.get((number, kind), -1)) for number in numbers] for of in (self.work.begins, self.work.ends)
@@ -133,7 +133,7 @@ class FlowRun:
         return begins, ends
 
     def kind_of(self, rank: int) -> int:
-        """See RanksRun."""
+        """The kind of a rank: those of one kind do the same at the same time."""
         return self.classes.likeness.ranks[rank]
 
     def _moved(self, number: int, rank: int) -> int:

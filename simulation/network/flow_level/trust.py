@@ -9,8 +9,8 @@ from simulation.network.flow_level.fluid_state import BEHIND, TIGHT
 from simulation.network.flow_level.lanes import BITS
 from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.quotient import Built
-from simulation.network.flow_level.round_trips import round_trip, window_bytes
 from simulation.network.flow_level.simulate import FlowRun
+from simulation.network.flow_level.window import window_bytes
 from simulation.topology.fabric import GPU, SWITCH, Fabric
 
 MARKS, PAUSES, LOSSES, SHORT, COLLISIONS = "marks", "pauses", "losses", "short", "collisions"
@@ -129,7 +129,7 @@ def _drift(run: FlowRun, ways: PortRoutes) -> bool:
 
     @cache
     def slowest(source: int, target: int) -> int:
-        return round_trip(ways, source, target, 1)[1]
+        return min(ways.first_links(source, target)).bps
 
     hops = run.classes.net.hops
     return any(

@@ -11,7 +11,6 @@ from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.flow_level.files import LinkLoads, write_flows
 from simulation.network.flow_level.port_routes import ECMP, RAIL, PortRoutes
-from simulation.network.flow_level.round_trips import window_bytes
 from simulation.network.flow_level.simulate import MOST_LINES, FlowRun, FlowWishes, TooManyWaysError, simulate
 from simulation.network.flow_level.trust import (
     COLLISIONS,
@@ -29,10 +28,11 @@ from simulation.network.flow_level.trust import (
     loses,
 )
 from simulation.network.flow_level.view import view_of
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.job import iterations, warn_of_untimed
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, check_names
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
 from simulation.network.trace import write_trace
 from simulation.network.view import RunView
 from simulation.topology.fabric import Fabric, names, port_names, tiers
@@ -59,7 +59,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
         if getattr(arguments, name):
             mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
     request, routing = read_request(arguments, mistakes), arguments.routing
-    check_names(request.job, request.prefix, arguments.trace, force=arguments.force)
+    refuse_names(request.job, request.prefix, arguments.trace)
     healthy = None
     if arguments.what_if:
         from simulation.network.measured import measured_faults, with_cost, with_faults  # which need pydantic

@@ -65,13 +65,13 @@ class FairFlows:
                     yield Transfer(hop.source, hop.target, came[0], came[1], round(ends[-1]))
 
     def last(self) -> OneFlow | None:
-        """See FlowGraph."""
+        """The flow that ended last."""
         ended = sorted(((end, where) for where, end in self._run.work.ends.items()), reverse=True)
         found = (self.last_of(number, self._run.classes.first_rank[kind]) for _end, (number, kind) in ended)
         return next((each for each in found if each), None)
 
     def last_of(self, collective: int, rank: int) -> OneFlow | None:
-        """See FlowGraph."""
+        """The flow of a rank's part of a collective that ended last."""
         hops = self._net.hops
         its = (hop for hop in self._net.of_key(self._net.key_of[collective]) if rank in hops[hop][:2])
         ends = ((max((end, step) for step, end in enumerate(self._times(collective, hop)[1])), hop) for hop in its)
@@ -79,7 +79,7 @@ class FairFlows:
         return (collective, hop, step) if end >= 0 else None
 
     def parents(self, flow: OneFlow) -> list[OneFlow]:
-        """See FlowGraph."""
+        """The flows of the same collective that it waited for."""
         number, hop, step = flow
         hops = self._net.hops
         return [
@@ -89,13 +89,13 @@ class FairFlows:
         ]
 
     def facts(self, flow: OneFlow) -> FlowFacts:
-        """See FlowGraph."""
+        """The ends of a flow and its time (ns)."""
         number, hop, step = flow
         starts, ends = self._times(number, hop)
         return FlowFacts(*self._net.hops[hop][:2], number, round(starts[step]), round(ends[step]))
 
     def ports(self, flow: OneFlow) -> Sequence[int]:
-        """See FlowGraph."""
+        """The ports on its way that may hold it up."""
         number, hop, step = flow
         if self._run.laid is not None:
             return self._run.laid[hop].forward
@@ -104,7 +104,7 @@ class FairFlows:
         return [built.ports[link] for link in state.load_link[state.load_begin[lane] : state.data_end[lane]]]
 
     def users(self, ports: Collection[int]) -> dict[int, PortUsers]:
-        """See FlowGraph."""
+        """The flows of each of these ports."""
         found = {port: PortUsers([], [], []) for port in ports}
         if self._run.laid is None:
             self._add_each(found)

@@ -93,8 +93,10 @@ def test_a_workload_that_does_not_fit_is_named_with_its_line(
     ("text", "message"),
     [
         ("CC_MODE 3\n", "allowed is 1 (DCQCN)"),
-        ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE"),
-        ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP"),
+        ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE: a number from 1 to 1e+06"),
+        ("RP_TIMER\n", "is no value of RP_TIMER: a number from 0.001 to"),
+        ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP: how many pairs follow"),
+        ("KMAX_MAP two 100 1\n", "is no value of KMAX_MAP: how many pairs follow"),
         ("PACKET_PAYLOAD_SIZE 0\n", "is no value of PACKET_PAYLOAD_SIZE: a number from 1 to"),
         ("RP_TIMER 0\n", "is no value of RP_TIMER: a number from 0.001 to"),
         ("FAST_RECOVERY_TIMES 1.5\n", "is no value of FAST_RECOVERY_TIMES: a whole number"),

@@ -24,6 +24,7 @@ from simulation.network.flow_level.view import FairFlows
 from simulation.network.packet_view import PacketFlows, link_use
 from simulation.network.packets import network_of
 from simulation.network.profiles import Instance, Profiles
+from simulation.network.request import NetworkRequest
 from simulation.network.routing import ports_of
 from simulation.topology.fabric import port_names
 from tests.simulation.network import test_jobs
@@ -69,20 +70,23 @@ def test_links_are_as_busy_as_the_bytes_that_the_flows_sent(fabric: Path, tmp_pa
         assert busy_ns == pytest.approx(by_name[name].sent_bytes * 8 / 100, rel=0.02)
 
 
+def flows_of(level: str, found: NetworkRequest) -> tuple[FlowGraph[Any], int, int]:
+    """The flows of a run, its first start and its last end."""
+    if level == "flow":
+        ways = PortRoutes(found.fabric)
+        fair = simulate(ways, found.job, flow_wishes(found, ways))
+        return FairFlows(fair), round(fair.first_start()), round(max(fair.rank_ends()))
+    run = simulated(found)
+    return PacketFlows(run, ports_of(found.fabric).bps), run.first_start, int(run.end.max())
+
+
 @pytest.mark.parametrize("level", ["packet", "flow"])
 def test_the_critical_path_leads_from_the_first_flow_to_the_last_over_the_slow_link(level: str) -> None:
     """A ring's chain has a flow for each step; the slow NIC of GPU 1 holds its part of it up."""
     recording = recordings()["dp4tp8_16M_g32_H100_400_half_noecn"]
     topology = DATA / "topology" / recording["topology"]
     found = request(["-n", str(topology), "--op", "AllReduce", "--group", "DP", "--tp", "8", "--size", "4M"])
-    flows: FlowGraph[Any]
-    if level == "flow":
-        ways = PortRoutes(found.fabric)
-        fair = simulate(ways, found.job, flow_wishes(found, ways))
-        flows, first, last = FairFlows(fair), fair.first_start(), round(max(fair.rank_ends()))
-    else:
-        run = simulated(found)
-        flows, first, last = PacketFlows(run, ports_of(found.fabric).bps), run.first_start, int(run.end.max())
+    flows, first, last = flows_of(level, found)
     count, steps = critical_path(found.job, flows, 100)
     assert count == len(steps) == 2 * (4 - 1)
     assert critical_path(found.job, flows, 2) == (count, steps[-2:])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
-from simulation.network.flow_level.round_trips import window_bytes
 from simulation.network.flow_level.trust import (
     COLLISIONS,
     DRIFT,
@@ -23,6 +22,7 @@ from simulation.network.flow_level.trust import (
     SHORTER_PERCENT,
     SURE,
 )
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.row_files import RowFiles
 from tests.simulation.network import levels
 from tests.simulation.network.flow_runs import Errors, FlowLevelRun, errors, flow_level

@@ -13,7 +13,7 @@ import pytest
 
 from simulation.cli import main
 from simulation.network.flow_level.port_routes import PortRoutes
-from simulation.network.flow_level.round_trips import window_bytes
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import routes_of
 from simulation.network.routing import ports_of

@@ -1,24 +1,9 @@
-"""Measures the round trips of a network, and the window of every flow, which follows from them at both levels."""
-
-from functools import cache
+"""Finds the window of every flow, which follows from the round trips of a network, at both levels."""
 
 from simulation.network.flow_level.lanes import BITS
-from simulation.network.flow_level.port_routes import Link, PortRoutes
+from simulation.network.flow_level.port_routes import PortRoutes, round_trip
 
 ALL_PAIRS = 64  # GPUs up to which the flow level looks at all pairs
-
-
-def round_trip(ways: PortRoutes, source: int, target: int, payload: int) -> tuple[int, int]:
-    """The shortest round trip between two nodes (ns) and the slowest link on the way (bit/s).
-
-    rtt = 2 * propagation + the transmission of a payload at each hop.
-    """
-    return _trip(tuple([ways.kinds[kind] for kind in ways.first_kinds(source, target)]), payload)
-
-
-@cache
-def _trip(links: tuple[Link, ...], payload: int) -> tuple[int, int]:
-    return sum(2 * link.delay_ns + payload * BITS // link.bps for link in links), min(link.bps for link in links)
 
 
 def window_bytes(ways: PortRoutes, gpus: int, payload: int, *, some: bool = False) -> tuple[int, int]:
@@ -33,7 +18,7 @@ def window_bytes(ways: PortRoutes, gpus: int, payload: int, *, some: bool = Fals
     for source in (0, 1, gpus - 1) if some else range(gpus):
         for target in targets:
             if source != target and ways.next_ports(source, target):
-                rtt, slowest = round_trip(ways, source, target, payload)
+                rtt, slowest = round_trip(ways.first_links(source, target), payload)
                 longest = max(longest, rtt)
                 largest = max(largest, rtt * slowest // BITS)
     return largest, longest
