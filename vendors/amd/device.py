@@ -27,11 +27,9 @@ class AmdAccelerators(CudaAccelerators):
     }
 
     def is_of_this_torch(self) -> bool:
-        """See Accelerators."""
         return torch.version.hip is not None
 
     def versions(self) -> dict[str, str]:
-        """See Accelerators."""
         return super().versions() | {"hip": str(torch.version.hip)}
 
     def fp8_refusal(self, device: torch.device) -> str | None:

@@ -29,15 +29,12 @@ class NvidiaAccelerators(CudaAccelerators):
     tf32 = True
 
     def is_of_this_torch(self) -> bool:
-        """See Accelerators."""
         return torch.version.hip is None
 
     def versions(self) -> dict[str, str]:
-        """See Accelerators."""
         return super().versions() | {"cuda": str(torch.version.cuda)}
 
     def set_tf32(self, allowed: bool) -> None:
-        """See Accelerators."""
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
 

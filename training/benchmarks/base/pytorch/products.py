@@ -85,7 +85,6 @@ class Fp8MatMul(MatMul):
         self.work = 2.0 * size**3
 
     def run(self) -> None:
-        """See Operation."""
         torch._scaled_mm(
             self._left,
             self._right,
