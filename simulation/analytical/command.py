@@ -12,13 +12,20 @@ from common.summary import JsonValue, Summary
 from common.units import rates_taken
 from common.whole_files import is_special, target, whole_files
 from simulation.analytical.busbw_file import read_busbw
-from simulation.analytical.details import explained_text, inputs, json_chunks, summary_data
 from simulation.analytical.evaluation import Evaluation
 from simulation.analytical.machine import Question
 from simulation.analytical.model import RepairedModel
 from simulation.analytical.original.model import OriginalModel
 from simulation.analytical.repairs import chosen_repairs, in_force
-from simulation.analytical.report import csv_chunks, report_text, settled
+from simulation.analytical.report import (
+    csv_chunks,
+    explained_text,
+    inputs,
+    json_chunks,
+    report_text,
+    settled,
+    summary_data,
+)
 from simulation.analytical.schedules import CLOSED
 from simulation.analytical.settings import DIGITS, divide, read_options
 from simulation.analytical.sources import open_source

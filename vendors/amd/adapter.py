@@ -1,8 +1,32 @@
 """Vendor `amd`: Instinct accelerators seen through amdsmi, RCCL between them, images on top of ROCm's PyTorch."""
 
-from vendors.amd import pci
+from pathlib import Path
+
 from vendors.amd.datasheets import DATASHEETS
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
+
+
+def devices(root: Path) -> dict[str, str]:
+    """The PCI addresses of the devices in the order of ROCm's numbers; ROCm's UUIDs are not in /sys.
+
+    Source: Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c: properties of a node; a node without SIMDs is a CPU.
+    """
+    found = {}
+    for path in sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties"), key=_number):
+        try:
+            facts = dict(line.split(maxsplit=1) for line in path.read_text(encoding="ascii").splitlines())
+            simds, location, domain = (int(facts[key]) for key in ("simd_count", "location_id", "domain"))
+        except (OSError, ValueError, KeyError):
+            continue
+        if simds:
+            bus, device, function = location >> 8, location >> 3 & 31, location & 7
+            found[f"{domain:04x}:{bus & 255:02x}:{device:02x}.{function}"] = ""
+    return found
+
+
+def _number(path: Path) -> int:
+    name = path.parent.name
+    return int(name) if name.isdecimal() else 0
 
 
 def _open_probe() -> AcceleratorProbe:
@@ -30,7 +54,7 @@ VENDOR = Vendor(
     open_probe=_open_probe,
     device_type="cuda",
     socket_variables=("NCCL_SOCKET_IFNAME",),
-    pci_devices=pci.devices,
+    pci_devices=devices,
     datasheets=DATASHEETS,
     packages=("amdsmi", "torchao"),
     image_variables=("ROCM_VERSION",),

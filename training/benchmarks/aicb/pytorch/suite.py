@@ -8,8 +8,7 @@ from pathlib import Path
 from protocol.perflog import Event, write_line
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.reporting.path_report import gathered_path
-from training.benchmarks.aicb.pytorch.reporting.slowest import gathered_slowest
-from training.benchmarks.aicb.pytorch.reporting.summary import summary
+from training.benchmarks.aicb.pytorch.reporting.summary import gathered_slowest, summary
 from training.benchmarks.aicb.pytorch.running import clocks
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled, assemble
 from training.benchmarks.aicb.pytorch.running.checking import DataCheck
