@@ -1,4 +1,9 @@
-"""The time of one collective in the default dialect, with every input that decided it."""
+"""The time of one collective in the default dialect, with every input that decided it.
+
+The least time of one, however small its message, is SimAI's measured one up to 128 GPUs, interpolated in the logarithm
+of the group's size. What lies outside is assumed: inside one NVLink domain the slope from 4 to 8 GPUs goes on; across
+servers it grows with each further GPU as it does from 64 to 128.
+"""
 
 from functools import lru_cache
 from itertools import pairwise

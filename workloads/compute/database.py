@@ -2,6 +2,9 @@
 
 Anyone's file may come in: it is opened read-only, must hold exactly our table and nothing that runs (views, triggers),
 and each of its rows is checked before it is used.
+
+One process at a time changes a database, by a lock beside it which ends with its holder: a change reads all rows and
+replaces the file, so that two at once would lose rows of one of them. SQLite's own lock would be on the replaced file.
 """
 
 import fcntl

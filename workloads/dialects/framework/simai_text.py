@@ -2,6 +2,8 @@
 
 Each call of the iteration is in one column of one row, so bytes by group are those of the CSV; messages between stages
 are the header's. What ends an iteration stands at the beginning and in reverse, for SimAI ends with the first row.
+
+SimAI goes forward through all rows, then backward from the last to the first, so backward calls stand in reverse.
 """
 
 from collections import Counter

@@ -1,4 +1,8 @@
-"""Measures one test on this rank's device while all other ranks do the same."""
+"""Measures one test on this rank's device while all other ranks do the same.
+
+A test takes memory until there is no more: every 8 bytes hold their own number, which is compared once all is taken, so
+that a broken address line shows as another's.
+"""
 
 import contextlib
 import itertools
