@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT
 from training.benchmarks.aicb.measuring import command, worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
-from training.benchmarks.aicb.measuring.description import Measured
+from training.benchmarks.aicb.measuring.command import Measured
 from training.benchmarks.aicb.measuring.job import AiobJob
 from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
 from training.benchmarks.aicb.measuring.modules import Setting

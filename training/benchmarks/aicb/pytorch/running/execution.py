@@ -5,8 +5,9 @@ workload waits. Over gloo an overlapping call's end is noted by a waiting thread
 iterating.
 
 The time that the main thread is ready to run without a CPU (run delay), which the kernel counts, is told from a late
-rank's own. A reading costs 1 to 2 us, so the thread takes one only where STALE_NS have passed since the last, and before
-an operation that is late by LATE_NS: what a late rank waited is known to STALE_NS, for at most 0.2 % of the time.
+rank's own. A reading costs 1 to 2 us, so the thread takes one only where STALE_NS have passed since the last, and
+before an operation that is late by LATE_NS: a late rank's wait is known to STALE_NS, for at most 0.2 % of the time.
+
 Source: Documentation/scheduler/sched-stats.rst of Linux, /proc/<pid>/schedstat.
 """
 
