@@ -7,15 +7,27 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from common.errors import InputProblems, Problem
 from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import read_config_file
 from protocol.config_layers import BASE_FILE, base_file
 from run_benchmarks.flagperf.keys import COMMON, OF_MODEL, fate_of
-from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
+
+Outcome = Literal["kept", "renamed", "added", "meaningless", "unknown", "left out", "by hand"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A key of a file, its outcome, and the new name or the reason."""
+
+    file: Path
+    key: str
+    outcome: Outcome
+    note: str = ""
+
 
 # Values that FlagPerf has in its code or in DeepSpeed's file, not in a config, by our model:framework.
 IMPLIED: dict[str, dict[str, Any]] = {

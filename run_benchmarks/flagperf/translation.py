@@ -12,9 +12,8 @@ from typing import Any
 import vendors
 from common.errors import ABSENT, Problem, closest
 from run_benchmarks.errors import InputProblems
-from run_benchmarks.flagperf.case_configs import translate_config
+from run_benchmarks.flagperf.case_configs import Line, translate_config
 from run_benchmarks.flagperf.keys import BUILD_VARIABLES, CASE_KEYS, CLUSTER, FRAMEWORKS, MODELS, TEST, Fate
-from run_benchmarks.flagperf.lines import Line
 from run_benchmarks.flagperf.reading import Conf, read_conf
 from run_benchmarks.settings.case import parse_case_key
 from run_benchmarks.settings.container_options import parse_container_options

@@ -13,9 +13,9 @@ import pytest
 
 from monitors import nccl_log, ports, sysinfo
 from monitors.host import CpuSampler, FrequencySampler
-from monitors.increases import MAX_PORTS, PortIncreases
 from monitors.ports import PortSampler
 from monitors.sampler import Unavailable
+from monitors.summary import MAX_PORTS, PortIncreases
 from tests.monitors.fabric_tree import rdma_port, write
 from tests.monitors.running import Monitor
 

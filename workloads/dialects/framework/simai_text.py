@@ -15,8 +15,8 @@ from operator import itemgetter
 from workloads.compute.aiob import CompFile
 from workloads.dialects.framework.inference import InferenceRank, one_pass
 from workloads.dialects.framework.megatron import MegatronRank
-from workloads.dialects.framework.pipeline import message_size
 from workloads.dialects.framework.rows import rank_of
+from workloads.dialects.framework.schedule import message_size
 from workloads.dialects.framework.simai_times import EMBEDDING, LOSS, PLAIN_NS, ModuleTimes
 from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
 from workloads.formats.simai_text import NONE, REDUCESCATTER, WORDS, Phase

@@ -18,9 +18,8 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.job.groups import RankGroups
-from workloads.rows.ops import CommGroup, CommType
+from workloads.rows.ops import EXCHANGES, CommGroup, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.sent_sizes import EXCHANGES
 from workloads.rows.traced_op import POINT_TO_POINT
 
 Event = tuple[int, int, int]
