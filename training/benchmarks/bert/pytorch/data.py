@@ -9,8 +9,9 @@ from training.benchmarks.bert.pytorch.packed import PackedSet
 from training.benchmarks.bert.samples import BertArrays, files_of, synthetic_arrays
 from training.benchmarks.bert.settings import BertSettings
 from training.benchmarks.driver.training.benchmark import DataSets
-from training.benchmarks.driver.training.data.hdf5 import Array, ShardedSet
+from training.benchmarks.driver.training.data.hdf5 import Array
 from training.benchmarks.driver.training.data.loader import SampleSet, TensorSet
+from training.benchmarks.driver.training.data.sharded_set import ShardedSet
 from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
 

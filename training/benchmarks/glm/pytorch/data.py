@@ -8,8 +8,9 @@ import torch
 
 from training.benchmarks.driver.training.benchmark import DataSets
 from training.benchmarks.driver.training.data.data_error import DataError
-from training.benchmarks.driver.training.data.hdf5 import Array, ShardedSet, check_values, dense, opened, shape_of
+from training.benchmarks.driver.training.data.hdf5 import Array, check_values, dense, opened, shape_of
 from training.benchmarks.driver.training.data.loader import TensorSet
+from training.benchmarks.driver.training.data.sharded_set import ShardedSet
 from training.benchmarks.driver.training.data.synthetic import Chain, generators
 from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.glm.pytorch.config import SPECIAL_TOKENS, Config

@@ -9,8 +9,8 @@ import torch
 from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
 from training.benchmarks import catalog
-from training.benchmarks.driver.training.data.hdf5 import ShardedSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
+from training.benchmarks.driver.training.data.sharded_set import ShardedSet
 from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress
 from training.benchmarks.driver.training.measuring.rates import Times

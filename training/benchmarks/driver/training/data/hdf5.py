@@ -17,15 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from training.benchmarks.driver.launch.scratch import SCRATCH_ENV
 from training.benchmarks.driver.training.data.data_error import DataError
-from training.benchmarks.driver.training.data.loader import SampleSet
 from training.benchmarks.driver.training.data.micro_batches import Indices, Numbers
-from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 Arrays = dict[str, NDArray[Any]]
@@ -287,21 +283,3 @@ class Shards(ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._shard = lru_cache(_SHARDS_IN_MEMORY)(self._load)
-
-
-class ShardedSet(Shards, SampleSet):
-    @abstractmethod
-    def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
-        """The batch of these samples, each given as the content of its file and its index there; tensors of shape
-        (len(rows), ...).
-        """
-
-    def __getitem__(self, indices: Indices) -> Batch:
-        return self.batch(self.rows(indices))
-
-    def order(self, generator: torch.Generator) -> Tensor:
-        def permutation(count: int) -> Numbers:
-            drawn: Numbers = torch.randperm(count, generator=generator).numpy()
-            return drawn
-
-        return torch.from_numpy(self.shuffled(permutation))

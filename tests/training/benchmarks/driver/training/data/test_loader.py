@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tests.training.benchmarks.driver.training.tiny import config_of
-from training.benchmarks.driver.training.data.hdf5 import Array, ShardedSet
+from training.benchmarks.driver.training.data.hdf5 import Array
 from training.benchmarks.driver.training.data.loader import SampleSet, TensorSet, loader
 from training.benchmarks.driver.training.data.micro_batches import EvaluationBatches, Indices, MicroBatches
+from training.benchmarks.driver.training.data.sharded_set import ShardedSet
 from training.benchmarks.driver.training.model.model import Batch
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule
 
