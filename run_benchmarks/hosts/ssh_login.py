@@ -46,7 +46,7 @@ def _keys(endpoint: Endpoint, agent: paramiko.Agent | None, complaints: list[str
     assert agent is not None
     of_agent = {key.asbytes(): key for key in agent.get_keys()}
     used: set[bytes] = set()
-    files = endpoint.identities or tuple(path for path in _default_files() if path.is_file())
+    files = endpoint.identities or tuple(filter(Path.is_file, (Path.home() / ".ssh" / name for name in DEFAULT_FILES)))
     first, last = (files, ()) if endpoint.identities else ((), files)
     for file in first:
         for label, key in _of_file(file, endpoint, of_agent.values(), complaints):
@@ -56,10 +56,6 @@ def _keys(endpoint: Endpoint, agent: paramiko.Agent | None, complaints: list[str
         yield from (("a key of the agent", key) for blob, key in of_agent.items() if blob not in used)
     for file in last:
         yield from _of_file(file, endpoint, of_agent.values(), complaints)
-
-
-def _default_files() -> Iterator[Path]:
-    return (Path.home() / ".ssh" / name for name in DEFAULT_FILES)
 
 
 def _of_file(

@@ -70,9 +70,6 @@ class Part:
         self._check(hosts)
         self._run_cases(hosts)
 
-    def _limit_time(self) -> None:
-        limit_time(self._prepared, self._state, self._interruption)
-
     def _keep(self, record: RoundRecord) -> None:
         with self._keeping:
             put(self._state.rounds[record.case], record)
@@ -145,7 +142,7 @@ class Part:
         self._state.images = {**self._state.images, **schedule.images}
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
-        self._limit_time()
+        limit_time(self._prepared, self._state, self._interruption)
         for taken in schedule.take_over():
             self._keep(taken)
         self._interruption.check()
