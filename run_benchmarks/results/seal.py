@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.reading import open_regular, read_bounded
 from run_benchmarks.results.records import MAX_RECORD_BYTES, RECORD_FILE, write_record
@@ -26,10 +26,9 @@ UNSEALED = frozenset({SEAL_FILE, SIGNATURE_FILE, "run.log", "console.log", "run.
 ROUND_FILE = RECORD_FILE
 
 
-class Seal(BaseModel):
+class Seal(BaseModel, extra="forbid"):
     """`files`: sha256 by path relative to the run's folder."""
 
-    model_config = ConfigDict(extra="forbid")
     schema_version: int = SCHEMA_VERSION
     run_id: str
     sealed_ms: int

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.statistics import percentile
 from protocol.default_outcome import is_measured
@@ -27,15 +27,13 @@ _Widened = dict[int, tuple[int, float | None, float]]
 """By bucket the last step, the mean rate and the mean end (epoch ms)."""
 
 
-class StepCurves(BaseModel):
+class StepCurves(BaseModel, extra="forbid"):
     """The progress of the ranks by step, each list as long as `steps` (the last of each bucket); rates in `unit`.
 
     `low` and `high`: 5th and 95th percentile of the ranks. `slowest`: the rank with the lowest median rate.
     `late_ms`: by rank, by how much it ended a step later than the median rank, median over the steps, by the clocks of
     the hosts as the check compared them.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     unit: str
     steps: list[int]

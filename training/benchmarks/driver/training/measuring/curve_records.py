@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, stdev
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from common.statistics import student_quantile
 from protocol.default_outcome import is_measured
@@ -31,15 +31,13 @@ ALPHA = 0.01
 _NAMED, _ALONE = 1.5, 4.0
 
 
-class Curve(BaseModel):
+class Curve(BaseModel, frozen=True, extra="forbid"):
     """The curve of a training, by its logged steps.
 
     `loss` is the mean over the ranks, `ranks` the loss of each data-parallel rank (empty where it was not logged),
     `metrics` those of the evaluations, by step. `data` has after some steps the hashes of the samples and of the last
     micro-batch of each data-parallel rank. `files`: a hash over the data files, None for synthetic data.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int
     steps: list[int]
