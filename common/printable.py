@@ -1,7 +1,5 @@
 """Makes text of a host harmless for a terminal: no escape sequences, no overwriting, no reversed reading."""
 
-from __future__ import annotations
-
 import re
 
 # C0 without tab and line end, DEL and C1 (an 8-bit CSI or OSC is one); characters that reverse the reading direction;

@@ -1,7 +1,5 @@
 """Reads and writes baselines: what the cases of a good run measured, each with its device and conditions."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping

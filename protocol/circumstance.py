@@ -1,7 +1,5 @@
 """Defines what a host says afterwards of a task that broke: a reboot, its engine, its container, a full disk."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from pydantic import BaseModel

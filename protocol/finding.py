@@ -1,7 +1,5 @@
 """Defines a finding: a part of the cluster that a benchmark or a monitor found to be worse than it should be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 

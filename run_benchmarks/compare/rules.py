@@ -8,8 +8,6 @@ fail_on = ["worse"]          # words of the key figure that give exit code 1
 same_percent = 3.0
 """
 
-from __future__ import annotations
-
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Translates one case config of FlagPerf: its base's values, then the vendor's, key by key."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Translates a whole FlagPerf tree in memory; nothing is written here, or at all if the tree has mistakes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tempfile

@@ -1,7 +1,5 @@
 """Checks host keys against known_hosts files: an unknown key is refused until `run.py trust` records it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

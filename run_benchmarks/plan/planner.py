@@ -1,7 +1,5 @@
 """Makes the plan from resolved settings: every case, round and node. No I/O."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 

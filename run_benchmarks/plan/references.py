@@ -1,7 +1,5 @@
 """Checks that the metrics which a case expects something of exist, in the units of its `expect`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from common.errors import ABSENT, Problem, in_brief

@@ -1,7 +1,5 @@
 """Looks up everything that the settings name: vendor, benchmark, config file, image; reports all mistakes at once."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

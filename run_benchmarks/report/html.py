@@ -3,8 +3,6 @@
 It reads records and curves alone: no log is read twice.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -3,8 +3,6 @@
 The report reads this and no log: a host of an hour has megabytes of samples, its curves have kilobytes.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Annotated

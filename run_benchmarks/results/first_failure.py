@@ -1,7 +1,5 @@
 """Defines what a round's record says of its failure."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel
 
 

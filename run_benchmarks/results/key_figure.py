@@ -1,7 +1,5 @@
 """Records the figure that stands for a case: its value in each round, its direction, percent of what is expected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Combines the values of a metric over several rounds by the metric's own rule, with their spread."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Reads what the monitor of each host saw of a round: counters of ports, links, clocks, NCCL's transport."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Passes the records of cases and rounds to their benchmark's outcome, for statements, tables and baselines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Computes the share of its measurement that a round had made when it ended early, from the log of rank 0."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel
 
 from protocol.perflog import Event

@@ -1,7 +1,5 @@
 """Defines the remarks on what disturbed a round, and how they are told: one line for each host and kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from pydantic import BaseModel

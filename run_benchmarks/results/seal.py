@@ -4,8 +4,6 @@ The chain: seal.json names run.json, every round.json and code.manifest by hash;
 from its hosts; code.manifest names the code, and its own hash is the code's digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

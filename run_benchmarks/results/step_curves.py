@@ -4,8 +4,6 @@ Steps are cut into buckets of one width, by number; when there are too many, two
 so that buckets of the same width hold the same ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median

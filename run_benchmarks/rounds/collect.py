@@ -1,7 +1,5 @@
 """Brings a node's files to the head node after a round, without secrets, and writes down how its task was launched."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

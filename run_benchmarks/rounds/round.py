@@ -1,7 +1,5 @@
 """Runs one round: prepare → launch → watch → stop → collect → judge. A failure is a verdict, not an exception."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

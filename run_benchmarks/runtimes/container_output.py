@@ -1,7 +1,5 @@
 """Reads a container's output from its engine's log: as a stream, its beginning and its end within a limit."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

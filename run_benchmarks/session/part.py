@@ -3,8 +3,6 @@
 A run has one part, or one for each case where each has an allocation of its own.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Makes run.json from the state of a run: its verdict, the result of each case, its hosts and images."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 import time

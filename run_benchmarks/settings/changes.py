@@ -1,7 +1,5 @@
 """Changes of the configuration from the command line: --set K=V, --case NAME, --repeat N; kept in the journal."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any

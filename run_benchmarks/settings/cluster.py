@@ -1,7 +1,5 @@
 """Defines the settings of cluster_conf.py: the hosts that take part, and how they are reached."""
 
-from __future__ import annotations
-
 import getpass
 import ipaddress
 import os

@@ -1,7 +1,5 @@
 """Parses container options in `docker run` syntax into typed settings; none of them ever reaches a shell."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable

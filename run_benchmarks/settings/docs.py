@@ -1,7 +1,5 @@
 """Describes the settings of every file from their types, for `run.py list` and the documentation's table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

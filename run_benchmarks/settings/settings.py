@@ -3,8 +3,6 @@
 Keys and their meaning are FlagPerf's where FlagPerf has them; docs/reference/file-formats.md lists all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar

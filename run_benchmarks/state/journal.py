@@ -4,8 +4,6 @@ A killed controller leaves it; `run.py resume` continues from it, `run.py status
 controller that works on the run holds run.lock beside it (run_benchmarks.state.run_lock).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import threading

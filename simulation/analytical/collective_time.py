@@ -1,18 +1,11 @@
-"""The time of one collective in the default dialect, with every input that decided it.
+"""The time of one collective in the default dialect, with every input that decided it."""
 
-The least time of one, however small its message, is SimAI's measured one up to 128 GPUs, interpolated in the logarithm
-of the group's size. What lies outside is assumed: inside one NVLink domain the slope from 4 to 8 GPUs goes on; across
-servers it grows with each further GPU as it does from 64 to 128.
-"""
-
-from functools import lru_cache
-from itertools import pairwise
-from math import log2
 from typing import NamedTuple
 
 from simulation.analytical import efficiency
 from simulation.analytical.algorithms import MEASURED, PAT, RING, TUNED, Algorithm, algorithms, bus_factor
 from simulation.analytical.busbw_file import BusBandwidths
+from simulation.analytical.latency import latency_us
 from simulation.analytical.machine import Question
 from simulation.analytical.nccl_tuning import pat_is_used, tuned
 from simulation.analytical.nvlink_times import nvlink_us
@@ -29,27 +22,6 @@ from simulation.analytical.repairs import (
 )
 from simulation.analytical.repairs import SMALL as SMALL_REPAIR
 from workloads.formats.simai_text import ALLTOALL, DP_EP, EP
-
-MEASURED_US = ((2, 10.0), (4, 12.0), (8, 15.0), (16, 66.0), (32, 135.0), (64, 200.0), (128, 320.0))
-INSIDE_LIMIT, INSIDE_PER_DOUBLING = 8, 3.0
-RING_PER_RANK = (320.0 - 200.0) / 64
-
-
-@lru_cache(1024)
-def latency_us(ranks: int, inside_server: bool) -> float:
-    """Microseconds of the smallest message among `ranks` GPUs."""
-    if ranks <= 1:
-        return 0.0
-    if inside_server and ranks > INSIDE_LIMIT:
-        return dict(MEASURED_US)[INSIDE_LIMIT] + INSIDE_PER_DOUBLING * log2(ranks / INSIDE_LIMIT)
-    last_ranks, last = MEASURED_US[-1]
-    if ranks >= last_ranks:
-        return last + RING_PER_RANK * (ranks - last_ranks)
-    for (low, low_us), (high, high_us) in pairwise(MEASURED_US):
-        if ranks <= high:
-            return low_us + (high_us - low_us) * log2(ranks / low) / log2(high / low)
-    return last
-
 
 MEASURED_TABLE = "nvlink_times"
 GIGA = {True: 1e9, False: float(1 << 30)}

@@ -7,8 +7,8 @@ from math import log2
 
 import pytest
 
-from simulation.analytical.collective_time import MEASURED_US, latency_us
 from simulation.analytical.efficiency import ALLTOALL_TABLE, NIC, NVLINK, SERVERS, curve, efficiency, table
+from simulation.analytical.latency import MEASURED_US, latency_us
 
 MIB = 1 << 20
 TABLES = (NIC, NVLINK, ALLTOALL_TABLE)

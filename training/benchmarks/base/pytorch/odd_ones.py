@@ -1,7 +1,5 @@
 """Names the devices whose digests differ from those of most devices of their kind. Needs no torch."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ here for all steps together, and for each of up to ten equal pieces, so that a l
 other seeds the losses of the pieces are compared with those of several reference seeds, by Student's t.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

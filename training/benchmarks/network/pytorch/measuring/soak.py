@@ -4,8 +4,6 @@ The file is a folder of one NumPy file per column, which grows while the run las
 `numpy.load(path, mmap_mode="r")`.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import time
