@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -18,12 +19,74 @@ from protocol import safe_json
 from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import EngineSilentError, TaskError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.docker_client import BoundedAPIClient
+from run_benchmarks.hosts.incoming.capture import Capture
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
 from run_benchmarks.runtimes import docker_images, docker_inspection
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, RunningTask, Runtime
-from run_benchmarks.runtimes.container_output import read_output
 from run_benchmarks.runtimes.docker_calls import ValueT, ask, call
 from run_benchmarks.settings.container_options import ContainerOptions, is_cdi_name
+
+CHUNK = 1 << 16
+FRAME_HEADER = 8  # stream, three zeros, four bytes of length
+MAX_READ_BYTES = 1 << 30
+READ_SECONDS, LAST_SECONDS = 120.0, 10.0  # for all of it; before its end, what has arrived is taken
+BOTH = {"stdout": "1", "stderr": "1"}
+NOT_READ = "\n[... the engine has more than was read ...]\n"
+
+
+class Frames:
+    """The contents of an engine's stream of frames, which arrive cut anywhere; none is kept whole."""
+
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._left = 0
+
+    def contents(self, chunk: bytes) -> Iterator[bytes]:
+        """The contents in the next piece of the stream."""
+        view = memoryview(chunk)
+        while len(view):
+            if self._left:
+                piece, view = view[: self._left], view[self._left :]
+                self._left -= len(piece)
+                yield bytes(piece)
+            else:
+                missing = FRAME_HEADER - len(self._header)
+                self._header += view[:missing]
+                view = view[missing:]
+                if len(self._header) == FRAME_HEADER:
+                    self._left = int.from_bytes(self._header[4:], "big")
+                    self._header.clear()
+
+
+def read_output(client: docker.APIClient, container: str, limit: int) -> str:
+    """stdout and stderr of a container without a terminal, in about `limit` bytes, with a note on what is left out.
+
+    Raises:
+        docker.errors.APIError: the engine refuses, for example because the container is gone.
+    """
+    # The SDK's own `logs` keeps frames of any length whole.
+    url = f"{client.base_url}/v{client.api_version}/containers/{quote(container, safe='')}/logs"
+    total = client.total(READ_SECONDS) if isinstance(client, BoundedAPIClient) else contextlib.nullcontext()
+    with total, client.get(url, params=BOTH, stream=True, timeout=client.timeout) as response:
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as error:
+            raise docker.errors.create_api_error_from_http_exception(error) from error  # it raises it itself
+        return _kept(response, limit)
+
+
+def _kept(response: requests.Response, limit: int) -> str:
+    kept, frames = Capture(limit), Frames()
+    until, read = time.monotonic() + READ_SECONDS - LAST_SECONDS, 0
+    for chunk in response.iter_content(CHUNK):
+        for piece in frames.contents(chunk):
+            kept.add(piece)
+        read += len(chunk)
+        if read > MAX_READ_BYTES or time.monotonic() > until:
+            return kept.text() + NOT_READ
+    return kept.text()
+
 
 ANSWER_SECONDS = 5.0  # for an engine to report the state of a container
 ANSWER_CHARACTERS = 500  # of an engine's error message

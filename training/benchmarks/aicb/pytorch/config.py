@@ -2,21 +2,36 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from protocol.case_config import MemoryNeed
-from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
+from protocol.case_config import CaseConfig, MemoryNeed
 from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.footprint import footprint
 from training.benchmarks.aicb.pytorch.work.stage import GENERATED, StageWorkload, groups_of
 from workloads import api, dialects
 from workloads.dialects.framework import presets as models
 from workloads.job import presets
+from workloads.job.description import model
 from workloads.job.errors import AicbError
-from workloads.job.parameters import WorkloadArgs
+from workloads.job.parameters import KINDS, WorkloadArgs
 from workloads.options import resolve
+
+OF_THE_RUN = frozenset({"world_size", "pp_rank", "gpu_type", "enable_visual", "workload_only"})
+"""Parameters that the run itself determines, or that change no row."""
+NAMES = tuple(name for name in KINDS if name not in OF_THE_RUN)
+
+if TYPE_CHECKING:
+    GeneratorSettings = CaseConfig
+else:
+    GeneratorSettings = model(
+        "GeneratorSettings",
+        CaseConfig,
+        NAMES,
+        "The parameters of a generated workload; None: the preset's value, else AICB's default.",
+        __name__,
+    )
 
 
 def least_bytes(args: WorkloadArgs, dialect: str, scale: Fraction) -> int:
