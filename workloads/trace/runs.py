@@ -34,12 +34,7 @@ class Letter:
 
 
 Same = Callable[[Letter], tuple[object, ...]]
-ALIKE = (
-    ("key", "layer", "bytes", "distance"),
-    ("key", "layer", "bytes"),
-    ("key", "layer", "distance"),
-    ("key", "layer"),
-)
+ALIKE = ("key layer bytes distance", "key layer bytes", "key layer distance", "key layer")
 """The fields that calls of a pattern have in common, the strictest first: calls that grow with the depth, as ZeRO 3's
 lists of modules, stand beside windows that shift with the layers.
 """
@@ -148,7 +143,7 @@ def pattern(short: Sequence[Letter], long: Sequence[Letter], depths: tuple[int, 
     if rest or size < 0:
         raise NoPatternError(f"{len(short)} calls with {first} layers and {len(long)} with {second}")
     for fields in ALIKE:
-        found = _inserted(short, long, more, size, attrgetter(*fields))
+        found = _inserted(short, long, more, size, attrgetter(*fields.split()))
         if found is not None:
             ahead = tuple(_line(short[at], long[at], first, more) for at in range(found))
             behind = tuple(_line(short[at], long[at + size * more], first, more) for at in range(found, len(short)))
