@@ -1,6 +1,6 @@
 """Assembles a rank's run: stream, process groups, one arena, and the steps of each epoch.
 
-No torch. Without overlapping calls the arena is as large as the largest call's input and output together.
+Without overlapping calls the arena is as large as the largest call's input and output together.
 """
 
 from collections.abc import Callable, Sequence
