@@ -137,7 +137,11 @@ class AmdProbe:
         pages = self._asked(smi.amdsmi_get_gpu_bad_page_info, handle)
         bad = [each["status"] for each in pages] if isinstance(pages, list) else []  # without any, a sentence comes
         limit = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CRITICAL)
+        links = self._value(smi.amdsmi_get_gpu_xgmi_link_status, handle, "status")
+        links = links if isinstance(links, list) and {"U", "D"} & {*links} else None
         states = {
+            "xgmi_links_up": None if links is None else links.count("U"),
+            "xgmi_links_down": None if links is None else links.count("D"),
             "rows_pending": None if pages is None else float(smi.AmdSmiMemoryPageStatus.PENDING in bad),
             "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
