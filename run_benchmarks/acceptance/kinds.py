@@ -1,4 +1,4 @@
-"""Tells the devices of a run's hosts: their kind, within which figures are compared, and what each is known by."""
+"""Names the devices of a run's hosts: by kind, within which figures are compared, and by UUID or PCI address."""
 
 from __future__ import annotations
 
