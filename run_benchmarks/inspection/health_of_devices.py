@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from run_benchmarks.inspection.findings import Found, Severity
-from run_benchmarks.inspection.nvlink_fabric import JOINED, fields_of, of_gpu
+from run_benchmarks.inspection.nvlink_fabric import not_joined, untold_in
 from run_benchmarks.results.device_findings import are_links_lost
 
 STATE = (
@@ -42,11 +42,9 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
         if len(fields) == 3:
             yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
             untold |= {"remapped rows": None} if fields[1].startswith("[") else {}
-    for (line,) in of("nvlink_fabric", 1):
-        if (told := fields_of(line)) is not None:
-            address, state, status, *_ = told
-            yield from of_gpu(address, state, status)
-            untold |= {} if state and (status or state != JOINED[0]) else {"NVLink fabric": None}
+    fabrics = [line for (line,) in of("nvlink_fabric", 1)]
+    yield from not_joined(fabrics)
+    untold |= untold_in(fabrics)
     if untold:
         found = f"nvidia-smi does not tell: {', '.join(untold)}"
         yield "state of the GPUs", found, "an answer", "look whether this GPU and driver have it", "not seen"
