@@ -25,8 +25,8 @@ class CudaAccelerators(Accelerators):
         return {self.library: ".".join(map(str, self.module.nccl.version()))}
 
     def captured(self, operation: Callable[[], None]) -> Callable[[], None]:
-        """See Accelerators. It runs first on a side stream, where the communication library opens its connections:
-        inside a capture it could not.
+        """The operation, captured as the replay of a graph. It runs first on a side stream, where the communication
+        library opens its connections: inside a capture it could not.
         """
         stream = self.stream()
         stream.wait_stream(self.module.current_stream())
@@ -56,7 +56,7 @@ class CudaAccelerators(Accelerators):
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
     def sensors(self, device: torch.device) -> dict[str, float]:
-        """See Accelerators; torch asks NVML, or amdsmi."""
+        """Clock in MHz, power in W and temperature in degrees Celsius, for which torch asks NVML or amdsmi."""
         cuda = self.module
         readings: dict[str, tuple[Callable[..., int], float]] = {
             "clock_MHz": (cuda.clock_rate, 1),

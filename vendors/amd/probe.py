@@ -27,7 +27,7 @@ _THROTTLES = {
 
 
 class AmdProbe:
-    """See vendors.base.AcceleratorProbe."""
+    """Reads AMD's accelerators through the library amdsmi."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -41,7 +41,7 @@ class AmdProbe:
             raise ProbeUnavailable("amdsmi finds no AMD accelerator")
 
     def describe(self) -> dict[str, Any]:
-        """See AcceleratorProbe."""
+        """The driver's version, and of each device its name, identity, PCI address and memory in bytes."""
         smi = self._library
         devices = [
             {
@@ -58,11 +58,11 @@ class AmdProbe:
         return {"driver": driver or "", "devices": devices}
 
     def sample(self) -> list[AcceleratorSample]:
-        """See AcceleratorProbe."""
+        """One sample per device, in index order."""
         return [self._sample(index, handle) for index, handle in enumerate(self._handles)]
 
     def energy_joules(self) -> Mapping[int, float] | None:
-        """See AcceleratorProbe."""
+        """Energy by device index, in joules since an arbitrary start; None if no device counts it."""
         found = {}
         for index, handle in enumerate(self._handles):
             told = self._asked(self._library.amdsmi_get_energy_count, handle)
@@ -71,7 +71,7 @@ class AmdProbe:
         return found or None
 
     def processes(self) -> list[AcceleratorProcess] | None:
-        """See ProcessLister."""
+        """All processes on the devices, including other users'."""
         found = []
         for index, handle in enumerate(self._handles):
             for each in self._asked(self._library.amdsmi_get_gpu_process_list, handle) or ():
@@ -80,11 +80,11 @@ class AmdProbe:
         return found
 
     def health(self) -> list[AcceleratorHealth]:
-        """See HealthReader."""
+        """The errors that each device counted, in index order."""
         return [self._health(index, handle) for index, handle in enumerate(self._handles)]
 
     def close(self) -> None:
-        """See AcceleratorProbe."""
+        """Close the library."""
         self._library.amdsmi_shut_down()
 
     def _sample(self, index: int, handle: Any) -> AcceleratorSample:
@@ -138,6 +138,7 @@ class AmdProbe:
         bad = [each["status"] for each in pages] if isinstance(pages, list) else []  # without any, a sentence comes
         limit = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CRITICAL)
         states = {
+            **self._links(handle),
             "rows_pending": None if pages is None else float(smi.AmdSmiMemoryPageStatus.PENDING in bad),
             "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
@@ -150,6 +151,13 @@ class AmdProbe:
             counts={name: int(value) for name, value in counts.items() if value is not None},
             states={name: int(value) for name, value in states.items() if value is not None},
         )
+
+    def _links(self, handle: Any) -> dict[str, float]:
+        """How many links to other devices are up, and down; a disabled one is neither."""
+        told = self._value(self._library.amdsmi_get_gpu_xgmi_link_status, handle, "status")
+        links = told if isinstance(told, list) else []
+        counts: dict[str, float] = {"xgmi_links_up": links.count("U"), "xgmi_links_down": links.count("D")}
+        return counts if any(counts.values()) else {}
 
     def _asked(self, question: Callable[..., Any], handle: Any, *more: Any) -> Any:
         """The answer; None where this device, driver or version of the library has none."""

@@ -39,7 +39,7 @@ class NvidiaAccelerators(CudaAccelerators):
         torch.backends.cudnn.allow_tf32 = allowed
 
     def fp8_refusal(self, device: torch.device) -> str | None:
-        """See Accelerators. Source: torch's _scaled_mm, which wants capability 8.9 (Ada, Hopper)."""
+        """Why it has no units for 8-bit floating point. Source: torch's _scaled_mm, which wants capability 8.9."""
         capability = self.capability(device)
         if capability >= FP8_CAPABILITY:
             return None

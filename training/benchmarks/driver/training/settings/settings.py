@@ -266,7 +266,7 @@ class TrainingConfig(CaseConfig):
         return None
 
     def ranks_of_a_copy(self, *, world_size: int, per_node: int) -> int:
-        """See division.ranks_of_a_copy."""
+        """The data-parallel ranks, 1 or more, that divide a copy of the parameters between them."""
         return ranks_of_a_copy(
             strategy=self.strategy,
             shard_size=self.shard_size,
