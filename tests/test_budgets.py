@@ -23,7 +23,7 @@ def pytest_addoption(parser):
     parser.addoption(OPTION, action="store_true")
 
 def pytest_configure(config):
-    seconds = {{"default": 0.2, "test_slow.py": 0.4}}
+    seconds = {{"default": 0.2, "test_slow.py": 0.4, "test_beside.py": 0.1, "test_after.py": 0.1}}
     config.pluginmanager.register(Budgets(seconds, checks=config.getoption(OPTION), slack=0.5))
 """
 
@@ -42,6 +42,17 @@ def test_a_file_that_takes_too_long(tmp_path: Path, sleeps: float, said: str, ex
     assert result.returncode == exit_code, result.stdout
     assert said in result.stdout and ("over budget" in result.stdout) is bool(said)
     assert result.stdout.index("test_slow.py::") < result.stdout.index("test_quick.py::"), "the longest first"
+
+
+def test_on_a_busy_machine_all_files_take_longer(tmp_path: Path) -> None:
+    """A file that takes six times its budget is not far over it where the others take nine times theirs."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for name, seconds in (("slow", 2.6), ("beside", 0.9), ("after", 0.9)):
+        (tmp_path / f"test_{name}.py").write_text(f"import time\ndef test_it(): time.sleep({seconds})\n")
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    result = subprocess.run([*argv, OPTION], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 0 and "over budget: test_slow.py: " in result.stdout, result.stdout
+    assert "far over" not in result.stdout
 
 
 def test_the_files_that_spend_most_cpu_are_named(tmp_path: Path) -> None:

@@ -58,6 +58,11 @@ def wait_until(condition: Callable[[], bool], *, timeout: float, what: str, paus
         time.sleep(pause)
 
 
+def patience() -> float:
+    """How many times longer than on a quiet machine things take here now: by its load, 1 with up to three a core."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) / 3)
+
+
 def all_pids() -> Iterator[int]:
     """Process ids of the machine as this process sees it."""
     return (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())

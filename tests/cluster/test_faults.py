@@ -16,7 +16,7 @@ from tests.cluster.bed import TestBed
 from tests.cluster.controller import PROCESS, Answer, Controller, in_training, rank_process, wait_until
 from tests.cluster.faulty_project import CONFIG, LIGHT, LONG, project
 from tests.cluster.host import SSHD
-from tests.cluster.system import frozen
+from tests.cluster.system import frozen, patience
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 LINK_LIMIT = 5.0
@@ -44,8 +44,11 @@ def ended(controller: Controller, seconds: float) -> Answer:
 def test_a_rank_that_hangs_leaves_its_stacks_and_is_retried(tmp_path: Path, testbed: TestBed) -> None:
     controller = Controller(tmp_path, testbed, project(tmp_path / "project", {}))
     hangs: dict[str, object] = {"model": "faulty", "config": CONFIG, "overrides": {"fault": "hang", "rank": 2}}
-    configure(controller, {"HANGS": {**hangs, "stall_limit": 12.0, "time_limit": 60.0, "retries": 1}, "NEXT": LIGHT})
-    answer = ended(controller, 180)
+    # Ranks that still import torch when the limit ends have no stacks.
+    longer = patience()
+    limits = {"stall_limit": 12.0 * longer, "time_limit": 60.0 * longer, "retries": 1}
+    configure(controller, {"HANGS": {**hangs, **limits}, "NEXT": LIGHT})
+    answer = ended(controller, 180 * longer)
     assert answer.exit_code == 1 and answer.folder is not None, answer.output
     case = answer.folder / "HANGS"
     for attempt, folder in ((1, case / "round1"), (2, case / "round1_try2")):
