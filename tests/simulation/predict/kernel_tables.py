@@ -201,13 +201,14 @@ def fitted(tables: Mapping[str, list[Cells]], gpu: str, dtype: str) -> tuple[Exp
     median and the 90th percentile of the errors in %.
     """
     import numpy as np
-    from scipy.optimize import minimize  # type: ignore[import-untyped]
+    from scipy.optimize import minimize
 
     terms, times, share = [], [], []
     for _, rows in sorted(tables.items()):
         its, us = _expert_terms(rows, dtype)
         drawn = np.random.RandomState(0).choice(len(us), min(SAMPLE, len(us)), replace=False)
-        terms.append(its[:, drawn]), times.append(us[drawn])
+        terms.append(its[:, drawn])
+        times.append(us[drawn])
         share.append(np.full(len(drawn), 1 / len(drawn) / len(tables)))
     its, us, weight = np.concatenate(terms, 1), np.concatenate(times), np.concatenate(share)
 

@@ -9,8 +9,10 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -49,14 +51,15 @@ def test_training_attention_is_that_of_the_kept_passes() -> None:
 def test_the_search_finds_the_rates_of_experts_that_follow_them() -> None:
     """In FP8: a byte of each weight of the experts that are met, products of pairs, copies of 16 bits, and 41 us."""
     pytest.importorskip("scipy")
-    draw, tables = random.Random(5), {}
+    draw, tables = random.Random(5), dict[str, list[Mapping[str, Any]]]()
     for engine in ("one", "other"):
-        tables[engine] = [
+        rows: list[dict[str, Any]] = [
             {"num_tokens": 2 ** draw.randrange(15), "topk": draw.choice((2, 8)), "moe_ep_size": draw.choice((1, 8)),
              "num_experts": 256, "hidden_size": 4096, "inter_size": 2048, "moe_tp_size": draw.choice((1, 4))}
             for _ in range(200)
         ]  # fmt: skip
-        for row in tables[engine]:
+        tables[engine] = [*rows]
+        for row in rows:
             pairs = max(1, row["num_tokens"] * row["topk"] / row["moe_ep_size"])
             weights = 3 * row["hidden_size"] * row["inter_size"] / row["moe_tp_size"]
             ns = weights * min(256 / row["moe_ep_size"], pairs) / 3000 + 2 * pairs * weights / 650e3

@@ -44,8 +44,8 @@ def step_bytes(
     one = peak_of_one_layer(benchmark, config, on_cpu)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
-    ahead = activation_bytes(benchmark, config, 1, config.recompute, on_cpu=on_cpu, peak="forward") if freed else 0
-    ahead += states.passing + (config.num_layers - 1) * layer
+    forward = activation_bytes(benchmark, config, 1, config.recompute, on_cpu=on_cpu, peak="forward") if freed else 0
+    ahead = states.passing + forward + (config.num_layers - 1) * layer
     with_loss = states.passing - freed + one + (config.num_layers - 1) * layer
     after_loss = states.passing - freed + output + config.num_layers * layer
     return states.total - states.passing + max(ahead, with_loss, after_loss, at_end)
