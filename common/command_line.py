@@ -10,14 +10,14 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
 from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
-from common.summary import Summary
+from common.summary import Answer, Summary
 from common.whole_files import STDOUT, STDOUT_NAMES, others_kept
 
 WORKED, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -44,6 +44,10 @@ class VerbParser(argparse.ArgumentParser):
         self.verb, self.words = verb, words
         self._renamed, self._mistakes = program.renamed, list[str]()
 
+    def add_json(self) -> None:
+        """Add --json, for a verb that returns a Summary or an Answer."""
+        self.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
     def read(self) -> argparse.Namespace:
         """The options of the words.
 
@@ -60,7 +64,7 @@ class VerbParser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        """See ArgumentParser."""
+        """Keep the mistake, and raise all that were found."""
         self._mistakes.append(message)
         self._check()
         raise AssertionError
@@ -100,11 +104,11 @@ class Verb(Protocol):
     def add_arguments(self, parser: VerbParser) -> None:
         """Add the verb's own options."""
 
-    def run(self, arguments: argparse.Namespace) -> Summary | int:
+    def run(self, arguments: argparse.Namespace) -> Summary | Answer | int:
         """Do the work; a mistake in the input is an InputProblems, a failure a SimulationError.
 
         Returns:
-            What to print, or, where the verb has printed it, the exit code.
+            The result to print, or, where the verb has printed it, the exit code.
         """
 
 
@@ -112,7 +116,7 @@ class FunctionVerb(NamedTuple):
     """A verb of two functions, for a module that has several."""
 
     add_arguments: Callable[[VerbParser], None]
-    run: Callable[[argparse.Namespace], Summary | int]
+    run: Callable[[argparse.Namespace], Summary | Answer | int]
 
 
 def _nothing(_: VerbParser) -> None:
@@ -130,7 +134,7 @@ class Program(NamedTuple):
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
-    is_summarised: whether the verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
+    is_summarised: whether all verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
     operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
     before the verb. keeps_others: whether a verb overwrites files with other content only with --force.
     """
@@ -236,7 +240,7 @@ class Program(NamedTuple):
         made = VerbParser(self, name, words, said[:1].upper() + said[1:])
         self.common(made)
         if self.is_summarised:
-            made.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+            made.add_json()
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
         if self.keeps_others and names & WRITES:
@@ -257,14 +261,20 @@ class Program(NamedTuple):
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         self.begin(arguments)
         overwrites = vars(arguments).pop(_OVERWRITES, getattr(arguments, "force", False))
-        with others_kept(keep=vars(arguments).pop(_GUARDED, False) and not overwrites):
-            summary = self.verb(name).run(arguments)
-        if isinstance(summary, int):
-            return summary
-        said = summary.as_json() if as_json else summary.text
-        if said:
-            print(printable(said), file=sys.stderr if to_stdout else sys.stdout)
-        return FAILED if summary.failed else WORKED
+        with (
+            others_kept(keep=vars(arguments).pop(_GUARDED, False) and not overwrites),
+            redirect_stdout(sys.stderr) if as_json else nullcontext(),
+        ):
+            result = self.verb(name).run(arguments)
+        if isinstance(result, int):
+            return result
+        if as_json:
+            print(result.as_json())
+        elif isinstance(result, Answer):
+            result.show()
+        elif result.text:
+            print(printable(result.text), file=sys.stderr if to_stdout else sys.stdout)
+        return result.exit_code
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
         """The verb, of one or two words, and the rest, the options before the verb first: those behind it win."""

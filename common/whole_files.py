@@ -21,7 +21,7 @@ _OTHER = "is there with other content; give --force to overwrite it, or name ano
 _PRESENT = "is there; give --force to overwrite it, or name another file"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
-_KEEPS_OTHERS = ContextVar("_KEEPS_OTHERS", default=False)
+_KEEPS_OTHERS = ContextVar("_KEEPS_OTHERS", default=False)  # files with other content: what --force switches off
 
 
 class _Written(NamedTuple):
@@ -56,7 +56,7 @@ def target(output: Path | None, name: str) -> Path:
 
 @contextmanager
 def others_kept(*, keep: bool) -> Generator[None, None, None]:
-    """In the block every file is written as with `keep_other`, if `keep` is set: a command's own files are many."""
+    """In the block no file that is there with other content is overwritten, if `keep` is set."""
     before = _KEEPS_OTHERS.set(keep)
     try:
         yield
@@ -78,7 +78,7 @@ def refuse_present(paths: Iterable[Path]) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is stdout, a pipe, or a device, which no other file can stand beside."""
+    """Whether it is stdout, a pipe or a device: it is written directly, where a file is replaced when it is whole."""
     return path == STDOUT or (path.exists() and not stat.S_ISREG(path.stat().st_mode))
 
 
@@ -98,14 +98,14 @@ def encode_once(to_line: Callable[[Row], str]) -> Callable[[Row], bytes]:
     return encode
 
 
-def write_whole(path: Path, chunks: Iterable[bytes], *, keep_other: bool = False, size: int = 0) -> None:
+def write_whole(path: Path, chunks: Iterable[bytes], *, size: int = 0) -> None:
     """Write `chunks`, `size` bytes in all if that is known, as `whole_file` does.
 
     Raises:
-        InputProblems: `keep_other` is set and the file is there with other content.
+        InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written.
     """
-    with whole_file(path, keep_other=keep_other, size=size) as file:
+    with whole_file(path, size=size) as file:
         for chunk in chunks:
             file.write(chunk)
 
@@ -135,7 +135,7 @@ def write_durably(path: Path, pieces: Iterable[bytes], *, mode: int = 0o640) -> 
 
 
 @contextmanager
-def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Generator[BinaryIO, None, None]:
+def whole_file(path: Path, *, size: int = 0) -> Generator[BinaryIO, None, None]:
     """A temporary file beside `path`, which takes its place at the end of the block.
 
     On any error or Ctrl-C in the block it is removed and an older file is unchanged. Folders are made. `-` is stdout;
@@ -143,7 +143,7 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
     bytes, is known to be large it is reserved first, so that a full disk is noticed before anything is written.
 
     Raises:
-        InputProblems: `keep_other` is set and the file is there with other content.
+        InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written; its filename is `path`.
     """
     if path == STDOUT:
@@ -159,22 +159,22 @@ def whole_file(path: Path, *, keep_other: bool = False, size: int = 0) -> Genera
         with _waiting() as waiting:
             for folder in reversed(_make_folders(target.parent)):
                 waiting.undo.callback(_remove_empty, folder)
-            with _replacing(path, target, keep_other=keep_other, size=size) as file:
+            with _replacing(path, target, size=size) as file:
                 yield file
 
 
 @contextmanager
-def whole_files(paths: Sequence[Path], *, keep_other: bool) -> Generator[list[BinaryIO], None, None]:
+def whole_files(paths: Sequence[Path]) -> Generator[list[BinaryIO], None, None]:
     """Several files, as `whole_file` writes one: all take their places at the end of the block, or none does.
 
     Standard output is written at once; if a file cannot take its place, those that took theirs before it stay.
 
     Raises:
-        InputProblems: `keep_other` is set and some are there with other content; it names all of them.
+        InputProblems: other files are kept, and some are there with other content; it names all of them.
         OSError: a file cannot be written.
     """
     with whole_set(), ExitStack() as places:
-        yield [places.enter_context(whole_file(path, keep_other=keep_other)) for path in paths]
+        yield [places.enter_context(whole_file(path)) for path in paths]
 
 
 @contextmanager
@@ -226,14 +226,14 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def write_all(files: Sequence[tuple[Path, str]], *, keep_other: bool) -> None:
+def write_all(files: Sequence[tuple[Path, str]]) -> None:
     """Write texts as UTF-8, all of them or none, as `whole_files` does.
 
     Raises:
-        InputProblems: `keep_other` is set and some are there with other content, or two have one name; it names all.
+        InputProblems: other files are kept, and some are there with other content, or two have one name; it names all.
         OSError: a file cannot be written.
     """
-    with whole_files([path for path, _ in files], keep_other=keep_other) as places:
+    with whole_files([path for path, _ in files]) as places:
         for place, (_, text) in zip(places, files, strict=True):
             place.write(text.encode())
 
@@ -248,9 +248,7 @@ def _named_after(path: Path) -> Generator[None, None, None]:
 
 
 @contextmanager
-def _replacing(
-    path: Path, target: Path, *, keep_other: bool = False, size: int = 0, mode: int | None = None
-) -> Generator[BinaryIO, None, None]:
+def _replacing(path: Path, target: Path, *, size: int = 0, mode: int | None = None) -> Generator[BinaryIO, None, None]:
     """A temporary file beside `target`, renamed to it in the end; removed on any error.
 
     path: the name to say. mode: of the file, whatever the umask; None: as the umask says.
@@ -258,7 +256,7 @@ def _replacing(
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     with _waiting() as waiting:
         waiting.undo.callback(temporary.unlink, missing_ok=True)
-        waiting.files.append(_Written(temporary, path, target, keep_other or _KEEPS_OTHERS.get()))
+        waiting.files.append(_Written(temporary, path, target, _KEEPS_OTHERS.get()))
         with temporary.open("xb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)

@@ -58,14 +58,14 @@ def parsed_yaml(text: str, path: Path, flag: str) -> object:
         composed = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            """See yaml.SafeLoader."""
+            """The next node; a document that has too many is refused."""
             self.composed += 1
             if self.composed > _MOST_NODES:
                 raise input_problem(str(path), None, f"has more than {_MOST_NODES} values")
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            """See yaml.SafeLoader."""
+            """The mapping of a node; a key that is there twice is refused."""
             counts = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
             for key, count in counts.items():
                 if count > 1:

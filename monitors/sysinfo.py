@@ -86,7 +86,7 @@ class Launched(NamedTuple):
 
 
 def launched(directory: Path) -> Launched:
-    """See Launched; both are empty where the launch left no record."""
+    """The fused kernels and the environment of the launch in a folder; both are empty if it left no record."""
     try:
         with (directory / LAUNCH_FILE).open("rb") as file:
             record = json.loads(file.read(MAX_LAUNCH_BYTES))

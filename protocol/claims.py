@@ -126,7 +126,7 @@ def _shown(value: object) -> str:
 
 
 def outside(name: str, claimed: object, low: float, high: float, how: str) -> list[str]:
-    """A sentence if the number that FINISHED claims does not lie from `low` to `high`, which `how` says the origin of.
+    """A sentence if the number that FINISHED claims lies outside of `low` to `high`; `how`: where these two come from.
 
     All in the units of the claim. An absent one (None) claims nothing.
     """

@@ -39,13 +39,13 @@ MOST = 1e150  # its square is still a number
 
 
 class DefaultOutcome:
-    """See Outcome. `metrics`: the metrics that every case of the benchmark has."""
+    """Outcome of plain numbers. `metrics`: the metrics that every case of the benchmark has."""
 
     def __init__(self, metrics: Sequence[Metric] = ()) -> None:
         self._metrics = tuple(metrics)
 
     def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
-        """See Outcome."""
+        """The metrics that every case has."""
         return self._metrics
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
@@ -62,7 +62,7 @@ class DefaultOutcome:
         return {metric.name: reference(values, metric) for metric, values in found.items() if values}
 
     def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
-        """See Outcome."""
+        """Compare the medians; a sentence for each that is worse by more than `percent`, beyond the other's range."""
         changes = compare(now, then, percent)
         return Comparison(changes=changes, sentences=tuple(in_words(each) for each in changes if each.is_regression))
 

@@ -55,8 +55,6 @@ VERBS = {
 
 
 def _add_common(parser: VerbParser) -> None:
-    if parser.verb != "topology show":  # which writes nothing
-        parser.add_argument("--force", action="store_true", help="overwrite files that are there")
     if " " not in parser.verb:
         parser.add_argument("--output", type=Path, metavar="FILE", help="where to write; - is stdout")
         parser.add_argument("--dialect", choices=DIALECTS, default=DEFAULT_DIALECT, help="default: %(default)s")
@@ -67,5 +65,6 @@ PROGRAM = Program(
     purpose="Simulates AI clusters on a laptop, without a GPU.",
     verbs=VERBS,
     common=_add_common,
+    keeps_others=True,
 )
 main = PROGRAM.main

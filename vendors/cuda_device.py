@@ -22,12 +22,11 @@ class CudaAccelerators(Accelerators):
         super().__init__("cuda")
 
     def versions(self) -> dict[str, str]:
-        """See Accelerators."""
         return {self.library: ".".join(map(str, self.module.nccl.version()))}
 
     def captured(self, operation: Callable[[], None]) -> Callable[[], None]:
-        """See Accelerators. It runs first on a side stream, where the communication library opens its connections:
-        inside a capture it could not.
+        """The operation, captured as the replay of a graph. It runs first on a side stream, where the communication
+        library opens its connections: inside a capture it could not.
         """
         stream = self.stream()
         stream.wait_stream(self.module.current_stream())
@@ -43,7 +42,6 @@ class CudaAccelerators(Accelerators):
 
     @contextlib.contextmanager
     def page_locked(self, tensor: torch.Tensor) -> Iterator[None]:
-        """See Accelerators."""
         runtime: Any = self.module.cudart()
         size = tensor.numel() * tensor.element_size()
         self.module.check_error(int(runtime.cudaHostRegister(tensor.data_ptr(), size, 0)))
@@ -54,12 +52,11 @@ class CudaAccelerators(Accelerators):
             self.module.check_error(int(runtime.cudaHostUnregister(tensor.data_ptr())))
 
     def add_exactly(self) -> None:
-        """See Accelerators."""
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
     def sensors(self, device: torch.device) -> dict[str, float]:
-        """See Accelerators; torch asks NVML, or amdsmi."""
+        """Clock in MHz, power in W and temperature in degrees Celsius, for which torch asks NVML or amdsmi."""
         cuda = self.module
         readings: dict[str, tuple[Callable[..., int], float]] = {
             "clock_MHz": (cuda.clock_rate, 1),
@@ -74,14 +71,12 @@ class CudaAccelerators(Accelerators):
         return found
 
     def remember_memory(self, entries: int | None) -> None:
-        """See Accelerators."""
         if entries is None:
             self.module.memory._record_memory_history(enabled=None)
         else:
             self.module.memory._record_memory_history(max_entries=entries)
 
     def dump_memory(self, path: str) -> bool:
-        """See Accelerators."""
         self.module.memory._dump_snapshot(path)
         return True
 
@@ -94,5 +89,4 @@ class OtherCudaAccelerators(CudaAccelerators):
         self.library, self._build = library, build
 
     def is_of_this_torch(self) -> bool:
-        """See Accelerators."""
         return self._build in torch.__version__

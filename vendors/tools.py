@@ -56,7 +56,7 @@ class Tool:
     driver: str = r"Driver Version\s*:\s*(\S+)"
 
     def open_probe(self) -> "ToolProbe":
-        """See vendors.base.Vendor."""
+        """A probe that calls the tool and reads what it prints."""
         return ToolProbe(self)
 
 
@@ -129,7 +129,7 @@ def number_of(device: Device, name: str) -> float | None:
 
 
 class ToolProbe:
-    """See vendors.base.AcceleratorProbe. A thread calls the tool every `every_s`; nothing else waits for it.
+    """Reads accelerators by their vendor's tool, which a thread calls every `every_s`; nothing else waits for it.
 
     Raises:
         ProbeUnavailable: the tool is missing or fails, or prints no device.
@@ -156,7 +156,7 @@ class ToolProbe:
         return " ".join(self._tool.command)
 
     def describe(self) -> dict[str, Any]:
-        """See AcceleratorProbe; "text" is what the tool printed, for a person."""
+        """The driver's version and the devices; "text" is what the tool printed, for a person."""
         driver = re.search(self._tool.driver, self._text)
         devices = [
             {
@@ -171,24 +171,24 @@ class ToolProbe:
         return {"driver": driver[1] if driver else "", "devices": devices, "text": self._text[:_MOST_TEXT]}
 
     def sample(self) -> list[AcceleratorSample]:
-        """See AcceleratorProbe: what the tool printed last."""
+        """One sample per device, of what the tool printed last."""
         return [
             AcceleratorSample(index=index, error=found) if isinstance(found, str) else _sample(index, found)
             for index, found in self._present()
         ]
 
     def health(self) -> list[AcceleratorHealth]:
-        """See HealthReader: uncorrected errors, and `alarm` (1: the tool calls the device's health other than OK)."""
+        """Uncorrected errors of each device, and `alarm` (1: the tool calls the device's health other than OK)."""
         return [
             AcceleratorHealth(index=index, error=found) if isinstance(found, str) else _health(index, found)
             for index, found in self._present()
         ]
 
     def energy_joules(self) -> None:
-        """See AcceleratorProbe: the tools print no counter."""
+        """None: the tools print no counter."""
 
     def close(self) -> None:
-        """See AcceleratorProbe."""
+        """End the thread, and the tool that it waits for."""
         self._ended.set()
         process = self._process
         if process is not None:

@@ -102,7 +102,7 @@ def write_all(
     target: str = "csv",
     num_microbatches: int | None = None,
     dialect: str = dialects.DEFAULT_DIALECT,
-    force: bool = False,
+    break_rules: bool = False,
 ) -> "list[WrittenRow]":
     """Write the chosen rows (default all) into output_dir. Returns what was written.
 
@@ -120,7 +120,7 @@ def write_all(
     problems = []
     for number, args in jobs:
         try:
-            check(args, chosen, target, force=force)
+            check(args, chosen, target, break_rules=break_rules)
         except ParameterError as error:
             problems += [f"row {number} ({args.model_name}): {problem}" for problem in error.problems]
     if problems:

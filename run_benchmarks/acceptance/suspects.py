@@ -197,7 +197,7 @@ def _by_disk(figure: _Figure, part: Mapping[str, object]) -> Iterator[_Figure]:
 
 
 def _fewest(tool: str) -> float:
-    """See _Figure. NCCL Inspector's times are of collectives: they depend on how many hosts take part."""
+    """`fewest` of a _Figure: infinite for NCCL Inspector, whose times depend on how many hosts take part."""
     if tool not in TOOLS:
         return math.inf
     return FEWEST_OF_PAIRS if TOOLS[tool].scope in ("pairs", "ring") else 1

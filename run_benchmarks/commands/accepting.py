@@ -39,8 +39,9 @@ from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
 from run_benchmarks.console.command_line import own_command, run_word
-from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
@@ -138,7 +139,7 @@ class Acceptance:
         """
         say(words("-- {rung}: {cases} on {n} hosts --", rung=name, cases=", ".join(cases), n=len(hosts)))
         settings = self.conf(name, cases, hosts, seconds)
-        code, folder = starting.started(settings)
+        code, folder = starting.start(settings)
         if code == EXIT_INTERRUPTED:
             self.interrupted = True
             raise EndedError(
@@ -259,8 +260,9 @@ def accept(
     against: Path | None = None,
     save_expected: Path | None = None,
     force: bool = False,
-) -> int:
-    """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code.
+) -> tuple[int, AcceptRecord | None]:
+    """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code and the
+    record, None if no folder can be made.
 
     Raises:
         InputProblems: the settings are wrong; nothing was run then.
@@ -268,7 +270,7 @@ def accept(
     _refuse_cases(asked)
     names, seconds = chosen_rungs(rungs), budget_seconds(budget)
     _refuse_file(save_expected, names, force=force)
-    asked = replace(asked, changes=asked.changes.model_copy(update={"brings_cases": True}))
+    asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
     settings = asked.settings()
     earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
     root = result_root(settings)
@@ -278,7 +280,7 @@ def accept(
         folder = _new_folder(root)
     except OSError as error:
         complain(starting.unwritable(error, root, "FLAGPERF_LOG_PATH_HOST in test_conf.py names another folder"))
-        return EXIT_USAGE
+        return EXIT_USAGE, None
     acceptance = Acceptance(asked, settings, folder, nproc)
     climb = Climb(
         vendor=settings.test.VENDOR,
@@ -306,8 +308,8 @@ def accept(
     if save_expected is not None:
         save(record, save_expected)
     if acceptance.interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL
+        return EXIT_INTERRUPTED, record
+    return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL, record
 
 
 def _new_folder(root: Path) -> Path:

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from common.printable import printable
 from run_benchmarks.commands import status
-from run_benchmarks.console.console import CONSOLE
 from run_benchmarks.console.language import words
 from run_benchmarks.console.progress import clock
+from run_benchmarks.console.terminal import CONSOLE
 from run_benchmarks.errors import HistoryError
 from run_benchmarks.state.journal import Journal, JournalError, JournalState
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from run_benchmarks.console.console import print_table, say
+from run_benchmarks.console.console import say
 from run_benchmarks.console.language import words
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.inspection.findings import HostReport
 
 SHOWN = 5
@@ -27,6 +28,11 @@ def show_reports(reports: Mapping[str, HostReport]) -> None:
         print_table("", ("host", "severity", "what", "found", "expected", "what to do"), rows)
     for said in not_seen(reports):
         say(words("Not looked at: {what}", what=said))
+
+
+def as_data(reports: Mapping[str, HostReport]) -> dict[str, object]:
+    """The reports for --json: the fields of each, and whether its host cannot take part."""
+    return {"hosts": [{**vars(report), "failed": report.failed} for report in reports.values()]}
 
 
 def not_seen(reports: Mapping[str, HostReport]) -> list[str]:

@@ -15,8 +15,8 @@ from run_benchmarks.console.language import words
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.state.exit_codes import EXIT_PASS
 
-_VERBS, _HERE = "run_benchmarks.commands.verbs", "run_benchmarks.commands"
-# A command: its module and an object in it, with add_arguments(parser) and run(arguments) -> exit code; its help.
+_VERBS, _READING, _HERE = (f"run_benchmarks.commands{name}" for name in (".verbs", ".reading_options", ""))
+# A command: where its options and its run are, see Program; its help.
 VERBS = {
     "run": (f"{_VERBS}:RUN", "check the hosts, run every case, collect and report"),
     "accept": (
@@ -55,40 +55,40 @@ VERBS = {
         "collect what a run could not collect from its hosts, and judge those rounds again; starts nothing there",
     ),
     "drain": (
-        f"{_HERE}.draining:DRAIN",
+        f"{_READING}:DRAIN {_HERE}.draining:DRAIN",
         "print the commands that take a run's bad hosts out of service, in Slurm and in Kubernetes",
     ),
     "undrain": (
-        f"{_HERE}.draining:UNDRAIN",
+        f"{_READING}:UNDRAIN {_HERE}.draining:UNDRAIN",
         "take back what `drain --apply` of this run did in Slurm; nodes that somebody else drained stay as they are",
     ),
     "compare": (
-        f"{_HERE}.comparing",
+        f"{_READING}:COMPARE {_HERE}.comparing",
         "compare B with A by the spread between runs; exit code 1 if a case became worse or cannot be compared",
     ),
     "report": (
-        f"{_HERE}.reporting",
+        f"{_READING}:REPORT {_HERE}.reporting",
         "write a page of a run, or of several together, as report.html is one; no log is read",
     ),
     "show": (
-        f"{_HERE}.showing",
+        f"{_READING}:SHOW {_HERE}.showing",
         "show a run's verdict, what to do, and a line for each case, those that failed first; or all of one case",
     ),
-    "export": (f"{_HERE}.exporting:EXPORT", "write a run in the format of another tool"),
+    "export": (f"{_READING}:EXPORT {_HERE}.exporting", "write a run in the format of another tool"),
     "bundle": (
-        f"{_HERE}.exporting:BUNDLE",
+        f"{_READING}:BUNDLE {_HERE}.bundling",
         "pack a case's logs and records, secrets masked, to send them to a vendor",
     ),
     "history": (
-        f"{_HERE}.history",
+        f"{_READING}:HISTORY {_HERE}.history",
         "show a case over all runs and what changed when its level did; with --host alone a host in all cases",
     ),
     "list": (
-        f"{_HERE}.listing",
+        f"{_READING}:LIST {_HERE}.listing",
         "list vendors, models, case configs and settings with what is allowed, their defaults and meaning",
     ),
     "import-flagperf": (
-        f"{_HERE}.import_flagperf",
+        f"{_READING}:IMPORT {_HERE}.import_flagperf",
         "translate FlagPerf's configs: cluster, tests, cases, their variables and packages; one line for every key",
     ),
     "clean": (
@@ -104,7 +104,7 @@ VERBS = {
 
 def _operands() -> Mapping[str, Sequence[str]]:
     """The words that may stand for RUN, the runs of the default result folder, and for WHAT, topics and models."""
-    from run_benchmarks.commands.listing import TOPICS
+    from run_benchmarks.commands.reading_options import TOPICS
     from training.benchmarks import catalog
 
     runs = f"$(compgen -G {shlex.quote(str(DEFAULT_RESULTS))}/'run*' | sed 's|.*/||')"

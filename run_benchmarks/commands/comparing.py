@@ -6,16 +6,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import VerbParser
 from common.errors import ABSENT, Problem
+from common.summary import Answer
 from protocol.baseline_file import BaselineError, load
-from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
+from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import find_baseline, find_run, history_beside
 from run_benchmarks.compare.before import RunsBefore
 from run_benchmarks.compare.comparing import CaseResult, MetricResult, compare
 from run_benchmarks.compare.rules import Rules, read_rules
-from run_benchmarks.console.console import print_table, say
+from run_benchmarks.console.console import say
 from run_benchmarks.console.language import words
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.loading import LoadError, load_run
 from run_benchmarks.results.summary import show
@@ -24,19 +25,8 @@ from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_PASS
 COLUMNS = ("case", "metric", "verdict", "A", "B", "better by, %", "a change found, %", "remark")
 
 
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    parser.add_argument("first", metavar="A", help="a run, or several separated by commas")
-    parser.add_argument("second", metavar="B", nargs="?", help="what is compared with A, likewise")
-    parser.add_argument(
-        "--baseline", metavar="F", help="compare A with the runs that this baseline was saved of: a file, or its name"
-    )
-    parser.add_argument("--rules", type=Path, metavar="F", help="what is the same and what fails, in TOML")
-    add_test_conf(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """See Verb.
+def run(arguments: argparse.Namespace) -> Answer:
+    """Compare every case of A and B, or of A and the runs of a baseline, with the runs before as a measure of spread.
 
     Raises:
         InputProblems: there is no such run or baseline, or the rules have mistakes.
@@ -57,8 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     except LoadError as error:
         raise InputProblems([Problem("compare", "RUN", ABSENT, str(error))]) from error
     results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*sides[0], *sides[1]]), kept)
-    _show(results)
-    return EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
+    exit_code = EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
+    return Answer(lambda: {"cases": results}, lambda: _show(results), exit_code)
 
 
 def _folders(runs: str, test_conf: Path | None) -> list[Path]:

@@ -240,7 +240,7 @@ def ladder_case(prepared: PreparedRun) -> ResolvedCase:
 
 
 def _probe_of(case: ResolvedCase, settings: Settings) -> Mapping[str, JsonValue] | None:
-    """See Outcome.probe.
+    """The overrides that make a case a quick test of communication; None: it cannot be one.
 
     Raises:
         InputProblems: it fails.

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from common.command_line import VerbParser
-from run_benchmarks.commands.options import add_run_and_files, of_a_run
+from run_benchmarks.commands.options import of_a_run
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
@@ -100,11 +99,6 @@ def _undrain(entry: DrainRecord, run: str) -> str:
     return words("in service again")
 
 
-def _add_drain(parser: VerbParser) -> None:
-    add_run_and_files(parser)
-    parser.add_argument("--apply", action="store_true", help="do it in Slurm, as an operator")
-
-
 def _drain_run(arguments: argparse.Namespace, folder: Path) -> int:
     listed = drain_list(folder)
     if not listed:
@@ -120,4 +114,4 @@ def _undrain_run(_: argparse.Namespace, folder: Path) -> int:
     return EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS
 
 
-DRAIN, UNDRAIN = of_a_run(_drain_run, _add_drain), of_a_run(_undrain_run)
+DRAIN, UNDRAIN = of_a_run(_drain_run), of_a_run(_undrain_run)

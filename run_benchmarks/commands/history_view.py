@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import ABSENT, Problem
-from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import Words, words
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.database import Database
 from run_benchmarks.history.page import write_page
 from run_benchmarks.history.recording import rebuild
-from run_benchmarks.history.store import Series, case_names, host_history, series
+from run_benchmarks.history.store import HostHistory, Series, case_names, host_history, series
 from run_benchmarks.history.view import CaseHistory, told
 from run_benchmarks.results.summary import show as shown
 from run_benchmarks.session.run_folder import owner_of
@@ -36,8 +37,8 @@ class Asked:
     output: Path | None = None
 
 
-def show(url: str, asked: Asked, words: Words) -> None:
-    """Print what is asked for of the history at an SQLAlchemy URL, and write its page.
+def read(url: str, asked: Asked, words: Words) -> tuple[object, Callable[[], None]]:
+    """Read what is asked for of the history at an SQLAlchemy URL, and write its page; returns it with its printer.
 
     Raises:
         HistoryError: it cannot be read.
@@ -50,18 +51,19 @@ def show(url: str, asked: Asked, words: Words) -> None:
     database = Database(url)
     try:
         if asked.case is None and asked.host:
-            _show_host(database, asked.host, words)
-            return
+            host = _host(database, asked.host)
+            return host, lambda: _show_host(host, words)
         if asked.case is not None:
             found = [told(_checked(database, asked.case, asked.metric, asked.host), words)]
-            _show_case(found[0], words)
         else:
             found = [told(series(database, name), words) for name in case_names(database)]
-            print_table("", ("case", "metric", "runs", "latest", "state"), [_row(each, words) for each in found])
     finally:
         database.close()
     if asked.output is not None:
         _write(asked.output, found, words)
+    if asked.case is not None:
+        return found[0], lambda: _show_case(found[0], words)
+    return {"cases": found}, lambda: _show_cases(found, words)
 
 
 def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
@@ -106,6 +108,10 @@ def _row(found: CaseHistory, words: Words) -> tuple[str, ...]:
     kept = found.series
     latest = f"{shown(kept.values[-1])} {kept.unit}".strip() if kept.values else ""
     return kept.case, kept.metric, str(len(kept.points)), latest, words(found.trend.state)
+
+
+def _show_cases(found: Sequence[CaseHistory], words: Words) -> None:
+    print_table("", ("case", "metric", "runs", "latest", "state"), [_row(each, words) for each in found])
 
 
 def _show_case(found: CaseHistory, words: Words) -> None:
@@ -154,12 +160,21 @@ def _changes(found: CaseHistory, words: Words) -> Iterator[str]:
             yield f"  {words('nothing that was recorded changed then')}"
 
 
-def _show_host(database: Database, host: str, words: Words) -> None:
+def _host(database: Database, host: str) -> HostHistory:
+    """The host that was asked for.
+
+    Raises:
+        InputProblems: no run of the history has it.
+    """
     found = host_history(database, host)
     if not found.states and not found.lines:
         raise InputProblems([Problem("history", "--host", host, "expected a host of a run in the history")])
+    return found
+
+
+def _show_host(found: HostHistory, words: Words) -> None:
     states = ", ".join(f"{words(state)} {count}" for state, count in found.states.items())
-    say(f"{host}: {states}")
+    say(f"{found.host}: {states}")
     if found.last_reason:
         say(words("Last trouble: {reason}", reason=words.reason(found.last_reason)))
     rows = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from common.command_line import VerbParser
 from common.errors import ABSENT, Problem
 from run_benchmarks.console.command_line import ROOT, own_command
 from run_benchmarks.console.console import say
@@ -14,16 +13,8 @@ from run_benchmarks.flagperf.translation import CLUSTER_FILE, TEST_FILE, Transla
 from run_benchmarks.state.exit_codes import EXIT_PASS
 
 
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    add = parser.add_argument
-    add("tree", type=Path, metavar="DIR", help="FlagPerf's repository, or its folder training")
-    add("--output", type=Path, metavar="DIR", default=ROOT, help="where the files go; default: this repository")
-    add("--force", action="store_true", help="overwrite files that have other content")
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """See Verb.
+    """Translate the tree, print a line for each of its keys and write the translated files.
 
     Raises:
         InputProblems: the tree has mistakes, or other files are in the way.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from common.command_line import FunctionVerb, VerbParser
+from common.summary import Answer
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.language import Language
 
@@ -22,8 +22,7 @@ DEFAULT_CLUSTER = CONFIG / "cluster_conf.py"
 DEFAULT_TEST = CONFIG / "test_conf.py"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """The options of a command line; None and empty if not given."""
 
     cluster_conf: Path | None
@@ -109,11 +108,11 @@ def add_language(parser: VerbParser) -> None:
 
 
 def of_a_run(
-    run: Callable[[argparse.Namespace, Path], int], add: Callable[[VerbParser], None] = add_run_and_files
+    run: Callable[[argparse.Namespace, Path], Answer | int], add: Callable[[VerbParser], None] = add_run_and_files
 ) -> FunctionVerb:
     """A verb of a run that exists. run: what it does with the options and the run's folder; add: its options."""
 
-    def find_and_run(arguments: argparse.Namespace) -> int:
+    def find_and_run(arguments: argparse.Namespace) -> Answer | int:
         from run_benchmarks.commands.run_reference import find_run
 
         return run(arguments, find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST))

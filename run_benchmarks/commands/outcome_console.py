@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from common.printable import printable
 from protocol.outcome import Block, Picture, Table
-from run_benchmarks.console.console import CONSOLE, outliving, print_table
+from run_benchmarks.console.console import outliving
+from run_benchmarks.console.terminal import CONSOLE, print_table
 from run_benchmarks.results.outcomes import console_blocks
 from run_benchmarks.results.records import RoundRecord, RunRecord, load_record
 from run_benchmarks.results.summary import show

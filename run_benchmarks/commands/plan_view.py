@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.masking import mask_argv, mask_config, mask_environment
+from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
+from run_benchmarks.commands.tiers_view import TIER_COLUMNS, tier_rows
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.plan.plan import Plan
 
 SETTING_COLUMNS = ("setting", "value", "from")
@@ -20,6 +23,16 @@ def masked(plan: Plan) -> dict[str, Any]:
             for task in (node["workload"], node["monitor"]):
                 task["argv"], task["environment"] = mask_argv(task["argv"]), mask_environment(task["environment"])
     return data
+
+
+def show_settings(plan: dict[str, Any]) -> None:
+    """Print for each case of a masked plan its settings, the choice of `layout = "auto"` and the tiers of its hosts."""
+    for case in plan["cases"]:
+        print_table(f"{case['name']}: {case['config_file']}", SETTING_COLUMNS, setting_rows(case))
+        if rows := layout_rows(case):
+            print_table(f"{case['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
+        if tiers := tier_rows(case):
+            print_table(f"{case['name']}: tiers by {case['config']['topology']}", TIER_COLUMNS, tiers)
 
 
 def setting_rows(case: dict[str, Any]) -> list[tuple[str, str, str]]:

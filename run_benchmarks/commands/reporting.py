@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from common.command_line import VerbParser
 from common.errors import Problem
-from run_benchmarks.commands.options import DEFAULT_TEST, add_test_conf
+from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import find_run, history_beside
 from run_benchmarks.console.console import say
 from run_benchmarks.console.language import words
@@ -18,17 +16,8 @@ from run_benchmarks.results.seal import SEAL_FILE
 from run_benchmarks.state.exit_codes import EXIT_PASS
 
 
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="names of runs, or paths of their result folders")
-    parser.add_argument(
-        "--output", type=Path, metavar="F", required=True, help="the page, outside of the runs' folders"
-    )
-    add_test_conf(parser)
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """See Verb.
+    """Write one page of the named runs to --output.
 
     Raises:
         InputProblems: a run cannot be read, or the page cannot be there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from protocol.config_file import read_config_file
 from run_benchmarks.console.command_line import DEFAULT_RESULTS
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.recording import default_url, url_of
+from run_benchmarks.results.loading import LoadedRun, LoadError, load_run
+from run_benchmarks.results.records import CaseRecord
 from run_benchmarks.session.run_folder import RUN_ID
 from run_benchmarks.settings.conf_file import nearest
 from run_benchmarks.settings.settings import Settings
@@ -67,6 +70,32 @@ def find_baseline(word: str, test_conf: Path | None, default_test: Path) -> Path
     there = {path.name.removesuffix(".json") for root in roots for path in root.glob("*.json")}
     allowed = f"expected a baseline's file, or its name in {' or '.join(map(str, roots))}"
     raise InputProblems([Problem("compare", "--baseline", word, f"{allowed}; {nearest(word, there)}")])
+
+
+def loaded(arguments: argparse.Namespace, command: str, default_test: Path) -> LoadedRun:
+    """The run that a command line names.
+
+    Raises:
+        InputProblems: there is no such run, or its folder is damaged.
+    """
+    folder = find_run(arguments.run_id, arguments.test_conf, default_test)
+    try:
+        return load_run(folder)
+    except LoadError as error:
+        raise InputProblems([Problem(command, "RUN", ABSENT, str(error))]) from error
+
+
+def case_of(run: LoadedRun, name: str, command: str) -> CaseRecord:
+    """The case of that name.
+
+    Raises:
+        InputProblems: the run has none.
+    """
+    by_name = {case.name: case for case in run.record.cases}
+    if name not in by_name:
+        known = f"expected a case of {run.record.run_id}; {nearest(name, by_name)}"
+        raise InputProblems([Problem(command, "CASE", name, known)])
+    return by_name[name]
 
 
 def _roots(test_conf: Path | None, default_test: Path) -> Sequence[Path]:

@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from common.command_line import VerbParser
 from common.printable import printable
-from run_benchmarks.commands.exporting import case_of, loaded
-from run_benchmarks.commands.options import add_run, add_test_conf
-from run_benchmarks.console.console import print_table, say
+from common.summary import Answer
+from run_benchmarks.commands.options import DEFAULT_TEST
+from run_benchmarks.commands.run_reference import case_of, loaded
+from run_benchmarks.console.console import say
 from run_benchmarks.console.language import size_in_words, words
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.results.drain import drain_rows
 from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, RunRecord
 from run_benchmarks.results.summary import show, show_spread, with_units
-from run_benchmarks.state.exit_codes import EXIT_PASS
 
 WIDTH = 80
 WORST_FIRST = ("fail", "timeout", "aborted", "skipped", "degraded", "pass")
 
 
-def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
-    add_run(parser)
-    parser.add_argument("case", metavar="CASE", nargs="?", help="one case with its rounds; default: all")
-    add_test_conf(parser)
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """See Verb.
+def run(arguments: argparse.Namespace) -> Answer:
+    """Show the run, or one of its cases; as JSON the record of the run, or of the case and of its rounds.
 
     Raises:
         InputProblems: there is no such run or case.
     """
-    found, case = loaded(arguments, "show"), arguments.case
-    for text in _one(found, case_of(found, case, "show")) if case is not None else _all(found):
-        say(text)
-    return EXIT_PASS
+    found = loaded(arguments, "show", DEFAULT_TEST)
+    if arguments.case is None:
+        return Answer(lambda: found.record, lambda: _say(_all(found)))
+    case = case_of(found, arguments.case, "show")
+    return Answer(lambda: {"case": case, "rounds": found.rounds[case.name]}, lambda: _say(_one(found, case)))
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        say(line)
 
 
 def _all(run: LoadedRun) -> Iterator[str]:

@@ -14,18 +14,9 @@ from run_benchmarks.commands.diagnose import Ladder, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.commands.run_reference import NOT_OWN
 from run_benchmarks.console.command_line import ROOT, own_command, run_word
-from run_benchmarks.console.console import (
-    BANNER,
-    CONSOLE,
-    LOG,
-    complain,
-    outliving,
-    print_table,
-    say,
-    start_logging,
-    stop_logging,
-)
+from run_benchmarks.console.console import LOG, complain, outliving, say
 from run_benchmarks.console.language import words
+from run_benchmarks.console.terminal import BANNER, CONSOLE, print_table, start_logging, stop_logging
 from run_benchmarks.errors import InterruptedRunError
 from run_benchmarks.history.recording import record as record_run
 from run_benchmarks.history.recording import url_of
@@ -63,22 +54,11 @@ from run_benchmarks.state.vouching import is_own
 UMASK = 0o027  # results are for the user and the group
 
 
-def start(settings: Settings, *, detach: bool, learn: BaselineTarget | None = None) -> int:
-    """Run everything; returns the exit code.
+def start(settings: Settings, *, detach: bool = False, learn: BaselineTarget | None = None) -> tuple[int, Path | None]:
+    """Run everything; returns the exit code and the run's folder, None if none could be made.
 
     Raises:
         InputProblems: the settings are wrong; nothing has been written then.
-    """
-    return started(settings, detach=detach, learn=learn)[0]
-
-
-def started(
-    settings: Settings, *, detach: bool = False, learn: BaselineTarget | None = None
-) -> tuple[int, Path | None]:
-    """As `start`; returns the run's folder, too, None if none could be made.
-
-    Raises:
-        InputProblems: see `start`.
     """
     os.umask(UMASK)
     if _refused(learn):

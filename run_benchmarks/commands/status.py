@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
@@ -13,13 +13,54 @@ from common.printable import printable
 from common.reading import open_regular
 from run_benchmarks.console.command_line import own_command, run_word
 from run_benchmarks.console.language import words
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.state.exit_codes import EXIT_FAIL
 from run_benchmarks.state.journal import Journal, JournalError, JournalState, OpenRound
 from run_benchmarks.state.run_lock import is_controlled
 
 COLUMNS = ("run", "state", "rounds ended", "now", "begun")
-KILLED = "killed"
+KILLED, NO_JOURNAL = "killed", "no journal"
 FOLLOW_SECONDS = 0.3
+
+
+def states(folders: Iterable[Path]) -> list[dict[str, object]]:
+    """The state of each run for --json, in the names of its journal; times in epoch ms."""
+    return [_data(folder) for folder in folders if folder.is_dir()]
+
+
+def _data(folder: Path) -> dict[str, object]:
+    try:
+        state = Journal(folder).read()
+    except JournalError:
+        return {"run_id": folder.name, "state": NO_JOURNAL}
+    return {
+        "run_id": folder.name,
+        "state": _state(folder, state),
+        "begun_ms": state.begun_ms,
+        "rounds": state.started.rounds,
+        "ended": list(state.ended.values()),
+        "open": [each.started for each in state.open.values()],
+        "owed": _owing(state),
+        "job": state.job,
+        "run_ended": state.run_ended,
+    }
+
+
+def _state(folder: Path, state: JournalState) -> str:
+    """One word: running, waits (for a job of Slurm), ended, submitted (to Slurm, which begins it) or killed."""
+    is_queued = state.is_queued and state.job is not None
+    if is_controlled(folder):
+        return "waits" if is_queued else "running"
+    if state.run_ended is not None:
+        return "ended"
+    return "submitted" if is_queued and state.started.pid == 0 else KILLED
+
+
+def show(folders: Sequence[Path]) -> None:
+    """Print a table with a row for each run, and the commands that go on with those that need one."""
+    print_table("", COLUMNS, rows(folders))
+    for line in ways_on(folders):
+        print(line)
 
 
 def rows(folders: Iterable[Path]) -> list[tuple[str, ...]]:
@@ -31,7 +72,7 @@ def _row(folder: Path) -> tuple[str, ...]:
     try:
         state = Journal(folder).read()
     except JournalError:
-        return (folder.name, words("no journal"), "", "", "")
+        return (folder.name, words(NO_JOURNAL), "", "", "")
     ended = sum(1 for _ in state.ended)
     planned = sum(state.started.rounds.values())
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(state.begun_ms / 1000))
@@ -39,9 +80,10 @@ def _row(folder: Path) -> tuple[str, ...]:
 
 
 def _word(folder: Path, state: JournalState) -> str:
-    if is_controlled(folder):
-        if state.is_queued and state.job is not None:
-            return words("waits for Slurm's job {job} (process {pid})", job=state.job.id, pid=state.started.pid)
+    now = _state(folder, state)
+    if now == "waits" and state.job is not None:
+        return words("waits for Slurm's job {job} (process {pid})", job=state.job.id, pid=state.started.pid)
+    if now == "running":
         return words("running (process {pid})", pid=state.started.pid)
     if state.run_ended is not None:
         opened = "".join(
@@ -49,15 +91,20 @@ def _word(folder: Path, state: JournalState) -> str:
             for each in state.open.values()
         )
         return words("ended: {verdict}", verdict=words(state.run_ended.verdict.value)) + (opened or _owed(state))
-    if state.is_queued and state.job is not None and state.started.pid == 0:
+    if now == "submitted" and state.job is not None:
         return words("submitted: Slurm's job {job} begins it", job=state.job.id)
     return f"{words(KILLED)}{_owed(state)}"
 
 
 def _owed(state: JournalState) -> str:
     """The files that are still on hosts alone, if any."""
-    hosts = sorted({host for owed in state.owed.values() for host in owed.hosts})
+    hosts = _owing(state)
     return words(", collection owed by {hosts}", hosts=", ".join(hosts)) if hosts else ""
+
+
+def _owing(state: JournalState) -> list[str]:
+    """The hosts whose files are not collected yet."""
+    return sorted({host for owed in state.owed.values() for host in owed.hosts})
 
 
 def ways_on(folders: Iterable[Path]) -> list[str]:

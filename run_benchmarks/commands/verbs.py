@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from common.command_line import FunctionVerb, VerbParser
+from common.summary import Answer
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
     add_files,
@@ -16,7 +16,7 @@ from run_benchmarks.commands.options import (
     asked_for,
     of_a_run,
 )
-from run_benchmarks.console.console import complain, print_table, say
+from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
@@ -31,13 +31,25 @@ def _add_run(parser: VerbParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite the file of --save-baseline if it exists")
     _add_detach(parser)
+    parser.add_json()
 
 
 def _add_detach(parser: VerbParser) -> None:
     parser.add_argument("--detach", action="store_true", help="run in the background; see `status` and `attach`")
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _left(exit_code: int, folder: Path) -> Answer:
+    """The record of a run that a command worked on; before the run has one, its name alone."""
+    from run_benchmarks.results.loading import RUN_FILE
+    from run_benchmarks.results.records import RunRecord, load_record
+
+    file = folder / RUN_FILE
+    return Answer(
+        lambda: load_record(file, RunRecord) if file.is_file() else {"run_id": folder.name}, exit_code=exit_code
+    )
+
+
+def _run(arguments: argparse.Namespace) -> Answer | int:
     from run_benchmarks.commands import starting
     from run_benchmarks.state.journal import BaselineTarget
 
@@ -47,35 +59,44 @@ def _run(arguments: argparse.Namespace) -> int:
     elif overwrite:
         allowed = "needs --save-baseline, whose file it overwrites"
         raise InputProblems([Problem("--force", "", True, allowed)])
-    return starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
+    code, folder = starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
+    return _left(code, folder) if folder is not None else code
 
 
 def _add_resume(parser: VerbParser) -> None:
     add_run_and_files(parser)
     _add_detach(parser)
+    parser.add_json()
 
 
-def _resume(arguments: argparse.Namespace, folder: Path) -> int:
+def _resume(arguments: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands import starting
     from run_benchmarks.commands.run_reference import settings_of
 
     settings = settings_of(folder, arguments.cluster_conf, arguments.test_conf)
-    return starting.resume(settings, folder, detach=arguments.detach)
+    return _left(starting.resume(settings, folder, detach=arguments.detach), folder)
 
 
-def _collect(arguments: argparse.Namespace, folder: Path) -> int:
+def _add_collect(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    parser.add_json()
+
+
+def _collect(arguments: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands import starting
     from run_benchmarks.commands.run_reference import settings_of
 
-    return starting.collect(settings_of(folder, arguments.cluster_conf, arguments.test_conf), folder)
+    settings = settings_of(folder, arguments.cluster_conf, arguments.test_conf)
+    return _left(starting.collect(settings, folder), folder)
 
 
 def _add_status(parser: VerbParser) -> None:
     parser.add_argument("run_id", metavar="RUN", nargs="?", help="one run; default: all")
+    parser.add_json()
     add_files(parser)
 
 
-def _status(arguments: argparse.Namespace) -> int:
+def _status(arguments: argparse.Namespace) -> Answer:
     from run_benchmarks.commands import status
     from run_benchmarks.commands.run_reference import find_run
 
@@ -85,10 +106,7 @@ def _status(arguments: argparse.Namespace) -> int:
         from run_benchmarks.session.run_folder import result_root
 
         folders = sorted(result_root(asked_for(arguments).settings()).glob("run*"))
-    print_table("", status.COLUMNS, status.rows(folders))
-    for line in status.ways_on(folders):
-        print(line)
-    return EXIT_PASS
+    return Answer(lambda: {"runs": status.states(folders)}, lambda: status.show(folders))
 
 
 def _attach(arguments: argparse.Namespace, folder: Path) -> int:
@@ -116,36 +134,34 @@ def _add_plan(parser: VerbParser) -> None:
     parser.add_argument("--settings", action="store_true", help="each case's settings and where each is set")
     parser.add_argument("--slurm", action="store_true", help="the batch script and the steps that Slurm receives")
     parser.add_argument("--kubernetes", action="store_true", help="JobSets; not tried on a cluster")
+    parser.add_json()
 
 
-def _plan(arguments: argparse.Namespace) -> int:
-    from run_benchmarks.commands.layout_view import LAYOUT_COLUMNS, layout_rows
+def _plan(arguments: argparse.Namespace) -> Answer:
+    import json
+
     from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
-    from run_benchmarks.commands.plan_view import SETTING_COLUMNS, masked, setting_rows
-    from run_benchmarks.commands.tiers_view import TIER_COLUMNS, tier_rows
+    from run_benchmarks.commands.plan_view import masked, show_settings
     from run_benchmarks.session.preparation import prepare
 
     prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
     if arguments.slurm:
-        print(slurm_script(prepared), end="")
-        return EXIT_PASS
+        return Answer(lambda: {"script": slurm_script(prepared)}, lambda: print(slurm_script(prepared), end=""))
     shown = job_sets(prepared) if arguments.kubernetes else masked(prepared.plan)
-    if not arguments.settings or arguments.kubernetes:
-        print(json.dumps(shown, indent=2, ensure_ascii=False))
-        return EXIT_PASS
-    for each in shown["cases"]:
-        print_table(f"{each['name']}: {each['config_file']}", SETTING_COLUMNS, setting_rows(each))
-        if rows := layout_rows(each):
-            print_table(f"{each['name']}: layout = 'auto'", LAYOUT_COLUMNS, rows)
-        if tiers := tier_rows(each):
-            print_table(f"{each['name']}: tiers by {each['config']['topology']}", TIER_COLUMNS, tiers)
-    return EXIT_PASS
+    if arguments.settings and not arguments.kubernetes:
+        return Answer(lambda: shown, lambda: show_settings(shown))
+    return Answer(lambda: shown, lambda: print(json.dumps(shown, indent=2, ensure_ascii=False)))
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    from run_benchmarks.commands.check_view import show_reports
+def _add_check(parser: VerbParser) -> None:
+    add_selection(parser)
+    parser.add_json()
+
+
+def _check(arguments: argparse.Namespace) -> Answer:
+    from run_benchmarks.commands.check_view import as_data, show_reports
     from run_benchmarks.inspection.check import check_hosts
     from run_benchmarks.inspection.health import examine_health
     from run_benchmarks.session.allocation import allocated, with_short_job
@@ -156,9 +172,8 @@ def _check(arguments: argparse.Namespace) -> int:
     with allocated(planned) as prepared, connected(prepared.settings.cluster, prepared.allocation) as reached:
         reports = check_hosts(reached, prepared.settings, prepared.plan, prepared.resolved.vendor, prepared.runtime())
         examine_health(reached, reports, prepared.plan)
-    show_reports(reports)
     failed = any(finding.severity == "failure" for report in reports.values() for finding in report.findings)
-    return EXIT_CHECK if failed else EXIT_PASS
+    return Answer(lambda: as_data(reports), lambda: show_reports(reports), EXIT_CHECK if failed else EXIT_PASS)
 
 
 def _add_trust(parser: VerbParser) -> None:
@@ -197,18 +212,25 @@ def _add_accept(parser: VerbParser) -> None:
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
     add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
     add("--force", action="store_true", help="overwrite the file of --save-expected")
+    parser.add_json()
 
 
-def _accept(arguments: argparse.Namespace) -> int:
+def _accept(arguments: argparse.Namespace) -> Answer | int:
     from run_benchmarks.commands import accepting
 
     given = {
         name: getattr(arguments, name) for name in ("rungs", "budget", "nproc", "against", "save_expected", "force")
     }
-    return accepting.accept(asked_for(arguments), **given)
+    code, record = accepting.accept(asked_for(arguments), **given)
+    return Answer(lambda: record, exit_code=code) if record is not None else code
 
 
-def _clean(arguments: argparse.Namespace) -> int:
+def _add_clean(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    parser.add_json()
+
+
+def _clean(arguments: argparse.Namespace) -> Answer:
     from run_benchmarks.commands import cleaning
     from run_benchmarks.commands.run_reference import existing_run, settings_of
     from run_benchmarks.hosts.slurm.node_names import expanded
@@ -230,10 +252,11 @@ def _clean(arguments: argparse.Namespace) -> int:
     cleaning.check_run(folder, planned.plan)
     if (known := noted_job(folder)) is not None and known.case:
         planned = planned.part(known.case, expanded(known.hosts) if known.hosts else ())
-    if jobs := leave_queue(planned):
+    jobs = leave_queue(planned)
+    if jobs:
         say(words("Slurm's job {job}, which waited for nodes, is cancelled", job=", ".join(jobs)))
         if not cleaning.may_have_begun(folder):
-            return EXIT_PASS
+            return Answer(lambda: {"cancelled": jobs, "removed": {}, "failed": {}})
     with (
         allocated(planned, known=known) as prepared,
         connected(prepared.settings.cluster, prepared.allocation) as hosts,
@@ -241,9 +264,11 @@ def _clean(arguments: argparse.Namespace) -> int:
         result = cleaning.clean(hosts, prepared.plan, prepared.runtime())
     for host, removed in result.succeeded.items():
         say(words("{host}: removed {what}", host=host, what=", ".join(removed) or words("nothing")))
-    for error in result.failed.values():
-        complain(str(error))
-    return EXIT_FAIL if result.failed else EXIT_PASS
+    failed = {host: str(error) for host, error in result.failed.items()}
+    for error in failed.values():
+        complain(error)
+    data = {"cancelled": jobs, "removed": result.succeeded, "failed": failed}
+    return Answer(lambda: data, exit_code=EXIT_FAIL if failed else EXIT_PASS)
 
 
 def _add_verify(parser: VerbParser) -> None:
@@ -251,9 +276,10 @@ def _add_verify(parser: VerbParser) -> None:
     parser.add_argument(
         "--signers", type=Path, metavar="FILE", help="ssh-keygen's allowed signers, one of whom signed it"
     )
+    parser.add_json()
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+def _verify(arguments: argparse.Namespace) -> Answer:
     from run_benchmarks.commands import verification
     from run_benchmarks.commands.run_reference import find_run
 
@@ -262,19 +288,24 @@ def _verify(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.run_id)
     if not folder.is_dir():
         folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
-    return EXIT_FAIL if verification.report(folder, say, arguments.signers) else EXIT_PASS
+    found = verification.verified(folder, arguments.signers)
+    return Answer(
+        lambda: {"run_id": folder.name, "is_intact": not found.problems, **vars(found)},
+        lambda: verification.show(folder, found),
+        EXIT_FAIL if found.problems else EXIT_PASS,
+    )
 
 
 RUN = FunctionVerb(_add_run, _run)
 ACCEPT = FunctionVerb(_add_accept, _accept)
 RESUME = of_a_run(_resume, _add_resume)
-COLLECT = of_a_run(_collect)
+COLLECT = of_a_run(_collect, _add_collect)
 STATUS = FunctionVerb(_add_status, _status)
 ATTACH = of_a_run(_attach)
 STOP = of_a_run(_stop, _add_stop)
 PLAN = FunctionVerb(_add_plan, _plan)
-CHECK = FunctionVerb(add_selection, _check)
+CHECK = FunctionVerb(_add_check, _check)
 TRUST = FunctionVerb(_add_trust, _trust)
 DIAGNOSE = FunctionVerb(add_selection, _diagnose)
-CLEAN = FunctionVerb(add_run_and_files, _clean)
+CLEAN = FunctionVerb(_add_clean, _clean)
 VERIFY = FunctionVerb(_add_verify, _verify)

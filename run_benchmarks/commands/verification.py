@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from common.reading import read_bounded
 from run_benchmarks.commands.round_verification import Findings, check_round
 from run_benchmarks.console.command_line import own_command, run_word
+from run_benchmarks.console.console import say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.plan.code_bundle import manifest_digest
@@ -102,15 +103,19 @@ def _checked(findings: Findings, name: str, check: Callable[[], None]) -> None:
         findings.add(name, f"changed: cannot be checked: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}")
 
 
-def report(folder: Path, say: Callable[[str], object], signers: Path | None = None) -> bool:
-    """Verify a folder and print the findings; returns whether there are any.
+def verified(folder: Path, signers: Path | None = None) -> Findings:
+    """As `verify`, for a run that has ended.
 
     Raises:
         NoRunError: there is no run in the folder, or a controller works on it.
     """
     if is_controlled(folder):
         raise NoRunError(f"{folder}: a controller works on this run; see `{own_command('status', run_word(folder))}`")
-    findings = verify(folder, signers)
+    return verify(folder, signers)
+
+
+def show(folder: Path, findings: Findings) -> None:
+    """Print the findings on a run's folder, or that it is intact and who signed it."""
     for problem in findings.problems:
         say(problem)
     if findings.problems:
@@ -125,7 +130,6 @@ def report(folder: Path, say: Callable[[str], object], signers: Path | None = No
             )
         )
         say(f"{folder.name}: {findings.signer or words('not signed')}")
-    return bool(findings.problems)
 
 
 def _check_seal(folder: Path, signers: Path | None, findings: Findings) -> set[str]:

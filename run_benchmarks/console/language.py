@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import string
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -58,6 +57,8 @@ class Words:
 
 @functools.cache
 def _tables() -> Mapping[str, Mapping[str, str]]:
+    import tomllib  # for Chinese alone
+
     return tomllib.loads(CATALOGUE.read_text(encoding="utf-8"))
 
 

@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from protocol.perflog import Event, LineFinder, PerfLogError, PerfLogRecord, parse_line
-from run_benchmarks.console.console import CONSOLE, LOG, outliving
+from run_benchmarks.console.console import LOG, outliving
+from run_benchmarks.console.terminal import CONSOLE
 
 LOG_EVERY_SECONDS = 10.0
 SHOWN = ("busbw_GBps", "loss", "tokens/s", "seq/s", "size_bytes")

@@ -14,6 +14,7 @@ from protocol.safe_json import MAX_INTEGER, MIN_INTEGER
 from run_benchmarks.errors import ClusterDynoError
 from run_benchmarks.export.junit import junit
 from run_benchmarks.export.markdown import markdown
+from run_benchmarks.export.meanings import MEANINGS
 from run_benchmarks.export.mlperf import mlperf
 from run_benchmarks.export.openmetrics import openmetrics
 from run_benchmarks.results.loading import LoadedRun
@@ -29,7 +30,6 @@ class ExportError(ClusterDynoError):
 class Format:
     """A format: `of_table` writes the rows of a table, `of_run` a run; one of them is there. `is_text`: UTF-8."""
 
-    meaning: str
     of_table: Callable[[Sequence[Row]], bytes] | None = None
     of_run: Callable[[LoadedRun], str] | None = None
     is_text: bool = True
@@ -47,7 +47,7 @@ def write(run: LoadedRun, name: str, table: str) -> bytes:
     assert found.of_run is not None
     text = found.of_run(run)
     if not text:
-        raise ExportError(f"{run.record.run_id}: no case of it can be written as {name}: {found.meaning}")
+        raise ExportError(f"{run.record.run_id}: no case of it can be written as {name}: {MEANINGS[name]}")
     return text.encode("utf-8", "replace")
 
 
@@ -107,12 +107,12 @@ def _nccl_tests(run: LoadedRun) -> str:
 
 
 FORMATS: dict[str, Format] = {
-    "csv": Format(meaning="a table, for spreadsheets", of_table=_csv),
-    "jsonl": Format(meaning="a table, an object a line", of_table=_json_lines),
-    "parquet": Format(meaning="a table, by pyarrow", of_table=_parquet, is_text=False),
-    "junit": Format(meaning="cases and rounds as tests, for CI", of_run=junit),
-    "markdown": Format(meaning="a summary, for an issue or a wiki", of_run=markdown),
-    "openmetrics": Format(meaning="gauges, for node_exporter's textfile collector", of_run=openmetrics),
-    "mlperf": Format(meaning="MLLOG lines of the first round of a training that passed", of_run=mlperf),
-    "nccl-tests": Format(meaning="sweeps by all ranks of the network benchmark", of_run=_nccl_tests),
+    "csv": Format(of_table=_csv),
+    "jsonl": Format(of_table=_json_lines),
+    "parquet": Format(of_table=_parquet, is_text=False),
+    "junit": Format(of_run=junit),
+    "markdown": Format(of_run=markdown),
+    "openmetrics": Format(of_run=openmetrics),
+    "mlperf": Format(of_run=mlperf),
+    "nccl-tests": Format(of_run=_nccl_tests),
 }

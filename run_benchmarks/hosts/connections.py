@@ -71,15 +71,15 @@ class Passage:
         return self._channel.closed
 
     def send(self, data: bytes) -> int:
-        """See socket.socket."""
+        """Send some of the bytes; returns how many."""
         return self._channel.send(data)
 
     def recv(self, size: int) -> bytes:
-        """See socket.socket."""
+        """The next bytes, at most `size`; none at the end."""
         return self._channel.recv(size)
 
     def settimeout(self, seconds: float | None) -> None:
-        """See socket.socket."""
+        """Let each call wait for `seconds`; None: indefinitely."""
         self._channel.settimeout(seconds)
 
     def close(self) -> None:

@@ -33,13 +33,13 @@ class ChannelHost(Protocol):
 
     @property
     def name(self) -> str:
-        """See Host."""
+        """The host's name, as the user wrote it."""
 
     def cut_off(self, deadline: float) -> AbstractContextManager[None]:
-        """See SshHost."""
+        """Drop the connection if the code inside still runs after `deadline` (monotonic seconds)."""
 
     def channel(self, command: str, *, seconds: float) -> AbstractContextManager[paramiko.Channel]:
-        """See SshHost."""
+        """A channel that runs `command`, opened within `seconds`."""
 
 
 class _ChannelConnection(urllib3.connection.HTTPConnection):

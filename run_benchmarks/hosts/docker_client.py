@@ -109,12 +109,12 @@ class BoundedSocket(socket.socket):
     limits: Limits
 
     def recv_into(self, *arguments: Any) -> int:
-        """See socket.recv_into."""
+        """Receive into a buffer; returns the number of bytes, which count towards the limits."""
         receive = super().recv_into
         return self.limits.count(self.limits.wait(self.settimeout, self.gettimeout(), lambda: receive(*arguments)))
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """See socket.sendall."""
+        """Send all bytes, and check the limits while the engine takes none."""
         send = super().send
         view = memoryview(data).cast("B")
         sent = 0
@@ -138,11 +138,11 @@ class BoundedChannel:
         return getattr(self._channel, name)
 
     def makefile(self, mode: str = "rb", bufsize: int = -1) -> paramiko.ChannelFile:
-        """See Channel.makefile."""
+        """The channel as a file, from which the HTTP client reads."""
         return paramiko.ChannelFile(self, mode, bufsize)  # type: ignore[arg-type]
 
     def recv(self, size: int) -> bytes:
-        """See Channel.recv.
+        """The next bytes of the command, at most `size`; none at its end.
 
         Raises:
             ConnectionError: the login shell ends before the command begins.
@@ -165,7 +165,7 @@ class BoundedChannel:
         return data
 
     def sendall(self, data: bytes) -> None:
-        """See Channel.sendall."""
+        """Send all bytes, and check the limits while the channel takes none."""
         channel, sent = self._channel, 0
         while sent < len(data):
             rest = data[sent : sent + SEND_BYTES]

@@ -34,7 +34,7 @@ class HostEngine:
             return self._client
 
     def open(self, timeout: int, check: Check | None = None) -> APIClient:
-        """See Host.open_docker.
+        """A new client of the engine, whose calls may take `timeout` seconds; the caller closes it.
 
         Raises:
             ConnectError: no engine answers.

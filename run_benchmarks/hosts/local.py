@@ -58,7 +58,7 @@ class LocalHost:
         check: bool = True,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """See Host.run."""
+        """Run a command as a process of this machine, killed with its process group after `deadline` seconds."""
         started = time.monotonic()
         out, err = Capture(), Capture()
         try:
@@ -105,7 +105,7 @@ class LocalHost:
         return self._engine.client()
 
     def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
-        """See Host.open_docker."""
+        """Another client of the engine, whose calls may take `timeout` seconds; the caller closes it."""
         return self._engine.open(timeout, check)
 
 

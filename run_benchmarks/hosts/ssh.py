@@ -208,7 +208,7 @@ class SshHost:
         check: bool = True,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """See Host.run."""
+        """Run a command over a channel of the connection, killed with its process group after `deadline` seconds."""
         started = time.monotonic()
         out, err = Capture(), MarkedStderr()
         begun = Beginning(on_stdout or out.add)
@@ -276,7 +276,7 @@ class SshHost:
         return self._engine.client()
 
     def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
-        """See Host.open_docker."""
+        """Another client of the engine, whose calls may take `timeout` seconds; the caller closes it."""
         return self._engine.open(timeout, check)
 
     def _client(self, timeout: int, check: Check | None) -> APIClient:

@@ -36,11 +36,11 @@ class ClientTransport(paramiko.Transport):
 
     @property
     def preferred_keys(self) -> tuple[str, ...]:
-        """See paramiko.Transport."""
+        """The kinds of host keys that are asked for, the best first."""
         return self._algorithms
 
     def close(self) -> None:
-        """See paramiko.Transport; its thread is woken, whereas paramiko's polls ten times a second."""
+        """Close the connection; its thread is woken, whereas paramiko's polls ten times a second."""
         if isinstance(self.sock, socket.socket):
             with contextlib.suppress(OSError):
                 self.sock.shutdown(socket.SHUT_RDWR)

@@ -85,7 +85,7 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
 
 
 def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
-    """See the script.
+    """A host's own view of its links, devices and clock, by one run of the script.
 
     Raises:
         HostError: it fails.

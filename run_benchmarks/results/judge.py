@@ -31,7 +31,7 @@ MAX_METRICS, MAX_NAME_CHARACTERS, MAX_METRIC_CHARACTERS = 1000, 200, 64 << 10
 
 
 def phase_ms(logs: Sequence[RankLog]) -> tuple[int, int] | None:
-    """From the first TRAIN_START to the last TRAIN_END of these ranks, epoch ms of their host; None without both."""
+    """The first TRAIN_START and the last TRAIN_END of these ranks, epoch ms of their host; None without both."""
     times = {
         event: [log.latest[event].metadata.time_ms for log in logs if event in log.latest]
         for event in (Event.TRAIN_START, Event.TRAIN_END)

@@ -17,7 +17,9 @@ FOUND, FOUND_NONE = 0, 1
 
 
 class Places:
-    """Offsets in a file, in bytes, where one of the words begins; asked for from its beginning to its end."""
+    """The places in a file where a word begins, as grep prints them; `within` is called for one range of bytes after
+    the other, from the beginning of the file to its end.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], offsets: IO[bytes]) -> None:
         self._process, self._offsets = process, offsets

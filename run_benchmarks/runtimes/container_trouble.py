@@ -38,7 +38,7 @@ def state_of(client: docker.APIClient, name: str) -> Mapping[str, Any] | None:
 
 
 def trouble(client: docker.APIClient, name: str) -> Circumstance | None:
-    """See RunningTask.trouble.
+    """The event that ended a container or holds it up, None if that was its workload or `stop` or is not known.
 
     Raises:
         docker.errors.APIError: the engine refuses.

@@ -43,11 +43,11 @@ class DockerRuntime(Runtime):
         self._warn, self._output_bytes = warn, output_bytes
 
     def host_python(self, cases: Sequence[CasePlan]) -> HostPython | None:
-        """See Runtime.host_python; the image has it."""
+        """None: the image has Python."""
         return None
 
     def clean(self, host: Host, plan: Plan) -> list[str]:
-        """See Runtime.clean: containers, by their label."""
+        """Remove the run's containers, found by their label; returns their names."""
         return docker_inspection.remove_containers(host, plan.key)
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
@@ -60,7 +60,7 @@ class DockerRuntime(Runtime):
 
 
 def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
-    """See settings/runtime_names.py."""
+    """The runtime of containers, of whose output `output_bytes` are kept; `warn` is told what a host refuses."""
     return DockerRuntime(warn, output_bytes)
 
 

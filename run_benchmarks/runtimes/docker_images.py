@@ -63,7 +63,7 @@ def provide_images(
     settled: Mapping[str, ImageIdentity],
     patience: Patience,
 ) -> dict[str, dict[str, ImageIdentity]]:
-    """See Runtime.provide_images; an exception from `patience.check` aborts a build or transfer."""
+    """Bring each case's image to its hosts, built if need be; an exception from `patience.check` aborts that."""
     needed: dict[str, list[str]] = {}
     for case in plan.cases:
         image = case.rounds[0].nodes[0].image

@@ -109,7 +109,7 @@ class ProcessRuntime(Runtime):
         self._output_bytes = output_bytes
 
     def host_python(self, cases: Sequence[CasePlan]) -> HostPython | None:
-        """See Runtime.host_python: the launch's own packages and those that the cases require."""
+        """The launch's own packages and those that the cases require."""
         required = [re.split(r"[<>=!~;@\[ ]", line)[0] for case in cases for line in case.requirements]
         is_torchrun = any(case.launcher == "torchrun" for case in cases)
         packages = sorted({*PACKAGES, *(PACKAGES_OF_TORCHRUN if is_torchrun else ()), *required})
@@ -137,15 +137,15 @@ class ProcessRuntime(Runtime):
         settled: Mapping[str, ImageIdentity],
         patience: Patience,
     ) -> Mapping[str, Mapping[str, ImageIdentity]]:
-        """See Runtime.provide_images; processes need no images."""
+        """None: processes need no images."""
         return {}
 
     def running_of_others(self, host: Host, key: str) -> tuple[str, ...]:
-        """See Runtime.running_of_others; none: inspection/neighbours.py finds them among all processes."""
+        """None: inspection/neighbours.py finds them among all processes."""
         return ()
 
     def clean(self, host: Host, plan: Plan) -> list[str]:
-        """See Runtime.clean: process trees, by their state folders."""
+        """End the run's process trees, found by their state folders; returns the names of these."""
         trees = ["sh", "-c", TREES, "sh", plan.log_root_host, host.name]
         found = host.run(trees, deadline=CLEAN_SECONDS).stdout.splitlines()
         code = str(PurePosixPath(plan.code_dir_host).parent)
@@ -154,7 +154,7 @@ class ProcessRuntime(Runtime):
         return [state.removeprefix(plan.log_root_host + "/") for state in found]
 
     def create(self, host: Host, node: NodePlan, task: Task, bound: Bound) -> RunningTask:
-        """See Runtime.create; nothing happens on the host before the start."""
+        """A task, of which nothing is on the host before its start."""
         return ProcessTree(host, node, task, bound, self._output_bytes)
 
     def attach(self, host: Host, node: NodePlan, task: Task) -> RunningTask:
@@ -162,7 +162,7 @@ class ProcessRuntime(Runtime):
 
 
 def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
-    """See settings/runtime_names.py; `warn` is unused: a host refuses a plain process nothing."""
+    """The runtime of plain processes; `warn` is unused: a host refuses them nothing."""
     return ProcessRuntime(output_bytes)
 
 
@@ -262,7 +262,7 @@ class ProcessTree(RunningTask):
         self._end(REMOVE_GRACE, "remove")
 
     def finish(self, grace: float) -> str:
-        """See RunningTask.finish; one round trip."""
+        """End the task within `grace` seconds, remove it and return its output, in one round trip."""
         return self._end(grace, "finish")
 
     def _end(self, grace: float, what: str) -> str:

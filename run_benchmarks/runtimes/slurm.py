@@ -48,7 +48,7 @@ class SlurmRuntime(ProcessRuntime):
 
 
 def make(warn: Callable[[str], None], output_bytes: int) -> Runtime:
-    """See settings/runtime_names.py; `warn` is unused: a node refuses a plain process nothing."""
+    """The runtime of Slurm's steps; `warn` is unused: a node refuses a plain process nothing."""
     return SlurmRuntime(output_bytes)
 
 
@@ -68,12 +68,12 @@ class _Workload(ProcessTree):
     """The task that the node's step waits for."""
 
     def exists(self) -> bool:
-        """See RunningTask.exists. What ended without saying how was taken along by Slurm with its step."""
+        """Whether it is there; one that ended without saying how was taken along by Slurm with its step."""
         found = self.trouble() if super().exists() else GONE
         return found is None or found.kind is not GONE.kind
 
     def wait(self, seconds: float) -> int | None:
-        """See RunningTask.wait. If it failed, the state of its job and step decides: Slurm ends tasks by SIGTERM, too.
+        """Its exit code, None after `seconds`. If it failed, job and step say why: Slurm ends tasks by SIGTERM, too.
 
         Raises:
             JobOverError: its job has lost the node.

@@ -95,7 +95,7 @@ class CaseSettings(BaseModel):
         return expect
 
     def limits(self) -> dict[str, dict[str, str]]:
-        """`expect` by words of a device's name, "" for any device."""
+        """The limits of `expect`: by words of a device's name ("": any device) and by metric, such as ">= 180"."""
         return limits_by_device(self.expect)
 
     @model_validator(mode="after")

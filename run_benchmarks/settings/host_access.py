@@ -62,9 +62,7 @@ def _endpoint(host: str, port: int | None, user: str, options: HostOptions, clus
 
 
 def deploy_path(cluster: ClusterConf) -> str:
-    """The default folder of our files on the hosts: a hidden folder of the user's home, by the convention for its
-    name.
-    """
+    """The default folder of our files on the hosts: .clusterdyno in the home of the user who logs in there."""
     return f"{home_of(cluster.HOSTS[0], cluster)}/.clusterdyno"
 
 

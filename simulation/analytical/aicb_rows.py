@@ -24,11 +24,12 @@ from workloads.formats.simai_text import (  # fmt: skip
     LayerPhase,
     WorkloadHeader,
 )
+from workloads.rows.collectives import ROOTED
 
 if TYPE_CHECKING:
     from workloads.rows.ops import LogItem
 
-COLLECTIVE = WORDS | dict.fromkeys(("reduce", "gather", "scatter"), BROADCAST)
+COLLECTIVE = WORDS | dict.fromkeys(ROOTED, BROADCAST)
 GROUP = {
     "tp_group": TP,
     "dp_group": DP,

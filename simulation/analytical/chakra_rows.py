@@ -5,10 +5,10 @@ at the same time is the overlap ratios' matter, as in every workload here.
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.errors import MistakeList, SimulationError, input_problem
 from simulation.analytical.aicb_rows import COLLECTIVE, GROUP
@@ -16,7 +16,7 @@ from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import ranks_and_stride
 from simulation.analytical.settings import divide
 from simulation.analytical.workload import MadeRows, NamedRow, once
-from workloads.formats.chakra.node_sizes import OPERATION, attributes_of, kind_of, plain, whole_size
+from workloads.formats.chakra.node_sizes import OPERATION, collective_of, kind_of, plain, whole_size
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     EP,
@@ -56,13 +56,12 @@ class _Nodes:
         self.skipped: set[str] = set()
         self.unnamed: set[str] = set()
 
-    def add(self, node: "Node") -> None:
+    def add(self, node: "Node", attributes: dict[str, Any]) -> None:
         """Note a node.
 
         Raises:
             ValueError: its size is none.
         """
-        collectives, attributes = self._schema.CollectiveCommType, attributes_of(node)
         name = "_".join(plain(node.name).split()) or str(node.id)
         kind = kind_of(node, self._schema)
         if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
@@ -70,8 +69,7 @@ class _Nodes:
         elif kind == "COMM_SEND_NODE":
             self.sends.append(int(whole_size(attributes, "", None)))
         elif kind == "COMM_COLL_NODE":
-            number = attributes.get("comm_type", -1)
-            collective = collectives.Name(number) if number in collectives.values() else ""
+            collective, number = collective_of(attributes, self._schema)
             if collective in _COLLECTIVE:
                 whole_size(attributes, collective, 1)
                 self.rows.append(_Row(name, 0, collective, self._group(attributes), attributes))
@@ -108,12 +106,11 @@ def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | No
         raise SimulationError(
             f"{path} is a Chakra trace: pip install --no-deps -r requirements/chakra.txt reads it"
         ) from None
+    from workloads.formats.chakra.reading import each_node
+
     found = _Nodes(_groups(arguments.group), schema)
-    for number, node in enumerate(_nodes(path, schema), start=1):
-        try:
-            found.add(node)
-        except ValueError as error:
-            raise input_problem("-w", path, f"node {number}: {error}") from None
+    for _node in each_node(path, schema, found.add):
+        pass
     notes = [f"skipped: {', '.join(sorted(found.skipped))}"] if found.skipped else []
     if found.unnamed:
         notes.append(
@@ -153,20 +150,3 @@ def _made(row: _Row, division: Division | None, cluster: Cluster | None) -> Name
         size = int(whole_size(row.attributes, row.collective, ranks))
         phase = LayerPhase(row.time_ns, _COLLECTIVE[row.collective], row.group, size)
     return once(row.name, 0, phase)
-
-
-def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
-    """The nodes of the file.
-
-    Raises:
-        InputProblems: the file ends within a message, or a message is malformed.
-    """
-    from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
-
-    try:
-        with unpacked(path) as source:
-            yield from nodes(source, schema)
-    except OSError as error:
-        raise input_problem("-w", path, f"cannot be read: {error}") from None
-    except BrokenTraceError as error:
-        raise input_problem("-w", path, str(error)) from None

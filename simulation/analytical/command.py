@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Compute the times of a workload's rows and their totals, or with --explain the phases of one row."""
     simai = arguments.dialect == SIMAI
     prepared = _prepare(arguments, simai)
     for note in prepared.notes:
@@ -132,7 +132,7 @@ def _write(
         from simulation.analytical.chart import chart_page
 
         tables[Path(beside + CHART_NAME)] = [chart_page(name, overview)]
-    with whole_files([*tables], keep_other=not arguments.force) as files:
+    with whole_files([*tables]) as files:
         for file, chunks in zip(files, tables.values(), strict=True):
             file.writelines(chunks)
     written = [*tables]

@@ -5,9 +5,10 @@ message size from 16 MiB to 16 GiB, a column a number of servers, and `Multi` co
 """
 
 from functools import cache
-from math import log2
 from pathlib import Path
 from typing import NamedTuple
+
+from common.interpolation import log_place
 
 NIC, NVLINK, ALLTOALL_TABLE = "nic", "nvlink", "alltoall"
 DATA = Path(__file__).with_name("data")
@@ -37,7 +38,7 @@ def table(name: str) -> EfficiencyTable:
 def curve(name: str, servers: int, alone: bool) -> tuple[float, ...]:
     """Share of the full bandwidth at each size of the table, for any number of servers; 1 at the last size.
 
-    Between two measured numbers of servers it is interpolated in the logarithm; above the last it is that one's.
+    Between two measured numbers of servers it is interpolated in the logarithm; outside it is that of the nearest.
     alone: one GPU of the group a server. A share never more than doubles from row to row (where the sizes double),
     because a larger message would else take less time.
     """
@@ -45,11 +46,10 @@ def curve(name: str, servers: int, alone: bool) -> tuple[float, ...]:
     offset = _ALONE_COLUMN if alone else 0
     columns = table(name).columns
     measured = [(count, columns[offset + at]) for at, count in enumerate(known) if columns[offset + at][0] is not None]
-    lower = max((pair for pair in measured if pair[0] <= servers), key=lambda pair: pair[0], default=measured[0])
-    upper = min((pair for pair in measured if pair[0] >= servers), key=lambda pair: pair[0], default=measured[-1])
-    weight = 0.0 if upper[0] <= lower[0] else log2(servers / lower[0]) / log2(upper[0] / lower[0])
+    place, weight = log_place([count for count, _column in measured], servers)
+    lower, upper = (_normalised(measured[at][1]) for at in (place, place + (weight > 0)))
     shares: list[float] = []
-    for low, high in zip(_normalised(lower[1]), _normalised(upper[1]), strict=True):
+    for low, high in zip(lower, upper, strict=True):
         share = low + (high - low) * weight
         shares.append(min(share, 2 * shares[-1]) if shares else share)
     return tuple(shares)

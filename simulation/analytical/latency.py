@@ -6,10 +6,12 @@ further GPU as it does from 64 to 128.
 """
 
 from functools import lru_cache
-from itertools import pairwise
 from math import log2
 
-MEASURED_US = ((2, 10.0), (4, 12.0), (8, 15.0), (16, 66.0), (32, 135.0), (64, 200.0), (128, 320.0))
+from common.interpolation import over_logs
+
+MEASURED_US = {2: 10.0, 4: 12.0, 8: 15.0, 16: 66.0, 32: 135.0, 64: 200.0, 128: 320.0}
+_RANKS, _US = [*MEASURED_US], [*MEASURED_US.values()]
 INSIDE_LIMIT, INSIDE_PER_DOUBLING = 8, 3.0
 RING_PER_RANK = (320.0 - 200.0) / 64
 
@@ -20,11 +22,5 @@ def latency_us(ranks: int, inside_server: bool) -> float:
     if ranks <= 1:
         return 0.0
     if inside_server and ranks > INSIDE_LIMIT:
-        return dict(MEASURED_US)[INSIDE_LIMIT] + INSIDE_PER_DOUBLING * log2(ranks / INSIDE_LIMIT)
-    last_ranks, last = MEASURED_US[-1]
-    if ranks >= last_ranks:
-        return last + RING_PER_RANK * (ranks - last_ranks)
-    for (low, low_us), (high, high_us) in pairwise(MEASURED_US):
-        if ranks <= high:
-            return low_us + (high_us - low_us) * log2(ranks / low) / log2(high / low)
-    return last
+        return MEASURED_US[INSIDE_LIMIT] + INSIDE_PER_DOUBLING * log2(ranks / INSIDE_LIMIT)
+    return over_logs(_RANKS, _US, ranks) + RING_PER_RANK * max(0, ranks - _RANKS[-1])

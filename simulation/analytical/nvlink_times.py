@@ -5,37 +5,32 @@ systems/data/*/comm/nccl): at each size one of the types half and int8, in turn.
 are those of half.
 """
 
-from bisect import bisect_left
 from functools import cache
 from itertools import accumulate
 from math import exp, log, log2
 from pathlib import Path
 from statistics import median
 
+from common.interpolation import log_place, over_logs
 from simulation.analytical.parts import GPUS
-from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+from workloads.formats.simai_text import ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+from workloads.rows.collectives import SIMULATED, capitals
 
 DATA = Path(__file__).with_name("data") / "nvlink_times.csv"
 MEASURED_AS = {  # a part that was not measured is the one of its generation at another NVLink bandwidth
     "A100": "A100", "A800": "A100", "H100": "H100", "H800": "H100", "H20": "H100", "H200": "H200", "B200": "B200",
     "GB200": "B200",
 }  # fmt: skip
-OF_CELL = {
-    ALLREDUCE: "all_reduce",
-    ALLGATHER: "all_gather",
-    BROADCAST: "all_gather",
-    REDUCESCATTER: "reduce_scatter",
-    ALLTOALL: "alltoall",
-}
+OF_CELL = {capitals(name): name for name in SIMULATED} | {ALLTOALL: "alltoall", BROADCAST: "all_gather"}
 REDUCING = {OF_CELL[ALLREDUCE], OF_CELL[REDUCESCATTER]}
 NEIGHBOURS = 3
 PER_DOUBLING_US = 3.0  # assumed: latency of each doubling beyond the largest group measured
-_Curve = tuple[tuple[float, float], ...]
+_Curve = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @cache
 def _curves() -> dict[tuple[str, str], dict[int, _Curve]]:
-    """By GPU and operation, by number of GPUs: log2 of bytes and log of us, both ascending (noise is levelled)."""
+    """By GPU and operation, by number of GPUs: bytes, and the log of us of each, both ascending (noise is levelled)."""
     found: dict[tuple[str, str], dict[int, dict[int, tuple[str, float]]]] = {}
     for line in DATA.read_text(encoding="utf-8").splitlines()[1:]:
         gpu, operation, gpus, size, number, us = line.split(",")
@@ -49,7 +44,7 @@ def _curves() -> dict[tuple[str, str], dict[int, _Curve]]:
 def _rising(points: dict[int, tuple[str, float]], reducing: bool) -> _Curve:
     times = _of_halves(points) if reducing else {size: us for size, (_, us) in points.items()}
     sizes = sorted(times)
-    return tuple(zip(map(float, sizes), accumulate((times[size] for size in sizes), max), strict=True))
+    return tuple(2.0**size for size in sizes), tuple(accumulate((times[size] for size in sizes), max))
 
 
 def _of_halves(points: dict[int, tuple[str, float]]) -> dict[int, float]:
@@ -80,13 +75,9 @@ def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: flo
         return None
     by_gpus = _curves()[measured, operation]
     counts = sorted(by_gpus)
-    upper = min((count for count in counts if count >= ranks), default=counts[-1])
-    lower = max((count for count in counts if count <= ranks), default=counts[0])
-    weight = 0.0 if upper == lower else log2(ranks / lower) / log2(upper / lower)
-    time, least = (
-        exp((1 - weight) * log(_at(by_gpus[lower], number)) + weight * log(_at(by_gpus[upper], number)))
-        for number in (size, 1)
-    )
+    place, weight = log_place(counts, ranks)
+    lower, upper = (by_gpus[counts[at]] for at in (place, place + (weight > 0)))
+    time, least = (exp((1 - weight) * _at(lower, number) + weight * _at(upper, number)) for number in (size, 1))
     least = min(least, time)
     carried = (time - least) * GPUS[measured].nvlink / nvlink
     if ranks > counts[-1]:
@@ -96,12 +87,6 @@ def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: flo
 
 
 def _at(curve: _Curve, size: int) -> float:
-    """Microseconds between measured sizes, straight in the logarithms; beyond the last at its bandwidth."""
-    place = log2(size)
-    if place <= curve[0][0]:
-        return exp(curve[0][1])
-    if place >= curve[-1][0]:
-        return exp(curve[-1][1]) * size / 2 ** curve[-1][0]
-    at = bisect_left(curve, (place,))
-    (low, low_us), (high, high_us) = curve[at - 1], curve[at]
-    return exp(low_us + (high_us - low_us) * (place - low) / (high - low))
+    """The log of us between measured sizes, straight in their logarithms; beyond the last at its bandwidth."""
+    sizes, us = curve
+    return over_logs(sizes, us, size) + log(max(1.0, size / sizes[-1]))

@@ -93,7 +93,11 @@ def run_schedule(
 
 
 def check(schedule: str, stages: int, micro_batches: int, chunks: int, advice: str = "") -> None:
-    """See `run_schedule`; `advice` follows what is said of too many passes."""
+    """Refuse what `run_schedule` cannot run; `advice` follows what is said of too many passes.
+
+    Raises:
+        InputProblems: see `run_schedule`.
+    """
     passes = 2 * stages * micro_batches * chunks
     if passes > MOST_PASSES:
         what = f"runs {passes} passes, at most {MOST_PASSES}{advice}"

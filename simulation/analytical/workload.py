@@ -108,7 +108,7 @@ class TextWorkload(RowSource):
             raise InputProblems(stated(f"{path}, {line}" for line in str(error).split("\n"))) from None
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """See RowSource.
+        """The lines of the rows in order, in blocks of about BLOCK_BYTES; each call begins anew.
 
         Raises:
             InputProblems: a line is blank, or a name is no printable text, and the reading is strict.
@@ -142,7 +142,7 @@ class TextWorkload(RowSource):
         return f"{self.path}, line {row + FIRST_ROW_LINE - 1}"
 
     def check_rows(self, rows: int) -> str:
-        """See RowSource. An older file may say a wrong number (one that AICB ships does); a newer one may not.
+        """Compare with the header's number, which may be wrong in an older file (one that AICB ships) alone.
 
         Raises:
             InputProblems: the number differs.
@@ -172,7 +172,7 @@ class MadeRows(RowSource):
         return f"{self.path}, row {row}"
 
     def check_rows(self, rows: int) -> str:
-        """See RowSource.
+        """Refuse a source without rows; it says no number to compare with.
 
         Raises:
             InputProblems: there are none.

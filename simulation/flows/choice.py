@@ -19,19 +19,14 @@ from simulation.analytical.nccl_tuning import protocol as size_protocol
 from simulation.analytical.placement import GroupPlacement
 from simulation.analytical.repairs import ALL_SWITCHABLE
 from simulation.flows.groups import RankGroup
-from simulation.flows.names import ALL_GATHER, ALL_REDUCE, BETWEEN, REDUCE_SCATTER
+from simulation.flows.names import ALL_GATHER, ALL_REDUCE, BETWEEN, CELLS, REDUCE_SCATTER
 from simulation.flows.train import NVLS, PAT
 from simulation.flows.train import NVLS_TREE as NVLS_TREE_NUMBER
-from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 
 PROTOCOL_NAMES = ("LL", "LL128", "Simple")
 NAMES = {
     MODEL_RING: "ring", MODEL_TREE: "tree", MODEL_NVLS: "nvls", NVLS_TREE: f"nvls-{BETWEEN[0]}",
     NVLS_RING: f"nvls-{BETWEEN[1]}", MODEL_PAT: "pat", PAIRWISE: "pairs",
-}  # fmt: skip
-CELLS = {
-    ALL_REDUCE: ALLREDUCE, ALL_GATHER: ALLGATHER, REDUCE_SCATTER: REDUCESCATTER, "AllToAll": ALLTOALL,
-    "Broadcast": BROADCAST,
 }  # fmt: skip
 _ONE = Division(1, 1, 1, 1, 1, 1, 0)
 

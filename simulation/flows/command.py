@@ -29,7 +29,7 @@ from simulation.flows.workload import WorkloadCollective, collectives
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Write the flows of a collective, or of the rows of a workload."""
     request = read_request(arguments)
     output = target(arguments.output, str(DEFAULT_OUTPUT))
     plan = _Plan(request, distinct=arguments.distinct)
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     if arguments.groups:
         groups = original_groups(request.sizes) if request.original else megatron_groups(request.sizes)
         tables[arguments.groups] = groups_table(groups)
-    with whole_files([*tables], keep_other=not arguments.force) as files:
+    with whole_files([*tables]) as files:
         for file, blocks in zip(files, tables.values(), strict=True):
             file.writelines(blocks)
     summary = plan.summary(output, group)

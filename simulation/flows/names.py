@@ -1,8 +1,14 @@
 """Names of collectives, groups and algorithms, as options and files have them."""
 
-ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = RING_OPS = ("AllReduce", "AllGather", "ReduceScatter")
-ALL_TO_ALL, BROADCAST, SEND_RECEIVE = "AllToAll", "Broadcast", "SendRecv"
-OPS = (*RING_OPS, ALL_TO_ALL, BROADCAST, SEND_RECEIVE)
+from workloads.rows.collectives import SIMULATED, camel, capitals
+
+CELLS = {camel(name): capitals(name) for name in SIMULATED}
+"""SimAI's words for the operations, as its workloads have them."""
+OP_OF_CELL = {cell: op for op, cell in CELLS.items()}
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST = CELLS
+SEND_RECEIVE = camel("send_recv")
+OPS = (*CELLS, SEND_RECEIVE)
+RING_OPS = OPS[:3]
 ORIGINAL_OPS = OPS[:4]
 AUTO = "auto"
 EVERY_ALGORITHM = (AUTO, "ring", "tree", "nvls", "pat")

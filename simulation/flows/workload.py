@@ -6,24 +6,12 @@ from typing import NamedTuple
 from common.errors import MistakeList
 from simulation.analytical.workload import TextWorkload
 from simulation.flows.names import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
     EVERY_KIND,
-    REDUCE_SCATTER,
+    OP_OF_CELL,
     SEND_RECEIVE,
 )
-from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, ALLTOALL, NONE, REDUCESCATTER, Row, parse_row, split_row
-from workloads.formats.simai_text import BROADCAST as BROADCAST_CELL
+from workloads.formats.simai_text import NONE, Row, parse_row, split_row
 
-OP_OF_CELL = {
-    ALLREDUCE: ALL_REDUCE,
-    ALLGATHER: ALL_GATHER,
-    REDUCESCATTER: REDUCE_SCATTER,
-    ALLTOALL: ALL_TO_ALL,
-    BROADCAST_CELL: BROADCAST,
-}
 MOST_MISTAKES = 20
 
 

@@ -17,7 +17,7 @@ PACKET, FLOW = LEVELS = "packet", "flow"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See Verb."""
+    """Add the options of a simulated network: topology, workloads, level of detail, results."""
     add = parser.add_argument
     add("-n", "--network", type=Path, required=True, metavar="FILE", help="a topology file")
     add(
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Simulate packet by packet, or with --level flow by the rates of flows."""
     if arguments.level == FLOW:
         from simulation.network.flow_level.verb import simulated
     else:

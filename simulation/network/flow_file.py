@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
+from simulation.network.flow_level.port_routes import round_trip
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.packets import Network
-from simulation.network.routing import round_trip
+from simulation.network.routing import first_links
 from simulation.network.tables import flow_line
 
 
@@ -42,7 +43,8 @@ class FlowFile:
     def _ideal(self, source: int, target: int, size: int) -> int:
         """ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
         if (source, target) not in self._known:
-            self._known[source, target] = round_trip(self._ports, self._routes, source, target, self._payload)
+            links = first_links(self._ports, self._routes, source, target)
+            self._known[source, target] = round_trip(links, self._payload)
         rtt, bps = self._known[source, target]
         packets = -(-size // self._payload)
         return rtt + (size + packets * HEADER_BYTES) * 8_000_000_000 // bps

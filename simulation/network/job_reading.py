@@ -8,9 +8,9 @@ from simulation.analytical.schedules import INTERLEAVED
 from simulation.analytical.workload import TextWorkload
 from simulation.flows.copies import Schedules
 from simulation.flows.groups import RankGroup
-from simulation.flows.names import EVERY_KIND, ORIGINAL_KINDS, SEND_RECEIVE
+from simulation.flows.names import EVERY_KIND, OP_OF_CELL, ORIGINAL_KINDS, SEND_RECEIVE
 from simulation.flows.train import FlowSchedule
-from simulation.flows.workload import MOST_MISTAKES, OP_OF_CELL
+from simulation.flows.workload import MOST_MISTAKES
 from simulation.network.job import (
     QUEUES,
     WAITS,

@@ -6,7 +6,7 @@ from simulation.network.packet_state import Simulation
 
 @jit
 def slow_down(sim: Simulation, number: int) -> None:
-    """A mark came back: DCQCN's timers begin with the first, and see the others."""
+    """Take note of a congestion mark that came back to a flow; its first one starts the two timers of DCQCN."""
     flow, now, rules = sim.flows[number], sim.totals[0].now, sim.rules
     flow.alpha_mark = flow.decrease_mark = 1
     if not flow.slowed:

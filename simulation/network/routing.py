@@ -1,4 +1,4 @@
-"""Holds the ports and the next hops of a network as arrays, for packets, and measures round trips over them."""
+"""Holds the ports and the next hops of a network as arrays, for packets."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.units import bandwidth_bps, time_seconds
+from simulation.network.flow_level.port_routes import Link, round_trip
 from simulation.topology.fabric import Fabric
 
 Ints = NDArray[np.int64]
@@ -49,20 +50,14 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
     )
 
 
-def round_trip(ports: Ports, routes: Routes, source: int, target: int, payload: int) -> tuple[int, int]:
-    """The shortest round trip between two nodes (ns) and the slowest link on the way (bit/s).
-
-    rtt = 2 * propagation + the transmission of a payload at each hop.
-    """
-    node, delay, transmit, slowest = source, 0, 0, 1 << 62
+def first_links(ports: Ports, routes: Routes, source: int, target: int) -> tuple[Link, ...]:
+    """The links between two nodes on the first of the shortest ways."""
+    node, links = source, list[Link]()
     while node != target:
         port = int(routes.hops[routes.begin[node, target]])
-        bps = int(ports.bps[port])
-        delay += int(ports.delay_ns[port])
-        transmit += payload * 8_000_000_000 // bps
-        slowest = min(slowest, bps)
+        links.append(Link(int(ports.bps[port]), int(ports.delay_ns[port])))
         node = int(ports.peer[port])
-    return 2 * delay + transmit, slowest
+    return tuple(links)
 
 
 def window_bytes(ports: Ports, routes: Routes, gpus: int, payload: int) -> tuple[int, int]:
@@ -74,7 +69,7 @@ def window_bytes(ports: Ports, routes: Routes, gpus: int, payload: int) -> tuple
     for source in range(gpus):
         for target in range(gpus):
             if source != target and routes.counts[source, target]:
-                rtt, slowest = round_trip(ports, routes, source, target, payload)
+                rtt, slowest = round_trip(first_links(ports, routes, source, target), payload)
                 longest = max(longest, rtt)
                 largest = max(largest, rtt * slowest // 8_000_000_000)
     return largest, longest

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.errors import MistakeList
-from common.whole_files import write_whole
+from common.errors import input_problem
+from common.whole_files import others_kept, refuse_present, write_whole
 from simulation.network.job import Job
 from simulation.network.tables import IterationTimes, RanksRun
 
@@ -12,20 +12,16 @@ INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows
 FLOWS, LINKS, PAGE = "fct.txt", "links.csv", "network.html"
 
 
-def check_names(job: Job, prefix: str, names: Sequence[str], trace: Path | None = None, *, force: bool) -> None:
-    """No file has the name of one that is written while a simulation goes on, or after it: a table, or one of `names`.
+def refuse_names(job: Job, prefix: str, names: Sequence[str], trace: Path | None = None) -> None:
+    """Before a simulation: no file that is kept has the name of one that it writes, a table or one of `names`.
 
     Raises:
-        InputProblems: some have, which `force` allows, and all are named; or the trace has the name of another.
+        InputProblems: some have, and all are named; or the trace has the name of another.
     """
-    mistakes = MistakeList()
     paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in names)]
     if trace is not None and trace.resolve() in [path.resolve() for path in paths]:
-        mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
-    for path in paths if trace is None else [*paths, trace]:
-        if path.is_file() and not force:
-            mistakes.add(str(path), None, "is there; give --force to overwrite it, or another -r")
-    mistakes.check()
+        raise input_problem("--trace", trace, f"is the name of another file, with -r {prefix}")
+    refuse_present(paths if trace is None else [*paths, trace])
 
 
 class RowFiles:
@@ -55,4 +51,5 @@ class RowFiles:
             if rows > self._written[number]:
                 self._written[number] = rows
                 lines = times.lines() if ended else times.lines(INCOMPLETE)
-                write_whole(path, (line.encode() for line in lines))
+                with others_kept(keep=False):  # the rows before
+                    write_whole(path, (line.encode() for line in lines))

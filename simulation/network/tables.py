@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from simulation.flows.names import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from simulation.network.job import (
     FORWARD,
     INPUT_GRADIENT,
@@ -29,7 +30,7 @@ COLUMNS = (
     "layer_name,{name},fwd compute,wg compute,ig compute,fwd exposed comm,wg exposed comm,ig exposed comm,"
     "fwd total comm,algbw,busbw,wg total comm,algbw,busbw,ig total comm,algbw,busbw,workload finished at\n"
 )
-_FACTORS = {"AllReduce": 2.0, "AllGather": 1.0, "ReduceScatter": 1.0, "AllToAll": 1.0}
+_FACTORS = {ALL_REDUCE: 2.0, ALL_GATHER: 1.0, REDUCE_SCATTER: 1.0, ALL_TO_ALL: 1.0}
 _NONE = ",-nan,0.000000"
 
 

@@ -20,7 +20,7 @@ from simulation.network.outcome import NetworkRun
 from simulation.network.packets import Network, network_of, simulate
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, check_names
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
 from simulation.network.trace import write_trace
 
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
@@ -33,7 +33,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if arguments.routing not in (None, ECMP):
         raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
     request = read_request(arguments)
-    check_names(request.job, request.prefix, (FLOWS, LINKS, PAGE), arguments.trace, force=arguments.force)
+    refuse_names(request.job, request.prefix, (FLOWS, LINKS, PAGE), arguments.trace)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)

@@ -8,9 +8,8 @@ writes it.
 
 import csv
 from functools import cache
-from itertools import pairwise
-from math import log
 
+from common.interpolation import over_logs
 from simulation.predict.kernels import DATA
 from simulation.predict.operations import Attention
 
@@ -41,28 +40,16 @@ def over_tables(gpu: str, at: Attention, *, flash_2: bool) -> float:
     if not at.backward and (gpu in AS_TABLES or gpu not in MEASURED):
         return 1.0
     if gpu in MEASURED:
-        return _at(_measured()[MEASURED[gpu], wide], at.seq, at.backward) * flops
+        tokens, *passes = _measured()[MEASURED[gpu], wide]
+        return over_logs(tokens, passes[at.backward], at.seq) * flops
     return flops * (WIDE_BACKWARD if wide else CUDNN_BACKWARD)
 
 
-_Curve = list[tuple[float, float, float]]
-
-
 @cache
-def _measured() -> dict[tuple[str, bool], _Curve]:
+def _measured() -> dict[tuple[str, bool], list[tuple[float, ...]]]:
     """By GPU and whether queries are wider than values: tokens, and both passes, over the tables."""
-    found: dict[tuple[str, bool], _Curve] = {}
+    found: dict[tuple[str, bool], list[tuple[float, ...]]] = {}
     for row in csv.DictReader(DATA.with_name("attention.csv").read_text(encoding="utf-8").splitlines()):
         point = (float(row["seq"]), float(row["forward"]), float(row["backward"]))
         found.setdefault((row["gpu"], row["wide"] == "1"), []).append(point)
-    return found
-
-
-def _at(curve: _Curve, seq: float, backward: bool) -> float:
-    """Straight in the logarithm of the tokens; beyond the curve that of its end."""
-    column = 2 if backward else 1
-    for low, high in pairwise(curve):
-        if low[0] <= seq <= high[0]:
-            share = log(seq / low[0]) / log(high[0] / low[0])
-            return low[column] + share * (high[column] - low[column])
-    return curve[0 if seq < curve[0][0] else -1][column]
+    return {key: [*zip(*points, strict=True)] for key, points in found.items()}

@@ -41,7 +41,7 @@ ROW_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See Verb."""
+    """Add the options of predict: the jobs, their layout, and the machine."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument("--job", type=Path, metavar="FILE", help="a job in JSON or YAML, in the columns of --rows")
@@ -82,7 +82,7 @@ def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> 
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Predict one job, or each row of a table of jobs."""
     from simulation.predict import report
     from simulation.predict.iteration import predict
     from simulation.predict.job_table import carried, jobs_of, read_rows
@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     rows = read_rows(arguments.rows)
     predictions = [predict(job, machines[job.gpu]) for job in jobs_of(rows)]
     output = arguments.output or Path(f"{arguments.rows.stem}_predicted.csv")
-    write_whole(output, [report.csv_text(rows, predictions).encode()], keep_other=not arguments.force)
+    write_whole(output, [report.csv_text(rows, predictions).encode()])
     errors = report.families(rows, predictions)
     said = f"{'stdout' if output == STDOUT else output}: {counted(len(rows), 'job')} predicted"
     without = carried(rows)
@@ -127,7 +127,7 @@ def _one(arguments: argparse.Namespace) -> Summary:
     if held:
         data["against"] = [against.data(found, its) for its in held]
     if arguments.report:
-        write_whole(arguments.report, [page.html(found, text, held).encode()], keep_other=not arguments.force)
+        write_whole(arguments.report, [page.html(found, text, held).encode()])
         data["report"] = str(arguments.report)
     return Summary(text, data)
 
@@ -153,7 +153,7 @@ def _inference(arguments: argparse.Namespace) -> Summary:
         files.append((arguments.output, inference_page.csv_text(found)))
     if arguments.report is not None:
         files.append((arguments.report, inference_page.html(found, text)))
-    write_all(files, keep_other=not arguments.force)
+    write_all(files)
     return Summary(text, inference.data(found))
 
 

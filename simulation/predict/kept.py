@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from common.errors import input_problem
+from common.whole_files import refuse_present
 
 EVERY = 256  # layouts between two writes
 
@@ -22,11 +22,11 @@ class KeptLayouts:
     Without a path nothing is kept beyond the process.
     """
 
-    def __init__(self, output: Path | None, sweep: str, *, force: bool = False) -> None:
+    def __init__(self, output: Path | None, sweep: str) -> None:
         """Take up what an interrupted sweep left; `sweep` identifies it.
 
         Raises:
-            InputProblems: the file is of another sweep, and `force` does not replace it.
+            InputProblems: the file is of another sweep, and others are kept.
         """
         self.path = None if output is None else output.with_name(f"{output.name}.partial")
         self._sweep, self._new = sweep, list[tuple[int, int, Estimate]]()
@@ -35,8 +35,7 @@ class KeptLayouts:
             return
         first, *lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
         if first != sweep:
-            if not force:
-                raise input_problem("--output", self.path, "is what another sweep left; remove it, or use --force")
+            refuse_present([self.path])
             self.path.unlink()
             return
         for line in lines:

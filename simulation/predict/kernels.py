@@ -15,13 +15,14 @@ the same script finds them.
 
 import csv
 import lzma
-from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import product
 from math import exp, log
 from pathlib import Path
 from typing import NamedTuple
+
+from common.interpolation import log_place
 
 DATA = Path(__file__).with_name("data") / "gpu_kernels.csv.xz"
 EXPERTS = DATA.with_name("experts.csv")
@@ -60,14 +61,8 @@ class Grid(NamedTuple):
 
 def _around(axis: tuple[int, ...], size: float) -> tuple[tuple[int, float], ...]:
     """The sizes beside a size and their weights."""
-    if size <= axis[0]:
-        return ((axis[0], 1.0),)
-    if size >= axis[-1]:
-        return ((axis[-1], 1.0),)
-    upper = bisect_right(axis, size)
-    low, high = axis[upper - 1], axis[upper]
-    share = log(size / low) / log(high / low)
-    return ((low, 1 - share), (high, share))
+    low, share = log_place(axis, size)
+    return ((axis[low], 1 - share), *([(axis[low + 1], share)] if share else []))
 
 
 @cache

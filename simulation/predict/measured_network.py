@@ -1,14 +1,13 @@
 """Times collectives by what a run of our network benchmark measured: `predict --measured RUN_FOLDER`."""
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import pairwise
 from math import exp, log
 from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
 from common.errors import input_problem
+from common.interpolation import over_logs
 from simulation.common.run_folder import read_record, rounds
 from simulation.predict.duration import Links
 from simulation.predict.machine import Machine
@@ -78,12 +77,7 @@ class MeasuredLinks:
         curve = self.curves.get((op, ranks))
         if not curve:
             return self._behind.collective_us(op, ranks, stride, size, gpus) if self._behind else None
-        sizes = [each for each, _ in curve]
-        if len(curve) < 2 or size <= sizes[0]:
-            return curve[0][1]
-        at = min(bisect_left(sizes, size), len(curve) - 1)
-        (low, below), (high, above) = list(pairwise(curve))[at - 1]
-        return exp(log(below) + (log(above) - log(below)) * log(size / low) / log(high / low))
+        return exp(over_logs([each for each, _ in curve], [log(us) for _, us in curve], size, beyond=True))
 
     def said(self) -> str:
         """In words, what was measured."""

@@ -12,7 +12,7 @@ from common.units import bandwidth_bps
 from simulation.flows.collective import FlowWish, make
 from simulation.flows.copies import in_copies
 from simulation.flows.groups import ParallelSizes
-from simulation.flows.names import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, AUTO, REDUCE_SCATTER
+from simulation.flows.names import ALL_REDUCE, AUTO, OP_OF_CELL
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.port_routes import RAIL, PortRoutes
 from simulation.network.flow_level.simulate import FlowWishes, simulate
@@ -26,7 +26,6 @@ from simulation.topology.reading import read
 
 FLOW = "flow"
 SEND_NS = 3000  # before a send, as `simulation network` has it
-_OPS = {"ALLREDUCE": ALL_REDUCE, "ALLGATHER": ALL_GATHER, "REDUCESCATTER": REDUCE_SCATTER, "ALLTOALL": ALL_TO_ALL}
 _SMALL, _LARGE = 16 << 20, 512 << 20
 
 
@@ -76,12 +75,12 @@ class Network:
         """Microseconds of a collective of _SMALL and of _LARGE bytes."""
         sizes = ParallelSizes(ranks=gpus, per_server=1, tp=stride, pp=gpus // (ranks * stride))
         groups = groups_by_kind(sizes, self.fabric, original=False, kinds=("DP",))
-        wish = FlowWish("ring" if op == "ALLREDUCE" else AUTO, False, AUTO, link_speeds(self.fabric))
+        wish = FlowWish("ring" if OP_OF_CELL[op] == ALL_REDUCE else AUTO, False, AUTO, link_speeds(self.fabric))
         schedules = in_copies(lambda name, group, size: make(name, group, size, 0, wish).schedule)
         payload = NetworkConf().payload_bytes
         found = []
         for size in (_SMALL, _LARGE):
-            job = job_of_collective(_OPS[op], "DP", size, JobGroups(0, gpus, groups, schedules))
+            job = job_of_collective(OP_OF_CELL[op], "DP", size, JobGroups(0, gpus, groups, schedules))
             wishes = FlowWishes(SEND_NS, payload, window_of(self._ways, self.fabric.gpus, payload), {})
             run = simulate(self._ways, job, wishes, str(self.path))
             found.append((max(run.rank_ends()) - run.first_start()) / 1000)

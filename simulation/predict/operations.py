@@ -20,6 +20,7 @@ from workloads.dialects.framework.kernels import HEADS, ROUTER
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.quantised import BLOCK, CURRENT, MXFP8
+from workloads.formats.simai_text import COLLECTIVES, WORDS
 from workloads.job.parameters import DECODE, FP8_RECIPES, WorkloadArgs
 from workloads.rows.ops import CommType
 from workloads.rows.traced_op import FLOAT8, SIZES, Call, Event
@@ -28,9 +29,8 @@ FP8, FP4 = "fp8", "nvfp4"
 HALF = 2
 """Bytes of an activation."""
 TP, CP, EP = "tp", "cp", "ep"
-ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL, SEND = (
-    "ALLGATHER", "REDUCESCATTER", "ALLREDUCE", "ALLTOALL", "SEND",
-)  # fmt: skip
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, _BROADCAST = COLLECTIVES
+SEND = "SEND"
 PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION, QUANTISATION = (
     "products", "experts", "head", "attention", "memory-bound", "permutation", "quantisation",
 )  # fmt: skip
@@ -189,11 +189,7 @@ _FUSED = {"residual": _Cost(0), "rope": _Cost(0)}
 _CLASSES = {
     HEAD: ("loss",), PERMUTATION: ("permute", "routing"), QUANTISATION: ("amax", "quantize", "transpose", "rescale"),
 }  # fmt: skip
-_OPS = {
-    CommType.all_gather_into_tensor: ALL_GATHER, CommType.all_gather: ALL_GATHER, CommType.all_reduce: ALL_REDUCE,
-    CommType.reduce_scatter_tensor: REDUCE_SCATTER, CommType.reduce_scatter: REDUCE_SCATTER,
-    CommType.all_to_all_single: ALL_TO_ALL, CommType.isend: SEND,
-}  # fmt: skip
+_OPS = {CommType[call]: op for call, op in WORDS.items() if op != _BROADCAST} | {CommType.isend: SEND}
 _GROUPS = {"tp": TP, "cp": CP, "ep": EP, "tp_ep": EP}
 
 

@@ -36,7 +36,7 @@ SERVER = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See Verb."""
+    """Add the options of sweep: the model, the GPUs and what is searched for."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--model", metavar="PRESET", help="a model of the dialect framework, such as llama3_70b")
     what.add_argument(
@@ -67,14 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Rank the layouts of a model on its GPUs, or find the fewest GPUs that reach the target."""
     from simulation.predict import ready_configs, sweep_report
     from simulation.predict.kept import KeptLayouts
 
     row, machine, needed = _asked(arguments)
     network = _network(arguments, row)
     written = None if arguments.output == STDOUT else arguments.output
-    kept = KeptLayouts(written, _identity(arguments, row, machine), force=arguments.force)
+    kept = KeptLayouts(written, _identity(arguments, row, machine))
     try:
         found = _fewest(arguments, row, machine, needed, kept) if needed else _ranked(arguments, row, machine, kept)
         if not found.fitting:
@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> Summary:
         files += [(arguments.configs / name, text) for name, text in ready_configs.configs(best[0])]
     if arguments.report:
         files.append((arguments.report, sweep_report.page(found, best, answer.text)))
-    write_all(files, keep_other=not arguments.force)
+    write_all(files)
     kept.discard()
     return answer
 

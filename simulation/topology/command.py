@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     path = target(arguments.output, naming.file_name(given, full=arguments.name == "full"))
-    size = write(path, shape, keep_other=not arguments.force)
+    size = write(path, shape)
     said = (
         f"{path}: {counted(shape.gpus, 'GPU')} in {counted(shape.servers, 'server')}, "
         f"{counted(shape.nvswitches, 'NVSwitch', 'NVSwitches')}, {counted(shape.leaves, 'leaf', 'leaves')}, "
@@ -78,7 +78,7 @@ def _of_description(arguments: argparse.Namespace) -> Summary:
     network = custom.build(arguments.description)
     path = target(arguments.output, f"{arguments.description.stem}.topo")
     size = 0
-    with whole_file(path, keep_other=not arguments.force) as file:
+    with whole_file(path) as file:
         for chunk in fabric.chunks(network):
             size += file.write(chunk)
     said = (
@@ -94,15 +94,15 @@ def _of_description(arguments: argparse.Namespace) -> Summary:
     )  # fmt: skip
 
 
-def write(path: Path, shape: FabricShape, *, keep_other: bool) -> int:
+def write(path: Path, shape: FabricShape) -> int:
     """Write a template's file and return its size in bytes.
 
     Raises:
-        InputProblems: `keep_other` is set and the file is there with other content.
+        InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written.
     """
     size, pieces = 0, -(-shape.gpus // text.GPUS_AT_ONCE) - (-shape.leaves // text.LEAVES_AT_ONCE)
-    with whole_file(path, keep_other=keep_other) as file, StepProgress("parts written", pieces) as progress:
+    with whole_file(path) as file, StepProgress("parts written", pieces) as progress:
         for chunk in text.chunks(shape):
             size += file.write(chunk)
             progress.advance()

@@ -24,5 +24,5 @@ def run(arguments: argparse.Namespace) -> Summary:
     fabric = read(arguments.file).fabric
     picture = drawing.draw(fabric, arguments.file.name, whatif.slow_gpus_of(arguments.file), str(arguments.file))
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.svg")
-    write_whole(path, [picture.encode(errors=NAME_BYTES)], keep_other=not arguments.force)
+    write_whole(path, [picture.encode(errors=NAME_BYTES)])
     return Summary(f"{path}: {counted(fabric.gpus, 'GPU')} drawn", {"file": str(path), "gpus": fabric.gpus})

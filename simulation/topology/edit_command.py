@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     content = b"".join(chunks(changed.fabric))
     beside = whatif.sidecar(arguments.file, edits, changed, hashlib.sha256(content).hexdigest(), slow)
     paths = [path, whatif.sidecar_of(path)]
-    with whole_files(paths, keep_other=not arguments.force) as files:
+    with whole_files(paths) as files:
         for file, data in zip(files, (content, beside), strict=True):
             file.write(data)
     warnings = [*found.oddities, *_parted(found.fabric, changed.fabric)]

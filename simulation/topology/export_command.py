@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     fabric = read(arguments.file).fabric
     made = infragraph_export.infrastructure(fabric, FORBIDDEN.sub("_", arguments.file.name))
     content = made.serialize(FORMATS[path.suffix]).encode()
-    write_whole(path, [content], keep_other=not arguments.force)
+    write_whole(path, [content])
     counts = {"devices": len(made.devices), "instances": len(made.instances), "edges": len(made.edges)}
     said = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())
     return Summary(f"{path}: {said} for {counted(len(fabric.kinds), 'link')}", {"file": str(path), **counts})

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> Summary:
     for assumed in made.assumed:
         print(f"warning: {assumed}", file=sys.stderr)
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.topo")
-    write_whole(path, fabric.chunks(made.fabric), keep_other=not arguments.force)
+    write_whole(path, fabric.chunks(made.fabric))
     counts = {"gpus": made.fabric.gpus, "nvswitches": made.fabric.nvswitches, "switches": made.fabric.switches}
     said = (
         f"{counted(counts['gpus'], 'GPU')}, {counted(counts['nvswitches'], 'NVSwitch', 'NVSwitches')}, "

@@ -76,7 +76,7 @@ def forward(incoming: socket.socket, outgoing: socket.socket, rules: Mapping[byt
 
 
 def main(argv: Sequence[str]) -> None:
-    """See the module."""
+    """Carry packets from one interface to the other, late, until the parent ends."""
     source, outlet, *words = argv
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -54,11 +54,12 @@ def test_an_interruption_leaves_the_older_file_and_nothing_else(tmp_path: Path, 
 
 def test_other_content_is_kept_where_that_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_whole(path, [b"x" * 3_000_000], keep_other=True)
-    write_whole(path, [b"x" * 3_000_000], keep_other=True)
-    for other in (b"y", b"x" * 2_999_999 + b"y"):
-        with pytest.raises(InputProblems, match="is there with other content; give --force"):
-            write_whole(path, [other], keep_other=True)
+    with others_kept(keep=True):
+        write_whole(path, [b"x" * 3_000_000])
+        write_whole(path, [b"x" * 3_000_000])
+        for other in (b"y", b"x" * 2_999_999 + b"y"):
+            with pytest.raises(InputProblems, match="is there with other content; give --force"):
+                write_whole(path, [other])
     assert path.read_bytes() == b"x" * 3_000_000
     write_whole(path, [b"y"])
     assert path.read_bytes() == b"y" and len([*tmp_path.iterdir()]) == 1
@@ -68,12 +69,12 @@ def test_other_content_is_kept_where_that_is_wanted(tmp_path: Path) -> None:
 def test_of_several_files_all_or_none_take_their_places(tmp_path: Path, older: str) -> None:
     (tmp_path / older).write_bytes(b"old")
     paths = [tmp_path / name for name in ("first", "second", "third")]
-    with pytest.raises(InputProblems, match=f"{older}: is there"), whole_files(paths, keep_other=True) as files:
+    with others_kept(keep=True), pytest.raises(InputProblems, match=f"{older}: is there"), whole_files(paths) as files:
         for file in files:
             file.write(b"new")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(older, b"old")]
     (tmp_path / older).write_bytes(b"new")
-    with whole_files(paths, keep_other=True) as files:
+    with others_kept(keep=True), whole_files(paths) as files:
         for file in files:
             file.write(b"new")
     assert [path.read_bytes() for path in paths] == [b"new"] * 3 and len([*tmp_path.iterdir()]) == 3

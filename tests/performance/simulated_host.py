@@ -49,7 +49,7 @@ class SimulatedHost:
         return Completed(argv=tuple(argv), exit_code=0, stdout=answer, stderr="", seconds=LATENCY_SECONDS)
 
     def remarks(self) -> tuple[ConnectionAdvice, ...]:
-        """See Host.remarks."""
+        """None: nothing is odd here."""
         return ()
 
     def docker(self) -> APIClient:
@@ -57,5 +57,5 @@ class SimulatedHost:
         raise ClusterDynoError(f"{self.name}: no Docker")
 
     def open_docker(self, timeout: int, check: Callable[[], None] | None = None) -> APIClient:
-        """See docker."""
+        """The process runtime asks for none; `timeout` in seconds."""
         raise ClusterDynoError(f"{self.name}: no Docker within {timeout} s")

@@ -47,7 +47,7 @@ def dialects(trace: record.Trace) -> tuple[Workload | str, Workload]:
     args = replace(arguments(trace.job), epoch_num=trace.job.iterations)
     framework = Workload(workload_rows(args, trace.job.rank))
     try:
-        return generate(args, dialect="aicb", force=True, pp_stage=trace.job.pp_stage), framework
+        return generate(args, dialect="aicb", break_rules=True, pp_stage=trace.job.pp_stage), framework
     except ParameterError as error:
         return "; ".join(map(str, error.problems)), framework
 

@@ -74,7 +74,7 @@ def test_every_parameter_is_in_the_name(name: str) -> None:
 
 def test_model_size_fills_in_and_options_win(tmp_path: Path) -> None:
     output = tmp_path / "w.csv"
-    aicb = ["generate", "--dialect", "aicb", "--force"]
+    aicb = ["generate", "--dialect", "aicb", "--break_rules", "--force"]
     assert main([*aicb, "-m", "13", "--world_size", "16", "--output", str(output)]) == 0
     args = Workload.load(output)[1]
     assert args is not None

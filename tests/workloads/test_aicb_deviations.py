@@ -64,7 +64,7 @@ def test_a_bucket_that_begins_with_an_owner_has_an_empty_reduction_before_it() -
 
 
 def test_zero_with_pipeline_stages_only_steps() -> None:
-    workload = generate(replace(ZERO, pipeline_model_parallel=2, num_layers=2), force=True)
+    workload = generate(replace(ZERO, pipeline_model_parallel=2, num_layers=2), break_rules=True)
     assert len(_rows(workload, "step.has_overflow")) == 2
     assert not _rows(workload, "forward") and not _rows(workload, "backward")
 

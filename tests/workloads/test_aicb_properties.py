@@ -265,7 +265,7 @@ def test_a_batch_that_does_not_divide_is_refused(args: WorkloadArgs, global_batc
         return
     with pytest.raises(ParameterError, match="nearest"):
         generate(args)
-    forced = generate(args, force=True)
+    forced = generate(args, break_rules=True)
     sends = Counter(item.additional for item in forced)
     if args.pipeline_model_parallel > 1:
         assert sends["send_next"] == args.epoch_num * max(0, global_batch // step)

@@ -191,7 +191,7 @@ def test_what_megatron_refuses_is_refused_with_the_reason(values: dict[str, Any]
         assert len(generate(args, dialect="framework"))
         return
     with pytest.raises(ParameterError) as caught:
-        generate(args, dialect="framework", force=True)
+        generate(args, dialect="framework", break_rules=True)
     assert any(text in str(problem) for problem in caught.value.problems)
 
 

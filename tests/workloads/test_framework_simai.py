@@ -154,7 +154,7 @@ def test_our_simulation_takes_a_text_for_what_the_csv_says(name: str, tmp_path: 
         ({"aiob_enable": True, "comp_filepath": "nowhere"}, "nowhere: No such file"),
         (LATENT | {"aiob_enable": True, "comp_filepath": str(EXAMPLE)}, "lacks the sections attention_linear_q_lora"),
         (FSDP2 | {"aiob_enable": True, "comp_filepath": str(EXAMPLE)}, "holds times of Megatron's modules"),
-        ({"context_parallel_size": 2}, "or --dialect aicb --force, which splits nothing"),
+        ({"context_parallel_size": 2}, "or --dialect aicb --break_rules, which splits nothing"),
     ],
 )  # fmt: skip
 def test_what_a_text_has_no_place_for_is_refused(values: dict[str, Any], text: str) -> None:

@@ -63,7 +63,7 @@ def test_options_of_odd_sizes_are_refused(words: str, said: str, capsys: pytest.
 )
 def test_odd_sizes_that_are_a_job_are_one(args: WorkloadArgs) -> None:
     dialect = "framework" if args.frame == "FSDP2" else "aicb"
-    assert len(generate(args, dialect=dialect, force=True)) > 2
+    assert len(generate(args, dialect=dialect, break_rules=True)) > 2
 
 
 def test_a_folder_takes_the_file_under_its_usual_name(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_step_without_micro_batches_is_refused_in_a_sentence(
     target: str, words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = [target, "--dialect=framework", "--world_size=8", *words.split(), "--output", str(tmp_path / "job")]
-    assert main([*job, "--force"]) == 2
+    assert main([*job, "--break_rules"]) == 2
     assert f"{said}, nearest: 8" in capsys.readouterr().err
 
 

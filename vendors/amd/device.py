@@ -27,20 +27,18 @@ class AmdAccelerators(CudaAccelerators):
     }
 
     def is_of_this_torch(self) -> bool:
-        """See Accelerators."""
         return torch.version.hip is not None
 
     def versions(self) -> dict[str, str]:
-        """See Accelerators."""
         return super().versions() | {"hip": str(torch.version.hip)}
 
     def fp8_refusal(self, device: torch.device) -> str | None:
-        """See Accelerators. Source: torch's _scaled_mm, which wants gfx942 or gfx950."""
+        """Why it has no units for 8-bit floating point. Source: torch's _scaled_mm, which wants gfx942 or gfx950."""
         name = self._architecture(device)
         return None if name.startswith(_FP8) else f"{name} has no units for 8-bit floating point"
 
     def fp8_dtype(self, device: torch.device) -> torch.dtype:
-        """See Accelerators. The floating point of MI300 (gfx942) has no negative zero."""
+        """The type of 8-bit floating point; MI300's (gfx942) has no negative zero."""
         return torch.float8_e4m3fnuz if self._architecture(device).startswith(_FP8[0]) else torch.float8_e4m3fn
 
     def _architecture(self, device: torch.device) -> str:

@@ -27,7 +27,7 @@ _THROTTLES = {
 
 
 class AmdProbe:
-    """See vendors.base.AcceleratorProbe."""
+    """Reads AMD's accelerators through the library amdsmi."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -41,7 +41,7 @@ class AmdProbe:
             raise ProbeUnavailable("amdsmi finds no AMD accelerator")
 
     def describe(self) -> dict[str, Any]:
-        """See AcceleratorProbe."""
+        """The driver's version, and of each device its name, identity, PCI address and memory in bytes."""
         smi = self._library
         devices = [
             {
@@ -58,11 +58,11 @@ class AmdProbe:
         return {"driver": driver or "", "devices": devices}
 
     def sample(self) -> list[AcceleratorSample]:
-        """See AcceleratorProbe."""
+        """One sample per device, in index order."""
         return [self._sample(index, handle) for index, handle in enumerate(self._handles)]
 
     def energy_joules(self) -> Mapping[int, float] | None:
-        """See AcceleratorProbe."""
+        """Energy by device index, in joules since an arbitrary start; None if no device counts it."""
         found = {}
         for index, handle in enumerate(self._handles):
             told = self._asked(self._library.amdsmi_get_energy_count, handle)
@@ -71,7 +71,7 @@ class AmdProbe:
         return found or None
 
     def processes(self) -> list[AcceleratorProcess] | None:
-        """See ProcessLister."""
+        """All processes on the devices, including other users'."""
         found = []
         for index, handle in enumerate(self._handles):
             for each in self._asked(self._library.amdsmi_get_gpu_process_list, handle) or ():
@@ -80,11 +80,11 @@ class AmdProbe:
         return found
 
     def health(self) -> list[AcceleratorHealth]:
-        """See HealthReader."""
+        """The errors that each device counted, in index order."""
         return [self._health(index, handle) for index, handle in enumerate(self._handles)]
 
     def close(self) -> None:
-        """See AcceleratorProbe."""
+        """Close the library."""
         self._library.amdsmi_shut_down()
 
     def _sample(self, index: int, handle: Any) -> AcceleratorSample:

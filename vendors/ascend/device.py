@@ -18,7 +18,6 @@ class AscendAccelerators(Accelerators):
         super().__init__("npu", plugin="torch_npu")
 
     def versions(self) -> dict[str, str]:
-        """See Accelerators."""
         return {"cann": str(self.module.utils.get_cann_version())}
 
 

@@ -11,7 +11,7 @@ class DcuAccelerators(CudaAccelerators):
     library = "rccl"
 
     def is_of_this_torch(self) -> bool:
-        """See Accelerators. Its builds are for ROCm, as AMD's."""
+        """Whether torch is built for ROCm, as DCU's builds are."""
         return torch.version.hip is not None
 
 

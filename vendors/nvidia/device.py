@@ -29,20 +29,17 @@ class NvidiaAccelerators(CudaAccelerators):
     tf32 = True
 
     def is_of_this_torch(self) -> bool:
-        """See Accelerators."""
         return torch.version.hip is None
 
     def versions(self) -> dict[str, str]:
-        """See Accelerators."""
         return super().versions() | {"cuda": str(torch.version.cuda)}
 
     def set_tf32(self, allowed: bool) -> None:
-        """See Accelerators."""
         torch.backends.cuda.matmul.allow_tf32 = allowed
         torch.backends.cudnn.allow_tf32 = allowed
 
     def fp8_refusal(self, device: torch.device) -> str | None:
-        """See Accelerators. Source: torch's _scaled_mm, which wants capability 8.9 (Ada, Hopper)."""
+        """Why it has no units for 8-bit floating point. Source: torch's _scaled_mm, which wants capability 8.9."""
         capability = self.capability(device)
         if capability >= FP8_CAPABILITY:
             return None

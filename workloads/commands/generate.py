@@ -27,7 +27,7 @@ class Writing:
     target: str
 
     def add_arguments(self, parser: VerbParser) -> None:
-        """See Verb."""
+        """Add the options of the target: where and in which form it is written, and those that describe the job."""
         parser.add_argument(
             "--output",
             type=Path,
@@ -48,17 +48,17 @@ class Writing:
         options.add_to(parser, named, options.idle_in(named, self.target) if shows_help else ())
 
     def run(self, arguments: argparse.Namespace) -> Summary:
-        """See Verb."""
+        """Write the workload of the job that the options describe, or one of every pipeline stage."""
         given = vars(arguments)
-        output, dialect, force = given.pop("output"), given.pop("dialect"), given.pop("force")
+        output, dialect, breaks = given.pop("output"), given.pop("dialect"), given.pop("break_rules")
         form = given.pop("format", None)
         every = given.pop("every_stage", False)
         args = options.described(given, self.target, dialect)
         if every:
             _refuse_stages(given, output, dialect)
-            return _of_every_stage(args, output, form, force=force)
-        made = simai(args, dialect=dialect, force=force) if self.target == "simai" else None
-        workload = generate(args, dialect=dialect, force=force) if made is None else None
+            return _of_every_stage(args, output, form, breaks)
+        made = simai(args, dialect=dialect, break_rules=breaks) if self.target == "simai" else None
+        workload = generate(args, dialect=dialect, break_rules=breaks) if made is None else None
         options.note_idle(given, args, dialect, self.target)
         path = _place(args, output, self.target, dialect)
         size = _save(workload, path, form) if workload is not None else made.save(path) if made is not None else 0
@@ -86,14 +86,14 @@ def _place(args: WorkloadArgs, output: Path | None, kind: str, dialect: str) -> 
     return usual if output is None else target(output, usual.name)
 
 
-def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, *, force: bool) -> Summary:
+def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, breaks: bool) -> Summary:
     """Write the workload of each stage beside the others."""
-    check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", force=force)
+    check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", break_rules=breaks)
     path = _place(args, output, "csv", dialects.DEFAULT_DIALECT)
     lines, files = list[str](), list[JsonValue]()
     with whole_set():
         for stage in range(args.pipeline_model_parallel):
-            workload = generate(replace(args, pp_rank=stage), force=force)
+            workload = generate(replace(args, pp_rank=stage), break_rules=breaks)
             file = path.with_stem(f"{path.stem}-stage{stage}")
             size = _save(workload, file, form)
             lines.append(f"wrote {file}: {len(workload)} rows, {size} bytes")
@@ -133,9 +133,7 @@ def add_dialect(parser: argparse.ArgumentParser) -> None:
         help="whose behaviour the workload follows: AICB 2.1's, or the real framework's (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--force",
-        action="store_true",
-        help="overwrite files that have other content; also write what breaks a rule, if the dialect has an output",
+        "--break_rules", action="store_true", help="also write what breaks a rule, if the dialect has an output"
     )
 
 

@@ -10,7 +10,7 @@ from workloads.commands.generate import add_dialect
 
 
 def add_arguments(parser: VerbParser) -> None:
-    """See Verb."""
+    """Add the options of the suite: GPUs, rows of the specification, where its files go."""
     parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
     parser.add_argument("--rows", type=suite.row_list, metavar="1,2,..", help="only these rows of the specification")
     parser.add_argument(
@@ -24,6 +24,6 @@ def add_arguments(parser: VerbParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Summary:
-    """See Verb."""
+    """Write the workload of each row of the specification."""
     written = suite.write_all(**vars(arguments))
     return Summary("\n".join(each.line for each in written), {"files": [str(each.path) for each in written]})

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
+from common.interpolation import over_logs
 from workloads.compute.measurement import ComputeTime
 from workloads.compute.operators import Operator, Shape
 
@@ -77,9 +78,9 @@ def _straight(op: Operator, shape: Shape, rows: Sequence[ComputeTime]) -> Estima
                 best = (gap, below, above, axis)
     if best is None:
         return None
-    gap, below, above, axis = best
-    part = log(shape[axis] / below.axes[axis]) / gap
-    return Estimate(exp((1 - part) * log(below.ns) + part * log(above.ns)), (below, above), straight=True)
+    _, below, above, axis = best
+    ends = below.axes[axis], above.axes[axis]
+    return Estimate(exp(over_logs(ends, (log(below.ns), log(above.ns)), shape[axis])), (below, above), straight=True)
 
 
 def _weighted_fit(points: list[list[float]], values: list[float], weights: list[float]) -> float:

@@ -211,7 +211,7 @@ def _read_args(path: Path) -> WorkloadArgs | None:
         record = json.loads(record_path.read_text(encoding="utf-8"))
         args = WorkloadArgs.from_dict(record["args"])
         size = record["workload_bytes"]
-        broken = [problem.text for problem in rules.check(args) if not problem.forceable]
+        broken = [problem.text for problem in rules.check(args) if not problem.breakable]
         if broken:
             raise ValueError("; ".join(broken))
     except (ValueError, KeyError, TypeError, RecursionError) as error:

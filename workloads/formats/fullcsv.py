@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 def is_full(rows: Block[LogItem]) -> bool:
-    """Whether the rows need this form: something in them has no place in AICB's columns."""
+    """Whether the rows can be written in this form alone: something in them has no place in AICB's columns."""
     return rows.advance != NOTHING or any(
         is_full(part) if isinstance(part, Block) else _row_is_full(part) for part in rows.parts
     )
@@ -137,7 +137,7 @@ class Reader:
             self._open[-1][0].append(Block(parts, count, advance))
 
     def done(self) -> Block[LogItem]:
-        """All rows.
+        """End the reading; returns all rows.
 
         Raises:
             ValueError: a block is still open, or takes a number below 0.

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from workloads.formats.simai import SimaiWorkload, WorkItem
-from workloads.formats.simai_text import BROADCAST, KNOWN, NONE, Phase
+from workloads.formats.simai_text import NONE, Phase
 from workloads.formats.workload import Workload
+from workloads.rows.collectives import SIMULATED, capitals
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 NO_TIME = 1
 """ns that AICB writes where nothing was measured."""
-_TYPES = {word: CommType[name] for name, word in (KNOWN | {"broadcast": BROADCAST}).items()}
+_TYPES = {capitals(name): CommType[name] for name in SIMULATED}
 _GROUPS = {
     "_EP": CommGroup.ep_group, "_DP_EP": CommGroup.ep_dp_group, "_TP": CommGroup.tp_group, "_DP": CommGroup.dp_group,
     "_EP_TP": CommGroup.ep_tp_group, "_PP": CommGroup.pp_group, "_EMBEDDING": CommGroup.embedding_group,

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from workloads.rows.collectives import CALLS, SIMULATED, capitals
+
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
 MICRO = "MICRO"
 TP_KEY = "model_parallel_NPU_group"
@@ -20,16 +22,11 @@ _DIGITS = 18
 
 NONE = "NONE"
 NOTHING = (NONE, "None")  # AICB writes the second, too
-ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL = "ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL"
-BROADCAST = "BROADCAST"
-KNOWN = {"all_reduce": ALLREDUCE, "all_gather": ALLGATHER, "reduce_scatter": REDUCESCATTER, "all_to_all": ALLTOALL}
+ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, BROADCAST = COLLECTIVES = tuple(map(capitals, SIMULATED))
+KNOWN = dict(zip(SIMULATED[:-1], COLLECTIVES[:-1], strict=True))
 """SimAI's words for collectives, by the names of their calls."""
-WORDS = KNOWN | {
-    "all_gather_into_tensor": ALLGATHER, "reduce_scatter_tensor": REDUCESCATTER, "all_to_all_single": ALLTOALL,
-    "broadcast": BROADCAST,
-}  # fmt: skip
-"""And those of other spellings, and of a broadcast."""
-COLLECTIVES = (ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL, BROADCAST)
+WORDS = {call: capitals(name) for call, name in CALLS.items() if name in SIMULATED}
+"""And those of other calls, and of a broadcast."""
 TP, EP, DP, DP_EP = "TP", "EP", "DP", "DP_EP"
 ALL, EP_TP, EMBEDDING, PP = "ALL", "EP_TP", "EMBEDDING", "PP"
 SUFFIXES = (DP_EP, EP_TP, EP, TP, DP, ALL, EMBEDDING, PP)  # the longer first

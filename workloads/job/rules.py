@@ -24,10 +24,10 @@ FARTHEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RuleViolation:
-    """A broken rule. forceable: the dialect still has a well-defined output, which --force requests."""
+    """A broken rule. breakable: the dialect still has a well-defined output, which --break_rules requests."""
 
     text: str
-    forceable: bool = True
+    breakable: bool = True
 
 
 def check(args: WorkloadArgs) -> list[RuleViolation]:
@@ -36,7 +36,7 @@ def check(args: WorkloadArgs) -> list[RuleViolation]:
     if problems:
         return problems
     problems += _cluster(args)
-    if any(not problem.forceable for problem in problems):
+    if any(not problem.breakable for problem in problems):
         return problems
     if args.frame == "collective_test":
         return problems + list(_collective(args))
@@ -45,7 +45,7 @@ def check(args: WorkloadArgs) -> list[RuleViolation]:
 
 def blocked(args: WorkloadArgs) -> bool:
     """Whether a broken rule leaves nothing that further rules could be checked on."""
-    return any(_signs(args)) or any(not problem.forceable for problem in _cluster(args))
+    return any(_signs(args)) or any(not problem.breakable for problem in _cluster(args))
 
 
 def divisor_near(number: int, wanted: int) -> str:
@@ -65,17 +65,17 @@ def multiple_near(number: int, step: int) -> str:
 def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.frame not in FRAMES:
         near = get_close_matches(args.frame, FRAMES, 1, cutoff=0.0)
-        yield RuleViolation(f"frame {args.frame!r} is none of {', '.join(FRAMES)}; nearest: {near[0]}", forceable=False)
+        yield RuleViolation(f"frame {args.frame!r} is none of {', '.join(FRAMES)}; nearest: {near[0]}", breakable=False)
         return
     if args.stage not in ZERO_STAGES:
         nearest = min(ZERO_STAGES, key=lambda stage: abs(stage - args.stage))
         yield RuleViolation(
-            f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", forceable=False
+            f"stage is {args.stage}; ZeRO has the stages 1, 2 and 3, nearest: {nearest}", breakable=False
         )
     if args.phase not in WORKLOAD_PHASES:
         near = get_close_matches(args.phase, WORKLOAD_PHASES, 1, cutoff=0.0)
         allowed = ", ".join(WORKLOAD_PHASES)
-        yield RuleViolation(f"phase {args.phase!r} is none of {allowed}; nearest: {near[0]}", forceable=False)
+        yield RuleViolation(f"phase {args.phase!r} is none of {allowed}; nearest: {near[0]}", breakable=False)
     at_least_one = list(POSITIVE)
     at_least_zero: list[str] = []
     if args.frame == "collective_test":
@@ -91,11 +91,11 @@ def _signs(args: WorkloadArgs) -> Iterator[RuleViolation]:
             value = getattr(args, name)
             if value is not None and value < least:
                 yield RuleViolation(
-                    f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=False
+                    f"{name} is {value}; it must be at least {least}, nearest: {least}", breakable=False
                 )
     if args.world_size > MOST_RANKS:
         yield RuleViolation(
-            f"world_size is {args.world_size}; it must be at most {MOST_RANKS}, nearest: {MOST_RANKS}", forceable=False
+            f"world_size is {args.world_size}; it must be at most {MOST_RANKS}, nearest: {MOST_RANKS}", breakable=False
         )
 
 
@@ -108,7 +108,7 @@ def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
         yield RuleViolation(
             f"world_size {world} must be a multiple of {' * '.join(names)} "
             f"= {' * '.join(map(str, sizes))} = {prod(sizes)}; nearest: {multiple_near(world, prod(sizes))}",
-            forceable=False,
+            breakable=False,
         )
     if args.frame == "collective_test":
         layers, counted = args.iter_num, "iter_num"
@@ -119,7 +119,7 @@ def _cluster(args: WorkloadArgs) -> Iterator[RuleViolation]:
         yield RuleViolation(
             f"epoch_num {args.epoch_num} * {counted} {layers} are more than a workload holds, {MOST_ROWS}; "
             f"nearest epoch_num: {max(1, MOST_ROWS // max(1, layers))}",
-            forceable=False,
+            breakable=False,
         )
     if args.epoch_num < 1:
         yield RuleViolation(f"epoch_num is {args.epoch_num}; at least one iteration is needed, nearest: 1")

@@ -19,7 +19,7 @@ class Grid:
         return found
 
     def count(self, *names: str) -> int:
-        """The ranks of a group along these axes."""
+        """How many ranks a group along these axes has."""
         return prod(size for size, _ in self.axes(*names))
 
     def offsets(self, *names: str) -> list[int]:

@@ -150,7 +150,7 @@ def megatron() -> None:
 
 
 def _latent_attention() -> None:
-    """See `WideValueAttention`; without Transformer Engine its layers are no classes (0.16.1)."""
+    """Let multi-latent attention use WideValueAttention; without Transformer Engine its layers are no classes."""
     from megatron.core.models import backends
     from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.dot_product_attention import DotProductAttention

@@ -53,7 +53,7 @@ class Staging:
         self._digest = hashlib.sha256()
 
     def begin_file(self, name: str, mode: int) -> None:
-        """See ArchiveSink. A file that cannot be made under its name is skipped together with its bytes."""
+        """Begin a file; one that cannot be made under its name is skipped together with its bytes."""
         self._count()
         self._name = named(name)
         try:
@@ -76,7 +76,7 @@ class Staging:
             self._digest = hashlib.sha256()
 
     def write(self, data: memoryview) -> None:
-        """See ArchiveSink.
+        """Write the next bytes of the file.
 
         Raises:
             EnoughError: the limit is reached; what fits was written.
@@ -95,7 +95,7 @@ class Staging:
             raise self._limits.too_many_bytes()
 
     def end_file(self) -> None:
-        """See ArchiveSink."""
+        """Close the file and keep its digest."""
         if self._file is not None:
             self._finish_file()
 
@@ -106,7 +106,7 @@ class Staging:
         self.digests[self._name] = self._digest.hexdigest()
 
     def folder(self, name: str) -> None:
-        """See ArchiveSink; a folder without files is not kept."""
+        """Count a folder; one without files is not kept."""
         self._count()
         try:
             parts_of(name)
@@ -114,7 +114,7 @@ class Staging:
             self.left_out.setdefault(named(name), str(error))
 
     def leave_out(self, name: str, why: str) -> None:
-        """See ArchiveSink."""
+        """Note a member that is not taken, and why."""
         self._count()
         self.left_out.setdefault(named(name), why)
 

@@ -112,7 +112,7 @@ class SlurmHost:
         check: bool = True,
         cancel: threading.Event | None = None,
     ) -> Completed:
-        """See Host.run."""
+        """Run a command as a step of the host's job, killed after `deadline` seconds."""
         out, inside = Capture(), self._inside
         begun = Beginning(on_stdout or out.add)
         own_seconds = str(math.ceil(deadline) + OWN_CLOCK_SECONDS)
@@ -214,7 +214,7 @@ class SlurmHost:
         raise ConnectError(self.name, "a node of Slurm is not asked for a Docker engine")
 
     def open_docker(self, timeout: int, check: Check | None = None) -> APIClient:
-        """See docker; `timeout` in seconds."""
+        """Refused, whatever `timeout` in seconds: a node of Slurm is not asked for a Docker engine."""
         return self.docker()
 
 

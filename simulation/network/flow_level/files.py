@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.whole_files import write_whole
 from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
-from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, Link, PortRoutes
+from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
 
@@ -44,19 +44,9 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
     return tails
 
 
-def round_trip(ways: PortRoutes, source: int, target: int, payload: int) -> tuple[int, int]:
-    """The shortest round trip between two nodes (ns) and the slowest link (bit/s); see routing.round_trip."""
-    return _trip(tuple([ways.kinds[kind] for kind in ways.first_kinds(source, target)]), payload)
-
-
-@cache
-def _trip(links: tuple[Link, ...], payload: int) -> tuple[int, int]:
-    return sum(2 * link.delay_ns + payload * BITS // link.bps for link in links), min(link.bps for link in links)
-
-
 def _ideal(ways: PortRoutes, group: FlowGroup, payload: int) -> int:
     """ns of a flow alone: round trip, and its bytes with headers over the slowest link."""
-    rtt, bps = round_trip(ways, group.source, group.target, payload)
+    rtt, bps = round_trip(ways.first_links(group.source, group.target), payload)
     return rtt + (group.size + -(-group.size // payload) * HEADER_BYTES) * BITS // bps
 
 

@@ -6,7 +6,7 @@ hash of its addresses and ports names.
 """
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.units import bandwidth_bps, time_seconds
@@ -35,6 +35,12 @@ class Link(NamedTuple):
 
     bps: int
     delay_ns: int
+
+
+@cache
+def round_trip(links: tuple[Link, ...], payload: int) -> tuple[int, int]:
+    """The round trip over links (ns), twice their delays and a payload's transmission on each; the slowest (bit/s)."""
+    return sum(2 * link.delay_ns + payload * 8_000_000_000 // link.bps for link in links), min(links).bps
 
 
 class PortRoutes:
@@ -202,15 +208,19 @@ class PortRoutes:
             node = peer[ports[0]]
         return path
 
-    def first_kinds(self, source: int, target: int) -> tuple[int, ...]:
-        """The kinds of the links between two nodes on the first of the shortest ways; switches remember theirs."""
+    def first_links(self, source: int, target: int) -> tuple[Link, ...]:
+        """The links between two nodes on the first of the shortest ways."""
+        return tuple([self.kinds[kind] for kind in self._first_kinds(source, target)])
+
+    def _first_kinds(self, source: int, target: int) -> tuple[int, ...]:
+        """The kinds of these links; switches remember theirs."""
         if source == target:
             return ()
         port = self.next_ports(source, target)[0]
         following = self.peer[port]
         rest = self._kinds_to.get((following, target))
         if rest is None:
-            rest = self._kinds_to[following, target] = self.first_kinds(following, target)
+            rest = self._kinds_to[following, target] = self._first_kinds(following, target)
         return self.kind_of[port], *rest
 
     def shares(self, source: int, target: int) -> Shares:

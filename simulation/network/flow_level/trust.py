@@ -5,10 +5,9 @@ from functools import cache
 from typing import NamedTuple
 
 from simulation.network.conf import NetworkConf
-from simulation.network.flow_level.files import round_trip
 from simulation.network.flow_level.fluid_state import BEHIND, TIGHT
 from simulation.network.flow_level.lanes import BITS
-from simulation.network.flow_level.port_routes import PortRoutes
+from simulation.network.flow_level.port_routes import PortRoutes, round_trip
 from simulation.network.flow_level.quotient import Built
 from simulation.network.flow_level.simulate import FlowRun
 from simulation.topology.fabric import GPU, SWITCH, Fabric
@@ -47,7 +46,7 @@ def window_of(ways: PortRoutes, gpus: int, payload: int) -> int:
     for source in sources:
         for target in (*chosen, gpus - 1):
             if source != target and ways.next_ports(source, target):
-                rtt, bps = round_trip(ways, source, target, payload)
+                rtt, bps = round_trip(ways.first_links(source, target), payload)
                 best = max(best, rtt * bps // BITS)
     return best
 
@@ -144,7 +143,7 @@ def _drift(run: FlowRun, ways: PortRoutes) -> bool:
 
     @cache
     def slowest(source: int, target: int) -> int:
-        return round_trip(ways, source, target, 1)[1]
+        return min(ways.first_links(source, target)).bps
 
     hops = run.classes.net.hops
     return any(

@@ -29,7 +29,7 @@ from simulation.network.flow_level.trust import (
 )
 from simulation.network.job import Job, iterations, warn_of_untimed
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, RowFiles, check_names
+from simulation.network.row_files import FLOWS, LINKS, RowFiles, refuse_names
 from simulation.topology.fabric import Fabric, names, port_names, tiers
 
 BUSIEST_SHOWN = 3
@@ -51,7 +51,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
     _check_options(arguments)
     request = read_request(arguments)
-    check_names(request.job, request.prefix, _names(request.job), force=arguments.force)
+    refuse_names(request.job, request.prefix, _names(request.job))
     return _what_if(request, arguments) if arguments.what_if else _simulated(request, arguments)
 
 

@@ -75,7 +75,7 @@ class SimulatedCluster:
         self.all_devices = False
 
     def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
-        """See Climb."""
+        """Run cases on simulated hosts."""
         self._seed += 1
         found: dict[str, list[RoundRecord]] = {}
         for title, definition in cases.items():

@@ -193,7 +193,7 @@ def test_a_record_that_is_read_while_a_later_rung_runs_is_not_ready(
 
     monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: Looked())
     monkeypatch.setattr(Acceptance, "run", run)
-    assert accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health,single", budget="1m", nproc=1)
+    assert accept(on_localhost(tmp_path, tmp_path / "results"), rungs="health,single", budget="1m", nproc=1)[0]
     (record,) = seen
     assert [rung.verdict for rung in record.rungs] == ["pass"]
     assert not record.ready and record.hosts == {"localhost": "not tested"}
@@ -205,7 +205,7 @@ def test_results_that_go_to_a_link_without_target_are_refused(
     (tmp_path / "results").symlink_to(tmp_path / "nowhere")
     monkeypatch.setattr("run_benchmarks.commands.accepting.time.sleep", lambda seconds: pytest.fail("waits for ever"))
     asked = on_localhost(tmp_path, tmp_path / "results")
-    assert accept(asked, rungs="health", budget="1m", nproc=1) == EXIT_USAGE
+    assert accept(asked, rungs="health", budget="1m", nproc=1)[0] == EXIT_USAGE
     assert str(tmp_path / "results") in capsys.readouterr().err
 
 
@@ -217,7 +217,7 @@ def test_a_signal_between_runs_keeps_what_there_is(
     asked = on_localhost(tmp_path, tmp_path / "results")
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
-        assert accept(asked, rungs="health,whole", budget="1m", nproc=1) == EXIT_INTERRUPTED
+        assert accept(asked, rungs="health,whole", budget="1m", nproc=1)[0] == EXIT_INTERRUPTED
     finally:
         signal.signal(number, before)
     record = only_record(tmp_path / "results")
@@ -234,13 +234,13 @@ def test_an_interrupted_run_is_named_with_the_rung_that_was_not_judged(
 ) -> None:
     results = tmp_path / "results"
     asked = on_localhost(tmp_path, results)
-    monkeypatch.setattr(starting, "started", lambda settings: (EXIT_INTERRUPTED, results / "run7"))
-    assert accept(asked, rungs="single", budget="1m", nproc=1) == EXIT_INTERRUPTED
+    monkeypatch.setattr(starting, "start", lambda settings: (EXIT_INTERRUPTED, results / "run7"))
+    assert accept(asked, rungs="single", budget="1m", nproc=1)[0] == EXIT_INTERRUPTED
     (rung,) = only_record(results).rungs
     assert (rung.verdict, rung.reason) == ("not run", "run7 was interrupted: what it measured is there, not judged")
-    monkeypatch.setattr(starting, "started", lambda settings: (EXIT_FAIL, results / "run8"))
+    monkeypatch.setattr(starting, "start", lambda settings: (EXIT_FAIL, results / "run8"))
     shutil.rmtree(results)
-    assert accept(asked, rungs="single", budget="1m", nproc=1) == EXIT_FAIL
+    assert accept(asked, rungs="single", budget="1m", nproc=1)[0] == EXIT_FAIL
     assert only_record(results).rungs[0].reason.startswith("run8 could not be made: ")
 
 
@@ -261,13 +261,13 @@ def test_a_disk_of_results_that_fills_up_ends_no_measurement_and_hides_none(
 
     monkeypatch.setattr(Acceptance, "examine", examined)
     try:
-        code = accept(on_localhost(tmp_path, results), rungs="health,single", budget="1m", nproc=1)
+        code, _ = accept(on_localhost(tmp_path, results), rungs="health,single", budget="1m", nproc=1)
         assert code == EXIT_FAIL
         said = capsys.readouterr()
         assert "the head node's own disk is full" in said.err
         assert "disk: slow" in said.out and "NOT READY: 0 of 1 hosts accepted" in said.out
         (folder,) = results.glob("accept*")
         assert not (folder / "accept.json").exists(), "no half a record"
-        assert accept(on_localhost(tmp_path, results / "full"), rungs="health", budget="1m", nproc=1) == EXIT_USAGE
+        assert accept(on_localhost(tmp_path, results / "full"), rungs="health", budget="1m", nproc=1)[0] == EXIT_USAGE
     finally:
         subprocess.run(["umount", str(results)], check=True)

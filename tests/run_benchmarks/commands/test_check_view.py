@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from run_benchmarks.commands.check_view import show_reports
-from run_benchmarks.console import console
+from run_benchmarks.console import terminal
 from run_benchmarks.inspection.findings import Finding, HostReport
 
 FOUND = Finding(
@@ -21,11 +21,11 @@ FOUND = Finding(
 def test_words_of_a_finding_stay_whole(
     width: int, is_table: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "CONSOLE", console._Console(highlight=False, width=width))
+    monkeypatch.setattr(terminal, "CONSOLE", terminal._Console(highlight=False, width=width))
     show_reports({FOUND.host: HostReport(host=FOUND.host, findings=[FOUND])})
     text = capsys.readouterr().out
     cells = (FOUND.host, FOUND.subject, FOUND.found, FOUND.expected, FOUND.action)
-    words = {word for cell in cells for word in cell.split() if len(word) <= console.LONGEST_WHOLE}
+    words = {word for cell in cells for word in cell.split() if len(word) <= terminal.LONGEST_WHOLE}
     assert not [word for word in words if word not in text], text
     assert ("│" in text.rpartition("severity")[2]) is is_table
     assert max(map(len, text.splitlines())) <= width

@@ -53,7 +53,7 @@ def test_a_result_folder_that_cannot_be_made(
 ) -> None:
     (tmp_path / "result").touch()
     assert starting.diagnose(settings) == EXIT_USAGE
-    assert starting.start(settings, detach=False) == EXIT_USAGE
+    assert starting.start(settings)[0] == EXIT_USAGE
     assert capsys.readouterr().err.count("result: File exists") == 2
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from run_benchmarks.commands.round_verification import Findings
 from run_benchmarks.commands.status import follow_log
-from run_benchmarks.commands.verification import NoRunError, _check_expectations, report, verify
+from run_benchmarks.commands.verification import NoRunError, _check_expectations, show, verified, verify
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.plan.side_by_side import Wave
@@ -240,8 +240,15 @@ TAMPERED: list[tuple[Tamper, str, str]] = [
 ]
 
 
+def report(folder: Path, signers: Path | None = None) -> bool:
+    """What the command prints of a run's folder; returns whether it found anything."""
+    found = verified(folder, signers)
+    show(folder, found)
+    return bool(found.problems)
+
+
 def test_intact(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not report(folder, print)
+    assert not report(folder)
     said = capsys.readouterr().out
     assert f"{RUN}: intact: " in said and sha256(folder / SEAL_FILE) in said
     assert 'Good "clusterdyno-seal" signature with ED25519 key SHA256:' in said, "by SEAL_KEY"
@@ -325,9 +332,9 @@ def test_a_signed_seal(folder: Path, key: Path, capsys: pytest.CaptureFixture[st
     words = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "alice@site", "-n", "clusterdyno-seal"]
     with (folder / SEAL_FILE).open("rb") as seal:
         subprocess.run([*words, "-s", str(folder / "seal.json.sig")], stdin=seal, check=True, stdout=subprocess.DEVNULL)
-    assert not report(folder, print, signers)
+    assert not report(folder, signers)
     assert 'Good "clusterdyno-seal" signature for alice@site with ED25519 key SHA256:' in capsys.readouterr().out
-    assert not report(folder, print)
+    assert not report(folder)
     assert "--signers FILE says whose key that is" in capsys.readouterr().out
     edit(folder / SEAL_FILE, lambda seal: seal.update(sealed_ms=1))
     for known in (signers, None):
@@ -368,7 +375,7 @@ def test_no_run(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(NoRunError, match="not the folder of a completed run"):
         verify(tmp_path)
     with controlling(folder), pytest.raises(NoRunError, match="a controller works on this run"):
-        report(folder, print)
+        report(folder)
 
 
 def test_on_the_command_line(folder: Path, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ ORDERS = re.compile("\x1b\\]|\x1b\\[2J|[\x80-\x9f\u202a-\u202e\u2066-\u2069\x00\
 WRITER = """
 import sys, time
 from pathlib import Path
-from run_benchmarks.console.console import CONSOLE, LOG, complain, print_table, say, start_logging, stop_logging
+from run_benchmarks.console.console import LOG, complain, say
+from run_benchmarks.console.terminal import CONSOLE, print_table, start_logging, stop_logging
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.console.progress import LiveProgress
@@ -114,7 +115,8 @@ def test_text_that_the_console_cannot_encode_ends_no_run(encoding: str) -> None:
     """A head node with another locale: what a host says comes as escapes, as far as its letters are not there."""
     writer = """
 import sys
-from run_benchmarks.console.console import LOG, guard_console, complain, print_table, say, start_logging
+from run_benchmarks.console.console import LOG, guard_console, complain, say
+from run_benchmarks.console.terminal import print_table, start_logging
 guard_console()
 start_logging("info", None)
 evil = sys.argv[1].encode("ascii").decode("unicode_escape")

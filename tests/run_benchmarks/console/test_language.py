@@ -152,8 +152,9 @@ def plain(text: str) -> str:
 
 
 def constants(node: ast.expr) -> Iterator[str]:
-    """The texts of a constant, of those in a tuple, or of either one of a choice."""
+    """The texts of a constant, of those in a tuple, of the values of a table, or of either one of a choice."""
     either = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+    either = [*node.values] if isinstance(node, ast.Dict) else either
     for each in node.elts if isinstance(node, ast.Tuple) else either:
         if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value:
             yield each.value

@@ -25,7 +25,7 @@ from protocol.baseline_file import BaselineError
 from protocol.default_outcome import compare
 from protocol.perflog import Event
 from run_benchmarks.commands.outcome_console import show_outcomes
-from run_benchmarks.console.console import print_table
+from run_benchmarks.console.terminal import print_table
 from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.report.html import write_report

@@ -120,7 +120,7 @@ def test_a_resume_takes_the_hosts_of_the_start(load: Load, tmp_path: Path, monke
         return 0
 
     monkeypatch.setattr(starting, "_control", control)
-    assert starting.start(select_hosts(load(text, FOUR), HostSelection(exclude="a")), detach=False) == 0
+    assert starting.start(select_hosts(load(text, FOUR), HostSelection(exclude="a")))[0] == 0
     ((prepared, folder),) = taken
     Journal(folder).append(Session(prepared, folder, Interruption("clean"), [])._started())
     assert recorded_hosts(folder) == ["b", "c", "d"] and recorded_hosts(tmp_path) is None

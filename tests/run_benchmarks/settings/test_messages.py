@@ -86,7 +86,7 @@ def test_no_message_shows_a_regular_expression_or_none_for_nothing(tmp_path: Pat
 PARAMIKO = """
 import logging, sys
 from pathlib import Path
-from run_benchmarks.console.console import start_logging, stop_logging
+from run_benchmarks.console.terminal import start_logging, stop_logging
 logging.getLogger("paramiko.transport").error("Exception (client): Error reading SSH protocol banner")
 start_logging("debug", Path(sys.argv[1]))
 logging.getLogger("paramiko.transport").error("Socket exception: Connection reset by peer (104)")

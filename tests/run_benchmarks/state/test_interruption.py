@@ -49,7 +49,8 @@ def test_the_second_signal_leaves_at_once_and_says_what_to_clean(number: signal.
 CONSOLE_GONE = """
 import signal, sys, time
 from pathlib import Path
-from run_benchmarks.console.console import LOG, print_table, start_logging, stop_logging
+from run_benchmarks.console.console import LOG
+from run_benchmarks.console.terminal import print_table, start_logging, stop_logging
 from run_benchmarks.state.interruption import Interruption
 from run_benchmarks.console.progress import LiveProgress
 start_logging("info", Path(sys.argv[1]))

@@ -62,7 +62,7 @@ def test_the_published_table_itself_is_not_like_that() -> None:
 
 
 def test_latencies_are_the_measured_ones_and_grow() -> None:
-    for ranks, least in MEASURED_US:
+    for ranks, least in MEASURED_US.items():
         assert latency_us(ranks, False) == pytest.approx(least)
     for inside in (True, False):
         grown = [latency_us(ranks, inside) for ranks in range(1, 3000)]

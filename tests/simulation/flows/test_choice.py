@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.analytical import parts
-from simulation.flows.choice import CELLS, LinkSpeeds, choose, protocol
+from simulation.flows.choice import LinkSpeeds, choose, protocol
 from simulation.flows.groups import ParallelSizes, RankGroup, megatron_group
+from simulation.flows.names import CELLS
 from simulation.flows.train import NVLS, NVLS_TREE, PAT, RING, TREE
 from tests.simulation.analytical import asking
 

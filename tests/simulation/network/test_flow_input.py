@@ -155,7 +155,7 @@ def test_files_of_another_run_are_all_named_before_anything_is_simulated(
     words = ["-n", str(TOPOLOGY), "-r", f"{tmp_path}/x-", "--level", level, *ONE]
     error = refused(words, tmp_path, capsys)
     for name in ("x-EndToEnd.csv", "x-fct.txt"):
-        assert f"{tmp_path}/{name}: is there; give --force to overwrite it, or another -r" in error
+        assert f"{tmp_path}/{name}: is there; give --force to overwrite it" in error
     if level == "packet":
         for other in (f"{tmp_path}/x-links.csv", f"{tmp_path}/../{tmp_path.name}/x-links.csv"):
             error = refused([*words, "--force", "--trace", other], tmp_path, capsys)

@@ -228,7 +228,7 @@ def test_an_interrupted_sweep_keeps_its_layouts_and_the_same_command_goes_on(tmp
 
 def test_the_partial_file_of_another_sweep_is_refused_without_force(capsys: pytest.CaptureFixture[str]) -> None:
     Path("out.csv.partial").write_text("another\n[64, 0, 1.0, 1.0]\n")
-    assert "is what another sweep left" in refused(capsys, *FEW, "--output", "out.csv")
+    assert "out.csv.partial: is there; give --force" in refused(capsys, *FEW, "--output", "out.csv")
     found = asked(capsys, *FEW, "--output", "out.csv", "--force")
     assert float(found["best"][0]["predicted_ms"]) > 1.0  # type: ignore[index]
 

@@ -19,7 +19,7 @@ ZERO = "--frame DeepSpeed --world_size 4 --num_layers 2 --hidden_size 64 --num_a
 TEST = "--frame collective_test --world_size 4 --begin_size 4096 --end_size 8192 --iter_num 2"
 DEEPSEEK = f"--frame DeepSeek {MOE}"
 
-FORCEABLE = [
+BREAKABLE = [
     (f"{ZERO} --pp 2", ["no pipeline stages with ZeRO"]),
     (f"{ZERO} --prefetch_bucket_size 0", ["prefetch_bucket_size is 0"]),
     (f"{ZERO} --max_live_parameters 0", ["max_live_parameters is 0"]),
@@ -81,7 +81,7 @@ SIMAI_REFUSED = [
     (f"{TEST} --multi_all_reduce_enable 1", ["no such mode"]),
     (f"{GPT} --aiob_enable --comp_filepath missing.txt", ["missing.txt: No such file"]),
 ]
-SIMAI_FORCEABLE = [
+SIMAI_BREAKABLE = [
     (f"{GPT} --epoch_num 2", ["epoch_num is 2", "one iteration"]),
     (f"{TEST} --test_comm broadcast", ["test_comm 'broadcast'"]),
     (
@@ -99,26 +99,26 @@ def _of_both(csv: list[tuple[str, list[str]]], simai: list[tuple[str, list[str]]
     return [("generate", *case) for case in csv] + [("simai", *case) for case in simai]
 
 
-@pytest.mark.parametrize(("command", "arguments", "complaints"), _of_both(FORCEABLE, SIMAI_FORCEABLE))
-def test_silent_errors_of_aicb_need_force(
+@pytest.mark.parametrize(("command", "arguments", "complaints"), _of_both(BREAKABLE, SIMAI_BREAKABLE))
+def test_silent_errors_of_aicb_need_an_option(
     command: str, arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "workload"
     assert _run(command, arguments, output) == 2
     message = capsys.readouterr().err
-    for complaint in [*complaints, "--force writes what aicb would write"]:
+    for complaint in [*complaints, "--break_rules writes what aicb would write"]:
         assert complaint in message
     assert list(tmp_path.iterdir()) == []
-    assert _run(command, arguments, output, "--force") == 0
+    assert _run(command, arguments, output, "--break_rules") == 0
     assert output.stat().st_size > 0
 
 
 @pytest.mark.parametrize(("command", "arguments", "complaints"), _of_both(REFUSED, SIMAI_REFUSED))
-def test_what_aicb_cannot_do_is_refused_even_with_force(
+def test_what_aicb_cannot_do_is_refused_even_so(
     command: str, arguments: str, complaints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for force in ([], ["--force"]):
-        assert _run(command, arguments, tmp_path / "workload", *force) == 2
+    for breaks in ([], ["--break_rules"]):
+        assert _run(command, arguments, tmp_path / "workload", *breaks) == 2
         message = capsys.readouterr().err
         assert all(complaint in message for complaint in complaints), message
         assert "Traceback" not in message
@@ -127,14 +127,14 @@ def test_what_aicb_cannot_do_is_refused_even_with_force(
 
 def test_forced_output_is_what_aicb_writes(tmp_path: Path) -> None:
     """A batch too small for the ranks: no micro-batches, only set-up and step."""
-    forced = generate(WorkloadArgs(world_size=8, num_attention_heads=16, global_batch=4), force=True)
+    forced = generate(WorkloadArgs(world_size=8, num_attention_heads=16, global_batch=4), break_rules=True)
     assert [item.stage.partition(".")[0] for item in forced.epoch(1)] == ["step", "step", "step", ""]
 
 
 def test_all_problems_are_told_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
         generate(WorkloadArgs(world_size=8, num_attention_heads=7, global_batch=3, dtype="int8", pp_rank=4))
-    assert len(caught.value.problems) == 5  # four rules and how to force
+    assert len(caught.value.problems) == 5  # four rules and how to break them
 
 
 def test_nearest_values() -> None:
@@ -193,6 +193,6 @@ def test_a_missing_section_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     head, _, tail = EXAMPLE.read_text().partition("logit_time:")
     path.write_text(head + tail[tail.index("param_time:") :])
     output = tmp_path / "out.txt"
-    assert _run("simai", f"{GPT} --aiob_enable --comp_filepath {path}", output, "--force") == 2
+    assert _run("simai", f"{GPT} --aiob_enable --comp_filepath {path}", output, "--break_rules") == 2
     assert "lacks the sections logit_time" in capsys.readouterr().err
     assert not output.exists()

@@ -67,7 +67,7 @@ class BertSettings(TrainingConfig):
         return self.max_seq_length
 
     def parameters(self) -> int:
-        """See TrainingConfig; the head of masked tokens shares the embedding's matrix."""
+        """Number of the model's parameters; the head of masked tokens shares the embedding's matrix."""
         size, inner = self.hidden_size, self.ffn_hidden_size
         layer = 4 * size * (size + 1) + (size + 1) * inner + (inner + 1) * size + 4 * size
         embeddings = (self.vocab_size + self.max_position_embeddings + 2) * size + 2 * size
@@ -75,7 +75,7 @@ class BertSettings(TrainingConfig):
         return embeddings + self.num_layers * layer + heads
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; of a sample of max_seq_length tokens, max_predictions_per_seq of them masked."""
+        """Operations, forward and backward, of max_seq_length tokens, max_predictions_per_seq of them masked."""
         per_token, per_pair, per_prediction, per_sample = self.flops_of_parts()
         length = self.max_seq_length
         return length * per_token + length**2 * per_pair + self.max_predictions_per_seq * per_prediction + per_sample

@@ -74,7 +74,7 @@ _MEGATRON = (
     (
         "idle_batch_split",
         "A global batch that does not divide is rounded down, to no micro-batches at all if it is small "
-        "(refused without --force).",
+        "(refused without --break_rules).",
     ),
 )
 _EXPERTS = (
@@ -139,7 +139,7 @@ _ZERO = (
     (
         "zero_pipeline",
         "ZeRO with pipeline stages has no forward or backward rows, two steps an iteration and a share of the layers "
-        "(refused without --force).",
+        "(refused without --break_rules).",
     ),
     (
         "wgrad_stage",
@@ -203,7 +203,7 @@ _SIMAI = (
     ),
     (
         "simai_micro_unknown",
-        "The micro test of a collective that SimAI does not know says None (refused without --force).",
+        "The micro test of a collective that SimAI does not know says None (refused without --break_rules).",
     ),
 )
 

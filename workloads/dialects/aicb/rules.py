@@ -1,6 +1,6 @@
 """Refuses parameters that AICB ignores silently or cannot handle, with advice on what to use instead.
 
-A forceable problem has an output of AICB's own, which --force requests; the others end AICB with an exception.
+A breakable problem has an output of AICB's own, which --break_rules requests; the others end AICB with an exception.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def without_effect(args: WorkloadArgs, target: str) -> set[str]:
 
 def problems(args: WorkloadArgs, target: str, given: frozenset[str]) -> list[RuleViolation]:
     if args.frame == "FSDP2":
-        return [RuleViolation("frame FSDP2 is none of AICB's; --dialect framework has it", forceable=False)]
+        return [RuleViolation("frame FSDP2 is none of AICB's; --dialect framework has it", breakable=False)]
     if args.phase != TRAINING:
         return list(simai_inference.refused(args, target))
     found = [] if rules.blocked(args) else list(sizes.check(args))
@@ -75,7 +75,7 @@ def _silent(args: WorkloadArgs, given: frozenset[str]) -> Iterator[RuleViolation
         yield RuleViolation(
             f"dtype {args.dtype!r} does not go with {'moe_grouped_gemm' if grouped else 'expert parallelism'}; "
             "nearest: bfloat16",
-            forceable=False,
+            breakable=False,
         )
     elif args.dtype not in SIXTEEN_BIT:
         yield RuleViolation(
@@ -104,7 +104,7 @@ def _computation(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
     try:
         times = aiob.read(Path(args.comp_filepath))
     except CompFileError as error:
-        yield RuleViolation(str(error), forceable=False)
+        yield RuleViolation(str(error), breakable=False)
         return
     others = times.other_shapes(args)
     if others:
@@ -116,9 +116,9 @@ def _computation(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
     missing = times.missing(deepseek=deepseek)
     if missing:
         usable = deepseek and not times.missing(deepseek=False)
-        consequence = "; forced, their times are 0" if usable else ""
+        consequence = "; with --break_rules their times are 0" if usable else ""
         yield RuleViolation(
-            f"comp_filepath {args.comp_filepath} lacks the sections {', '.join(missing)}{consequence}", forceable=usable
+            f"comp_filepath {args.comp_filepath} lacks the sections {', '.join(missing)}{consequence}", breakable=usable
         )
 
 
@@ -126,7 +126,7 @@ def _deepspeed(args: WorkloadArgs, given: frozenset[str]) -> Iterator[RuleViolat
     if args.amp_enabled and args.stage != 3:
         yield RuleViolation(
             f"amp_enabled with ZeRO stage {args.stage} ends AICB with an exception; nearest: --stage 3, or none",
-            forceable=False,
+            breakable=False,
         )
     if args.contiguous_gradients and args.stage != 2 and "contiguous_gradients" in given:
         yield RuleViolation(f"contiguous_gradients has no effect with stage {args.stage}; nearest: --stage 2")
@@ -137,10 +137,10 @@ def _collective(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
     if args.test_comm not in known:
         yield RuleViolation(
             f"test_comm {args.test_comm!r} is no collective that can be tested; allowed: {', '.join(known)}",
-            forceable=args.test_comm not in NO_ROW,
+            breakable=args.test_comm not in NO_ROW,
         )
     if target == "simai" and args.multi_all_reduce_enable:
-        yield RuleViolation("multi_all_reduce_enable: AICB's micro test has no such mode", forceable=False)
+        yield RuleViolation("multi_all_reduce_enable: AICB's micro test has no such mode", breakable=False)
 
 
 def _simai(args: WorkloadArgs) -> Iterator[RuleViolation]:
@@ -149,15 +149,15 @@ def _simai(args: WorkloadArgs) -> Iterator[RuleViolation]:
     if args.aiob_enable and args.comp_filepath is None:
         yield RuleViolation(
             "aiob_enable measures on a GPU, which is not done here; give a file of the command aiob as --comp_filepath",
-            forceable=False,
+            breakable=False,
         )
     if args.frame == "DeepSeek" and not args.moe_enable:
-        yield RuleViolation("frame DeepSeek has no SimAI text without --moe_enable: AICB cannot do it", forceable=False)
+        yield RuleViolation("frame DeepSeek has no SimAI text without --moe_enable: AICB cannot do it", breakable=False)
     if args.frame == "DeepSpeed" and args.pipeline_model_parallel > 1:
-        yield RuleViolation("there is no SimAI text for ZeRO with pipeline stages", forceable=False)
+        yield RuleViolation("there is no SimAI text for ZeRO with pipeline stages", breakable=False)
     if args.frame == "DeepSeek" and not args.aiob_enable:
         yield RuleViolation(
-            "frame DeepSeek needs --aiob_enable and --comp_filepath: AICB cannot do it without", forceable=False
+            "frame DeepSeek needs --aiob_enable and --comp_filepath: AICB cannot do it without", breakable=False
         )
     if args.epoch_num > 1 and args.frame != "DeepSpeed":
         yield RuleViolation(f"epoch_num is {args.epoch_num}, but AICB's SimAI text is one iteration; nearest: 1")

@@ -35,18 +35,18 @@ def refused(args: WorkloadArgs, target: str) -> Iterator[RuleViolation]:
     if target != "simai":
         yield RuleViolation(
             f"phase is {args.phase}, but AICB writes inference as SimAI text alone; --dialect framework has the CSV",
-            forceable=False,
+            breakable=False,
         )
     elif args.frame != "DeepSeek" and not (args.frame == "Megatron" and args.moe_enable):
         yield RuleViolation(
             f"phase is {args.phase}, but AICB has inference of DeepSeek-V3 (--frame DeepSeek) and Qwen3-MoE "
             "(--moe_enable) alone; --dialect framework has dense models",
-            forceable=False,
+            breakable=False,
         )
     if args.comp_filepath is not None or args.aiob_enable:
         yield RuleViolation(
             f"comp_filepath and aiob_enable: an AIOB file has times of training, none of phase {args.phase}",
-            forceable=False,
+            breakable=False,
         )
 
 

@@ -23,7 +23,7 @@ STILL = Phase(0)
 
 
 def generate(args: WorkloadArgs, times: CompFile | None) -> SimaiWorkload:
-    """The text for epoch_num iterations. times: measured block times, split over a block's weights by their size."""
+    """The SimAI workload of `epoch_num` iterations under ZeRO. times: of measured blocks, split by weights' sizes."""
     model = DeepspeedForCausalLM(args)
     gemms = _TimedGemms(args, model, times)
     trainer: Zero12Trainer | Zero3Trainer = (

@@ -81,7 +81,7 @@ def _tensor_parallel(args: WorkloadArgs) -> Iterator[RuleViolation]:
             yield RuleViolation(
                 f"{what} is {width}, no multiple of tensor_model_parallel_size {tp}; nearest width: "
                 f"{multiple_near(width, tp)}, nearest tensor_model_parallel_size: {divisor_near(width, tp)}",
-                forceable=False,
+                breakable=False,
             )
 
 
@@ -99,18 +99,18 @@ def _experts(args: WorkloadArgs) -> Iterator[RuleViolation]:
         if ep > 1 or experts > 1:
             yield RuleViolation(
                 f"expert_model_parallel_size {ep} and num_experts {experts} need --moe_enable",
-                forceable=experts % ep == 0,
+                breakable=experts % ep == 0,
             )
         return
     if args.moe_enable and not args.enable_sequence_parallel:
-        yield RuleViolation("--moe_enable needs --enable_sequence_parallel", forceable=False)
+        yield RuleViolation("--moe_enable needs --enable_sequence_parallel", breakable=False)
     if experts < 1:
         yield RuleViolation(f"num_experts is {experts}; a mixture needs at least 1")
     elif experts % ep:
         yield RuleViolation(
             f"num_experts {experts} must be a multiple of expert_model_parallel_size {ep}; nearest num_experts: "
             f"{multiple_near(experts, ep)}, nearest expert_model_parallel_size: {divisor_near(experts, ep)}",
-            forceable=False,
+            breakable=False,
         )
     if dp % ep:
         yield RuleViolation(
@@ -124,7 +124,7 @@ def _experts(args: WorkloadArgs) -> Iterator[RuleViolation]:
         yield RuleViolation(
             f"the width of a rank's experts (ffn_hidden_size * num_experts / ep = {width}) must be a multiple of "
             f"tensor_model_parallel_size {args.tensor_model_parallel_size}",
-            forceable=False,
+            breakable=False,
         )
 
 
@@ -144,7 +144,7 @@ def _deepspeed(args: WorkloadArgs) -> Iterator[RuleViolation]:
         if value < least:
             impossible = name == "allgather_bucket_size" and value == 0
             yield RuleViolation(
-                f"{name} is {value}; it must be at least {least}, nearest: {least}", forceable=not impossible
+                f"{name} is {value}; it must be at least {least}, nearest: {least}", breakable=not impossible
             )
     if args.moe_enable or args.expert_model_parallel_size > 1 or args.num_experts > 1:
         yield RuleViolation(

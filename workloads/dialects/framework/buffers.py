@@ -21,9 +21,7 @@ BUCKET_ALIGNED = 128
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Parameters that are reduced by one call, with where each starts in the call's buffer, and the buffer's elements,
-    padding included.
-    """
+    """Parameters whose gradients one call reduces: each with its first element in the buffer of `numel`, padded."""
 
     parameters: tuple[tuple[int, Parameter], ...]
     numel: int

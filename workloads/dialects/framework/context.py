@@ -16,7 +16,7 @@ from workloads.rows.traced_op import BFLOAT16, Call
 
 
 def of_one_rank(args: WorkloadArgs) -> WorkloadArgs:
-    """The parameters with the part of a sequence that a rank has."""
+    """The parameters of what one rank computes: its context-parallel part of a sequence as `seq_length`, in tokens."""
     return replace(args, seq_length=args.seq_length // args.context_parallel_size)
 
 

@@ -22,7 +22,7 @@ _RECIPES = {"Megatron": ("none", "tensorwise", "delayed", "mxfp8"), "FSDP2": ("n
 
 
 def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
-    """Every broken rule of this dialect; none is forceable, for Megatron does not run."""
+    """Every broken rule of this dialect; none is breakable, for Megatron does not run."""
     if rules.blocked(args):
         return []
     texts = [*_known(args, target), *refused(args), *refusals.too_many(args)]
@@ -34,7 +34,7 @@ def problems(args: WorkloadArgs, target: str) -> list[RuleViolation]:
         texts += experts(args) if args.moe_enable else []
     if target == "simai" and not texts:
         texts += simai_text(args)
-    return [RuleViolation(text, forceable=False) for text in texts]
+    return [RuleViolation(text, breakable=False) for text in texts]
 
 
 def _known(args: WorkloadArgs, target: str) -> Iterator[str]:

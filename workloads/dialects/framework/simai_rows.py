@@ -34,7 +34,7 @@ def phase(call: Call, compute: int = 0) -> Phase:
 
 
 def single(call: Call, name: str) -> WorkItem:
-    """A row with one call, in the column where SimAI has its group."""
+    """A row with one call and no computation: in the column of input gradients for a tensor-parallel group."""
     if call.group in TENSOR:
         return WorkItem(name, STILL, phase(call), STILL)
     return WorkItem(name, STILL, STILL, phase(call))

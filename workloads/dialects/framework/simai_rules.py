@@ -21,7 +21,7 @@ def simai_text(args: WorkloadArgs) -> Iterator[str]:
     if args.context_parallel_size > 1:
         yield (
             f"context_parallel_size is {args.context_parallel_size}, but SimAI's text has no context-parallel group; "
-            "nearest: 1, or --dialect aicb --force, which splits nothing"
+            "nearest: 1, or --dialect aicb --break_rules, which splits nothing"
         )
     if args.epoch_num > 1:
         yield f"epoch_num is {args.epoch_num}, but SimAI's text is one iteration; nearest: 1"

@@ -34,7 +34,7 @@ def widths(args: WorkloadArgs) -> Iterator[str]:
 
 
 def latent(args: WorkloadArgs) -> Iterator[str]:
-    """Broken rules of a model with multi-head latent attention."""
+    """A sentence for each rule of multi-head latent attention that the parameters break."""
     tp = args.tensor_model_parallel_size
     for name in ("kv_lora_rank", "qk_nope_dim", "qk_rope_dim", "v_head_dim"):
         if getattr(args, name) < 1:
@@ -51,7 +51,7 @@ def latent(args: WorkloadArgs) -> Iterator[str]:
 
 
 def experts(args: WorkloadArgs) -> Iterator[str]:
-    """Broken rules of the experts."""
+    """A sentence for each rule of experts that the parameters break."""
     tp, ep, count = args.tensor_model_parallel_size, args.expert_model_parallel_size, args.num_experts
     etp = args.expert_tensor_parallel_size or tp
     if args.world_size // args.pipeline_model_parallel % (etp * ep):

@@ -18,6 +18,13 @@ def kind_of(node: Any, schema: ModuleType) -> str:
     return schema.NodeType.Name(node.type) if node.type in schema.NodeType.values() else str(node.type)
 
 
+def collective_of(attributes: Mapping[str, object], schema: ModuleType) -> tuple[str, object]:
+    """The name of a node's collective, empty if the schema does not have it, and its number."""
+    number = attributes.get("comm_type", -1)
+    known = schema.CollectiveCommType
+    return (known.Name(number) if number in known.values() else ""), number
+
+
 def attributes_of(node: Any) -> dict[str, Any]:
     """A node's attributes by name, lists as tuples."""
     found = {}

@@ -5,14 +5,24 @@ read, and what waits for it: the first node that depends on it. A file is read w
 """
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
-from workloads.formats.chakra.node_sizes import GROUP, OPERATION, RANKS, SIZE, attributes_of, kind_of, plain, whole_size
+from workloads.formats.chakra.node_sizes import (
+    GROUP,
+    OPERATION,
+    RANKS,
+    SIZE,
+    attributes_of,
+    collective_of,
+    kind_of,
+    plain,
+    whole_size,
+)
 from workloads.formats.chakra.schema import MEASURED, NUMBERS, SPLITS, TEXTS, TYPES
 from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
@@ -21,6 +31,8 @@ from workloads.rows.ranks import Ranks
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import Node
 
+_Taken = TypeVar("_Taken")
+_REFUSALS = (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
 LONGEST_SHAPES = 1000
 SENT = {"COMM_SEND_NODE": CommType.isend, "COMM_RECV_NODE": CommType.irecv}
 
@@ -45,14 +57,14 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
     waits: dict[int, int] = {}
     skipped: set[str] = set()
     own = True
-    for number, node in enumerate(_nodes(path, schema), start=1):
-        try:
-            attributes = attributes_of(node)
-            mine = OPERATION in attributes
-            own = own and mine
-            item = _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
-        except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
-            raise WorkloadFileError(path, None, f"node {number} is no row: {error}") from None
+
+    def made(node: "Node", attributes: dict[str, Any]) -> LogItem | None:
+        nonlocal own
+        mine = OPERATION in attributes
+        own = own and mine
+        return _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
+
+    for node, item in each_node(path, schema, made):
         for dependency in (*node.data_deps, *node.ctrl_deps):
             if dependency in places:
                 waits.setdefault(places[dependency], len(rows))
@@ -112,25 +124,36 @@ def _foreign_row(
         other = attributes.get("comm_dst" if kind == "COMM_SEND_NODE" else "comm_src")
         size = whole_size(attributes, "", None)
         return LogItem(SENT[kind], None, msg_size=size, stage=stage, peer=None if other is None else int(other))
-    number = attributes.get("comm_type", -1)
     if kind != "COMM_COLL_NODE":
         return None
-    if number not in schema.CollectiveCommType.values():
+    collective, number = collective_of(attributes, schema)
+    if not collective:
         raise ValueError(f"comm_type is {number!r}, not one of {', '.join(schema.CollectiveCommType.keys())}")
     name = str(attributes.get("pg_name", ""))
     ranks = communicators.get(name)
     group = CommGroup.all if not name else None
     known = None if ranks is None else len(ranks)
-    collective = schema.CollectiveCommType.Name(number)
     size = whole_size(attributes, collective, known)
     return LogItem(TYPES[collective], group, known, size, stage, ranks=ranks)
 
 
-def _nodes(path: Path, schema: ModuleType) -> "Iterator[Node]":
+def each_node(
+    path: Path, schema: ModuleType, take: "Callable[[Node, dict[str, Any]], _Taken]"
+) -> "Iterator[tuple[Node, _Taken]]":
+    """Each node of a trace, with what `take` makes of it and its attributes.
+
+    Raises:
+        WorkloadFileError: the file is no trace, or `take` refuses a node; the message names it.
+    """
     try:
         with unpacked(path) as source:
-            yield from nodes(source, schema)
+            for number, node in enumerate(nodes(source, schema), start=1):
+                try:
+                    taken = take(node, attributes_of(node))
+                except _REFUSALS as error:
+                    raise WorkloadFileError(path, None, f"node {number} is no row: {error}") from None
+                yield node, taken
     except OSError as error:
-        raise WorkloadFileError(path, None, error.strerror or str(error)) from None
+        raise WorkloadFileError(path, None, f"cannot be read: {error.strerror or error}") from None
     except BrokenTraceError as error:
         raise WorkloadFileError(path, None, str(error)) from None

@@ -3,25 +3,13 @@
 from types import ModuleType
 
 from workloads.job.errors import AicbError
+from workloads.rows.collectives import CALLS
 from workloads.rows.ops import CommType
 
 VERSION = "0.0.4"
 """Of the schema, in a trace's first message."""
-COLLECTIVES = {
-    CommType.all_reduce: "ALL_REDUCE",
-    CommType.reduce: "REDUCE",
-    CommType.all_gather: "ALL_GATHER",
-    CommType.all_gather_into_tensor: "ALL_GATHER",
-    CommType.gather: "GATHER",
-    CommType.scatter: "SCATTER",
-    CommType.broadcast: "BROADCAST",
-    CommType.all_to_all: "ALL_TO_ALL",
-    CommType.all_to_all_single: "ALL_TO_ALL",
-    CommType.reduce_scatter: "REDUCE_SCATTER",
-    CommType.reduce_scatter_tensor: "REDUCE_SCATTER",
-    CommType.barrier: "BARRIER",
-}
-TYPES = {name: kind for kind, name in reversed(COLLECTIVES.items())} | {"REDUCE_SCATTER_BLOCK": CommType.reduce_scatter}
+COLLECTIVES = {CommType[call]: name.upper() for call, name in CALLS.items()}
+TYPES = {name.upper(): CommType[name] for name in CALLS.values()} | {"REDUCE_SCATTER_BLOCK": CommType.reduce_scatter}
 """The type of a foreign collective: the first spelling."""
 NUMBERS = ("comm_group_size", "dst", "src", "peer", "micro_batch", "overlap", "count")
 MEASURED = ("elapsed_time", "algbw", "busbw")

@@ -19,7 +19,7 @@ from protocol.outcome import (
 
 
 class GaugeOutcome(DefaultOutcome):
-    """See Outcome."""
+    """Outcome of a gauge: nothing but its setting."""
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
         """None: the setting is what is measured."""

@@ -9,7 +9,7 @@ import pytest
 from workloads.cli import main
 
 DATA = Path(__file__).parents[3] / "data" / "aicb"
-NEED_FORCE = {"simai_deepseek16_readme_ws2048_ep16_aiobExample.txt", "p_epoch0.workload.csv"}
+BREAK_RULES = {"simai_deepseek16_readme_ws2048_ep16_aiobExample.txt", "p_epoch0.workload.csv"}
 
 
 def _cases() -> list[tuple[str, str, str]]:
@@ -23,9 +23,12 @@ def _physical_cases() -> list[tuple[str, str]]:
     return [(file, arguments) for file, arguments in index]
 
 
-def _run(command: str, arguments: str, output: Path, force: bool) -> None:
+def _run(command: str, arguments: str, output: Path, breaks: bool) -> None:
     words = arguments.replace("aiob_example.txt", str(DATA / "aiob_example.txt")).split(" ")
-    assert main([command, "--dialect", "aicb", *words, "--output", str(output), *(["--force"] if force else [])]) == 0
+    assert (
+        main([command, "--dialect", "aicb", *words, "--output", str(output), *(["--break_rules"] if breaks else [])])
+        == 0
+    )
 
 
 def _compare(written: bytes, recorded: bytes) -> None:
@@ -39,7 +42,7 @@ def _compare(written: bytes, recorded: bytes) -> None:
 def test_recorded_output_is_reproduced(file: str, sha256: str, arguments: str, tmp_path: Path) -> None:
     folder, name = file.split("/")
     output = tmp_path / name
-    _run("generate" if folder == "csv" else "simai", arguments, output, force=name in NEED_FORCE)
+    _run("generate" if folder == "csv" else "simai", arguments, output, breaks=name in BREAK_RULES)
     written = output.read_bytes()
     _compare(written, lzma.decompress((DATA / folder / f"{name}.xz").read_bytes()))
     assert hashlib.sha256(written).hexdigest() == sha256
@@ -48,25 +51,25 @@ def test_recorded_output_is_reproduced(file: str, sha256: str, arguments: str, t
 @pytest.mark.parametrize(("file", "arguments"), _physical_cases(), ids=[file for file, _ in _physical_cases()])
 def test_workload_of_a_physical_run_is_reproduced(file: str, arguments: str, tmp_path: Path) -> None:
     output = tmp_path / file
-    _run("generate", arguments, output, force=file in NEED_FORCE)
+    _run("generate", arguments, output, breaks=file in BREAK_RULES)
     _compare(output.read_bytes(), lzma.decompress((DATA / "physical" / f"{file}.xz").read_bytes()))
 
 
 @pytest.mark.parametrize(
     "file", ["csv/gpt175b_tp8_pp8_ws128_sp_do_suite5.csv", "simai/simai_moe_ws4096_ep8_e8_noaiob.txt"]
 )
-def test_force_changes_nothing_on_a_valid_command(file: str, tmp_path: Path) -> None:
+def test_breaking_rules_changes_nothing_on_a_valid_command(file: str, tmp_path: Path) -> None:
     arguments = next(arguments for name, _, arguments in _cases() if name == file)
     command = "generate" if file.startswith("csv") else "simai"
-    for force in (False, True):
-        _run(command, arguments, tmp_path / str(force), force)
+    for breaks in (False, True):
+        _run(command, arguments, tmp_path / str(breaks), breaks)
     assert (tmp_path / "True").read_bytes() == (tmp_path / "False").read_bytes()
 
 
 def test_both_spellings_of_an_option_mean_the_same(tmp_path: Path) -> None:
     arguments = next(arguments for name, _, arguments in _cases() if name == "csv/gpt13b_tp2_pp1_ws8_sp.csv")
-    _run("generate", arguments, tmp_path / "equals", force=False)
-    _run("generate", arguments.replace("=", " "), tmp_path / "blank", force=False)
+    _run("generate", arguments, tmp_path / "equals", breaks=False)
+    _run("generate", arguments.replace("=", " "), tmp_path / "blank", breaks=False)
     assert (tmp_path / "blank").read_bytes() == (tmp_path / "equals").read_bytes()
 
 
@@ -85,7 +88,7 @@ def test_micro_tests_are_reproduced(command: str, sizes: tuple[int, int], tmp_pa
     comm = command.removesuffix("_NONE_bug")
     begin, end = sizes
     arguments = f"--frame collective_test --test_comm {comm} --begin_size {begin} --end_size {end}"
-    _run("simai", arguments, tmp_path / "micro.txt", force=comm == "broadcast")
+    _run("simai", arguments, tmp_path / "micro.txt", breaks=comm == "broadcast")
     assert (tmp_path / "micro.txt").read_text().rstrip("\n") == recorded.read_text().rstrip("\n")
 
 
@@ -97,5 +100,5 @@ def test_aiob_times_fill_the_computation_rows(sequence_parallel: bool, tmp_path:
         "--seq_length 4096 --global_batch 4 --use-distributed-optimizer --aiob_enable --comp_filepath aiob_example.txt "
         f"--sp={sequence_parallel}"
     )
-    _run("generate", arguments, tmp_path / "applied.csv", force=False)
+    _run("generate", arguments, tmp_path / "applied.csv", breaks=False)
     _compare((tmp_path / "applied.csv").read_bytes(), recorded.read_bytes())

@@ -25,7 +25,7 @@ from tests.training.benchmarks.network.simulation import (
     table,
 )
 from tests.training.benchmarks.network.simulation import NETWORKS as ALL_NETWORKS
-from training.benchmarks.network.slow_parts.outliers import ALPHA
+from training.benchmarks.network.slow_parts.chance import ALPHA
 
 RUNS = 12
 NETWORKS = {"quiet": QUIET, "busy": BUSY}

@@ -123,13 +123,13 @@ class Config(GeneratorSettings):
         return args
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
-        """See CaseConfig."""
+        """Why no workload of these settings can be generated for `nnodes` x `nproc` ranks; None if one can."""
         if not self.is_generated:
             return None
         try:
             self.parameters(nnodes * nproc)
         except AicbError as error:
-            return "; ".join(line for line in str(error).splitlines() if not line.startswith("--force"))
+            return "; ".join(line for line in str(error).splitlines() if not line.startswith("--break_rules"))
         return None
 
     def memory_need(self, *, nnodes: int, nproc: int) -> MemoryNeed | None:

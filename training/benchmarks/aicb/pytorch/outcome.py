@@ -31,14 +31,14 @@ _COLUMNS = ("operation", "group", "ranks", "bytes", "count", "total ms", "p50 ms
 
 
 class AicbOutcome(DefaultOutcome):
-    """See Outcome."""
+    """Outcome of a replayed workload: its iterations, and the classes of operations that take longest."""
 
     def conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
         """All settings but those that only change what is shown."""
         return {key: value for key, value in super().conditions(case).items() if key not in _SHOWN}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """See ClaimsOutcome."""
+        """Claims of FINISHED that the rows of its log contradict."""
         return process_seconds(log) if log.rows is None else contradictions(log, log.rows)
 
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
@@ -57,7 +57,7 @@ class AicbOutcome(DefaultOutcome):
         return blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
-        """See Outcome; a workload has one size, so that it cannot be made a quick test."""
+        """None: a workload has one size, so that it cannot be made a quick test."""
         return None
 
 

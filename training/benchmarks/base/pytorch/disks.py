@@ -60,7 +60,7 @@ class Disk:
             self._write()
 
     def run(self) -> None:
-        """See Operation."""
+        """Read the whole file once, or write it and wait for the disk."""
         if self._reads:
             for _ in self._read():
                 pass
@@ -68,7 +68,7 @@ class Disk:
             self._write()
 
     def is_correct(self) -> bool:
-        """See Operation."""
+        """Whether every page of the file holds what was written there."""
         for block in self._read():
             self._number(self._usual, block)
             if not np.array_equal(self._pages, self._usual):
@@ -76,7 +76,7 @@ class Disk:
         return True
 
     def digests(self) -> dict[str, int]:
-        """See Operation."""
+        """None: `is_correct` compares every element."""
         return {}
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class DataFiles:
         self.is_direct = True
 
     def run(self) -> None:
-        """See Operation."""
+        """Read this rank's share once."""
         for _ in self._read():
             pass
 
@@ -144,7 +144,7 @@ class DataFiles:
         return [zlib.crc32(memoryview(self._buffer)[:length]) for length in self._read()]
 
     def digests(self) -> dict[str, int]:
-        """See Operation."""
+        """None: `is_correct` reads all of it."""
         return {}
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _LIMITS = ("datasheet", "min_percent", "max_percent_below_best", "tests")
 
 
 class BaseOutcome(DefaultOutcome):
-    """See Outcome."""
+    """Outcome of the tests of single devices: a figure for each, and the devices whose results are not their peers'."""
 
     def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
         """A figure and a percentage for each test; the latter only where the device has a datasheet."""
@@ -55,7 +55,7 @@ class BaseOutcome(DefaultOutcome):
         return {key: value for key, value in super().conditions(case).items() if key not in _LIMITS}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """See ClaimsOutcome; the figures of every test, which are those of all ranks in its STEP_END."""
+        """Claims of FINISHED that its rows contradict, which have the figures of all ranks in every test."""
         if log.rows is None:
             return process_seconds(log)
         config = Config.model_validate_json(json.dumps(dict(case.config)))
@@ -82,11 +82,11 @@ class BaseOutcome(DefaultOutcome):
         return (*_charts(measured.steps), Table(title=title, columns=columns, rows=rows))
 
     def findings(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[PartFinding]:
-        """See FindingOutcome; devices whose results differ from those of their kind, bit by bit."""
+        """The devices whose results differ, bit by bit, from those of their kind."""
         return [each for step in measured.steps for each in _odd_devices(step, case, measured)]
 
     def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
-        """See HostOutcome; the slowest device of each host in each test."""
+        """The slowest device of each host in each test, in its unit."""
         found = []
         for step in measured.steps:
             values, test = step.get("values_of_ranks"), str(step.get("test"))

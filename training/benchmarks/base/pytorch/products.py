@@ -47,7 +47,7 @@ class MatMul:
         self.work = 2.0 * size**3
 
     def run(self) -> None:
-        """See Operation."""
+        """Queue one product of the matrices."""
         if self._devices is not None:
             self._devices.set_tf32(self._tf32)
         torch.mm(self._left, self._right, out=self._product)
@@ -62,7 +62,7 @@ class MatMul:
         return _is_product(self._left, self._right, self._product, torch.finfo(self._product.dtype).eps)
 
     def digests(self) -> dict[str, int]:
-        """See Operation."""
+        """The digest of the bits of the product."""
         return {"product": int(bits_of(self._product))}
 
 
@@ -85,7 +85,6 @@ class Fp8MatMul(MatMul):
         self.work = 2.0 * size**3
 
     def run(self) -> None:
-        """See Operation."""
         torch._scaled_mm(
             self._left,
             self._right,
@@ -109,15 +108,15 @@ class Int8MatMul:
         self.work = 2.0 * size**3
 
     def run(self) -> None:
-        """See Operation."""
+        """Queue one product of the matrices."""
         torch._int_mm(self._left, self._right, out=self._product)
 
     def is_correct(self) -> bool:
-        """See MatMul."""
+        """Compare some rows with float64, exactly: all are computed the same way, so a broken unit shows in any."""
         return _is_product(self._left, self._right, self._product, 0.0)
 
     def digests(self) -> dict[str, int]:
-        """See Operation."""
+        """The digest of the bits of the product."""
         return {"product": int(bits_of(self._product))}
 
 

@@ -53,7 +53,7 @@ class ProductDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """See TorchDispatchMode."""
+        """Call `func`; where it is a product, add its result to the layer's digest."""
         result = func(*args, **(kwargs or {}))
         if func in _PRODUCTS:
             self.add(self.layer, result)
@@ -94,7 +94,7 @@ class Training:
         self._rate = 0.01
 
     def run(self) -> None:
-        """See Operation."""
+        """Make one step: forward, backward and the update of the weights."""
         with self._digests:
             found = self._given
             for name, layer in zip(self._names, self._layers, strict=True):
@@ -112,11 +112,11 @@ class Training:
         self._digests.layer = name
 
     def is_correct(self) -> bool:
-        """See Operation; every weight is finite."""
+        """Whether every weight is finite."""
         return all(bool(weight.isfinite().all()) for weight in self._weights)
 
     def digests(self) -> dict[str, int]:
-        """See Operation; of all products and of the weights, by layer."""
+        """The digest of each layer's products and weights."""
         for name, layer in zip(self._names, self._layers, strict=True):
             for weight in layer:
                 self._digests.add(name, weight.detach())

@@ -33,7 +33,7 @@ class ArraySet:
         return {name: array[np.asarray(indices)].astype(np.int64) for name, array in self._content.items()}
 
     def epoch_order(self, seed: int) -> Numbers:
-        """See OrderedSamples."""
+        """The numbers of all samples, shape (len,), in the order of that seed."""
         generator = np.random.default_rng(seed)
         return (
             self._content.shuffled(generator.permutation)

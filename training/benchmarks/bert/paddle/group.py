@@ -28,7 +28,7 @@ class PaddleGroup:
         return self.device.startswith("gpu")
 
     def gathered(self, value: Any) -> list[Any]:
-        """See Peers."""
+        """The value of every rank, by rank."""
         if self.placement.world_size == 1:
             return [value]
         every: list[Any] = []
@@ -36,7 +36,7 @@ class PaddleGroup:
         return every
 
     def all_true(self, value: bool) -> bool:
-        """See Peers."""
+        """Whether the value of every rank is true."""
         return all(self.gathered(value))
 
 

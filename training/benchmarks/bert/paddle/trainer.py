@@ -28,7 +28,7 @@ from training.benchmarks.driver.training.settings.schedule import TrainingSchedu
 
 
 class PaddleMeter(StepMeter[Any]):
-    """See StepMeter. On a GPU steps and computation are timed by events, which do not block."""
+    """Clocks of the training loop: on a GPU steps and computation are timed by events, which do not block."""
 
     def __init__(self, group: PaddleGroup) -> None:
         self._is_gpu = group.is_gpu

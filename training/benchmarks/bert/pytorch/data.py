@@ -38,7 +38,7 @@ def open_files(config: BertSettings, data_dir: Path) -> DataSets:
 
 
 def synthetic(config: BertSettings) -> DataSets:
-    """See synthetic_arrays."""
+    """The sets of `synthetic_arrays` as tensors, without padding where the encoder leaves it out."""
     train, evaluation = (_for_model(TensorSet(_tensors(arrays)), config) for arrays in synthetic_arrays(config))
     return DataSets(train=train, evaluation=evaluation)
 

@@ -104,5 +104,4 @@ class PackedSet(SampleSet):
         return self._samples.order(generator)
 
     def epoch_order(self, seed: int) -> Numbers:
-        """See OrderedSamples."""
         return self._samples.epoch_order(seed)

@@ -63,12 +63,12 @@ class Config(TrainingConfig):
         return self.seq_length
 
     def parameters(self) -> int:
-        """See TrainingConfig; the output shares the embedding's matrix."""
+        """Number of the model's parameters; the output shares the embedding's matrix."""
         embeddings = (self.vocab_size + self.max_position_embeddings) * self.hidden_size
         return embeddings + pre_norm_parameters(self.num_layers, self.hidden_size)
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; a backward pass takes twice the operations of the forward pass."""
+        """Operations of a sample, forward and backward, which takes twice those of the forward pass."""
         layers = transformer_flops(
             seq_length=self.seq_length,
             num_layers=self.num_layers,
@@ -80,5 +80,5 @@ class Config(TrainingConfig):
         return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)
 
     def uses_package(self, name: str) -> bool:
-        """See CaseConfig; words are cut where text is read."""
+        """Whether ranks import the package; jieba cuts words where text is read."""
         return name != "jieba" or self.data == "files"

@@ -66,11 +66,11 @@ class DataModule(Protocol):
     """The functions of a module that makes a benchmark's data; see TrainingBenchmark's methods."""
 
     def synthetic(self, config: Any) -> DataSets:
-        """See TrainingBenchmark.synthetic_data."""
+        """Data that the model can learn, made of `config.seed` alone."""
         ...
 
     def open_files(self, config: Any, data_dir: Path) -> DataSets:
-        """See TrainingBenchmark.open_files."""
+        """The real data of a folder; samples are read when they are needed."""
         ...
 
 

@@ -80,7 +80,7 @@ class OperandTable:
     multiplied: bool
 
     def values(self, begin: int, end: int) -> torch.Tensor:
-        """See pattern.Data."""
+        """The elements from `begin` to before `end`, shape (end - begin,): sums or products of row and column."""
         first, last = begin // COLUMNS, -(-end // COLUMNS)
         rows = self.rows[first:last, None]
         table = rows * self.columns if self.multiplied else rows + self.columns

@@ -86,7 +86,7 @@ class Message:
         self._offset = torch.tensor(_signed(offset, bits), dtype=torch.int64).to(rows.dtype).to(rows.device)
 
     def values(self, begin: int, end: int) -> torch.Tensor:
-        """See Data."""
+        """The elements from `begin` to before `end`, shape (end - begin,), as sender and receiver compute them."""
         begin, end = begin + self._shift, end + self._shift
         first, last = begin // COLUMNS, -(-end // COLUMNS)
         table = (self._rows[first:last, None] + self._offset) + self._columns

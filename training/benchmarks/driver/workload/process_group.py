@@ -25,13 +25,13 @@ class ProcessGroup:
     backend: str
 
     def gathered(self, value: Any) -> list[Any]:
-        """See Peers."""
+        """The value of every rank, by rank."""
         every: list[Any] = [None] * self.placement.world_size
         dist.all_gather_object(every, value)
         return every
 
     def all_true(self, value: bool) -> bool:
-        """See Peers."""
+        """Whether the value of every rank is true."""
         found = torch.tensor(int(value), device=self.device)
         dist.all_reduce(found, op=dist.ReduceOp.MIN)
         return bool(found)

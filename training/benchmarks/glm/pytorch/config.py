@@ -63,17 +63,17 @@ class Config(TrainingConfig):
         return (Target(metric="eval_accuracy", bound=self.target_accuracy, at_least=True),)
 
     def tokens_per_sample(self) -> int:
-        """See TrainingConfig: every choice is read together with the whole question."""
+        """Tokens that the model reads for a sample: every choice is read together with the whole question."""
         return self.num_choices * self.max_seq_length
 
     def parameters(self) -> int:
-        """See TrainingConfig; the output shares the embedding's matrix."""
+        """Number of the model's parameters; the output shares the embedding's matrix."""
         embeddings = (self.vocab_size + 2 * (self.max_position_embeddings + 1)) * self.hidden_size
         return embeddings + pre_norm_parameters(self.num_layers, self.hidden_size)
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; only the answers' tokens use the vocabulary. A backward pass takes twice the
-        operations.
+        """Operations of a sample, forward and backward, which takes twice those of the forward pass; only the answers'
+        tokens use the vocabulary.
         """
         layers = transformer_flops(
             seq_length=self.max_seq_length,

@@ -129,7 +129,7 @@ class Config(PipelineSettings):
         return self.seq_length
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; a backward pass takes twice the operations of the forward pass."""
+        """Operations of a sample, forward and backward, which takes twice those of the forward pass."""
         layers = transformer_flops(
             seq_length=self.seq_length,
             num_layers=self.num_layers,

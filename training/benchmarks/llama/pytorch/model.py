@@ -125,7 +125,7 @@ class Llama(StagedModel):
         self.cos, self.sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
 
     def before_blocks(self, batch: Batch) -> Tensor:
-        """See StagedModel. `batch`: tokens (batch, seq) int64."""
+        """The embeddings of tokens (batch, seq) int64, or of this rank's part of each sequence."""
         tokens = batch["tokens"] if self.context is None else self.context.part(batch["tokens"])
         hidden: Tensor = self.model.embed_tokens(tokens)
         if self.is_compiled and self.config.tensor_parallel_size > 1:
@@ -139,7 +139,7 @@ class Llama(StagedModel):
         return hidden
 
     def after_blocks(self, hidden: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """See StagedModel. Each token of a sample but the first is a label."""
+        """The loss of `hidden`, shape (samples, seq, hidden_size): each token of a sample but the first is a label."""
         tokens = batch["tokens"]
         logits = self.lm_head(self.model.norm(hidden))
         if self.context is not None:
@@ -168,7 +168,7 @@ class Llama(StagedModel):
         return samples, self.config.seq_length // sequence_ranks, self.config.hidden_size
 
     def divide_sequence(self, context: ContextParallel) -> None:
-        """See BenchmarkModel.
+        """Compute this rank's part of each sequence alone from now on.
 
         Raises:
             UnusableSettingsError: a layer has another attention than ours, which would see its own part alone.

@@ -86,7 +86,7 @@ class Config(LlamaConfig):
         return _VARYING
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig; only the experts that a token is sent to count."""
+        """Operations of a sample, forward and backward; of the experts those alone that a token is sent to."""
         one_expert = super().flops_per_sample()
         others = (self.experts_per_token - 1) * self._expert_parameters() + self.hidden_size * self.num_experts
         return one_expert + 6 * self.seq_length * self.num_layers * others

@@ -60,8 +60,8 @@ class Mixtral(Llama):
             layer.experts.is_grouped = is_grouped
 
     def recompute_within(self) -> None:
-        """See BenchmarkModel. Selective recomputation counts operators, and FSDP2 has others the second time: what it
-        does before and after the experts has to be outside.
+        """Recompute inside of the blocks. Selective recomputation counts operators, of which FSDP2 has others the
+        second time: what it does before and after the experts has to be outside.
         """
         if self.recompute != "selective":
             return super().recompute_within()
@@ -73,8 +73,8 @@ class Mixtral(Llama):
         self.recompute = "none"
 
     def figures(self) -> dict[str, float]:
-        """See BenchmarkModel; `expert_load` is the most loaded expert's number of tokens over the mean of its layer,
-        the mean of all layers, of all ranks' last micro-batch.
+        """`expert_load`, a ratio: the most loaded expert's tokens over the mean of its layer, in the mean of all
+        layers, of all ranks' last micro-batch.
         """
         return {} if self._load is None else {"expert_load": float(self._load)}
 

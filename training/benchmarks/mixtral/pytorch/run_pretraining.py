@@ -12,7 +12,7 @@ from training.benchmarks.mixtral.pytorch.model import Mixtral
 
 
 class MixtralBenchmark(llama.LlamaBenchmark):
-    """See TrainingBenchmark."""
+    """LLaMA's training with Mixtral's model: experts in the place of dense layers."""
 
     name = "mixtral"
     training_facts = frozenset({"router_aux_loss_coef"})
@@ -32,7 +32,7 @@ class MixtralBenchmark(llama.LlamaBenchmark):
         }
 
     def published_names(self, config: Any) -> Mapping[str, tuple[str, ...]]:
-        """See TrainingBenchmark: w1 is the gate, w3 up, w2 down, each of one expert."""
+        """Names of parameters in Mixtral's files: w1 is the gate, w3 up, w2 down, each of one expert."""
         found: dict[str, tuple[str, ...]] = {}
         for number in range(config.num_layers):
             mine, theirs = (f"model.layers.{number}.{name}" for name in ("mlp", "block_sparse_moe"))

@@ -86,7 +86,7 @@ _OF_OBJECTS = Metric(name="object_over_tensor", unit="", better="lower", meaning
 
 
 class NetworkOutcome(DefaultOutcome):
-    """See Outcome."""
+    """Outcome of the network benchmark: bandwidth by collective and size, and slow hosts, devices and links."""
 
     def metrics(self, config: Mapping[str, Any]) -> Sequence[Metric]:
         """The metrics of every case, and those of its tool and pattern."""
@@ -105,11 +105,11 @@ class NetworkOutcome(DefaultOutcome):
         return {"backend": case.config.get("backend")}
 
     def figure_conditions(self, case: MeasuredCase) -> Mapping[str, JsonValue]:
-        """See FigureOutcome: all settings but limits; a metric is of all collectives, sizes and hosts of a case."""
+        """All settings but limits: a metric is of all collectives, sizes and hosts of a case."""
         return {key: value for key, value in super().conditions(case).items() if key not in _LIMITS}
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """See ClaimsOutcome; figures and findings follow from the rows, and from what TRAIN_START says of the hosts."""
+        """Claims of FINISHED that contradict the rows of its log and what TRAIN_START says of the hosts."""
         if log.rows is None:
             return process_seconds(log)
         config = Config.model_validate_json(json.dumps(dict(case.config)))
@@ -121,12 +121,12 @@ class NetworkOutcome(DefaultOutcome):
         return named_references((each.steps, each.hosts) for each in rounds)
 
     def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
-        """See Outcome; hosts all of whose pairs became slower are named."""
+        """Compare the measurements of both; hosts all of whose pairs became slower are named."""
         changes = compare(now, then, percent, {key: what_of(found) for key, found in now.items()})
         return Comparison(changes=changes, sentences=tuple(regressions_in_words(changes)))
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
-        """See Outcome; the findings in the groups of each round."""
+        """The findings in the groups of each round, as sentences."""
         views = {each.number: network_view(case, each) for each in rounds}
         return Assessment(
             sentences=tuple(
@@ -138,7 +138,7 @@ class NetworkOutcome(DefaultOutcome):
         )
 
     def findings(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[PartFinding]:
-        """See FindingOutcome; the bad parts that the ranks named, and a link slower than the expected one."""
+        """The bad parts that the ranks named, and a link slower than the expected one."""
         said = measured.metrics.get("findings")
         if said is not None:
             named = findings_of(said, measured.hosts)
@@ -149,12 +149,12 @@ class NetworkOutcome(DefaultOutcome):
         return [*map(part_finding, named), *missed]
 
     def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
-        """See HostOutcome; the bandwidth of the groups that a host measured in."""
+        """The median busbw, in GB/s, of the groups that a host measured in."""
         values = median_busbw_gbps(measured.steps, measured.hosts)
         return [HostFigure(name="busbw_GBps", unit="GB/s", better="higher", values=values)] if values else []
 
     def console(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """See Outcome; the table of nccl-tests for a sweep by all ranks, the matrix for pairs, one a host for peers."""
+        """The table of nccl-tests for a sweep by all ranks, the matrix for pairs, one a host for peers."""
         title = f"{case.name} round {measured.number}" + f" (partial: {measured.partial})" * bool(measured.partial)
         if text := nccl_table(title, measured.steps):
             return (Preformatted(text=text),)
@@ -166,7 +166,7 @@ class NetworkOutcome(DefaultOutcome):
         return (_small_matrix(title, view),)
 
     def report(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[Block]:
-        """See Outcome; sentences, plot, a pattern's matrix or groups, and every size that all ranks measured."""
+        """Sentences, a plot, a pattern's matrix or groups, and every size that all ranks measured."""
         view = network_view(case, measured)
         if view is None:
             return ()
@@ -185,7 +185,7 @@ class NetworkOutcome(DefaultOutcome):
         return [*blocks, sizes] if sizes.rows else blocks
 
     def probe(self, config: Mapping[str, Any]) -> Mapping[str, JsonValue] | None:
-        """See Outcome; a small all_reduce among all ranks, which any two hosts can run, whatever the case measures."""
+        """Overrides for a small all_reduce among all ranks, which any two hosts can run, whatever the case measures."""
         own = {
             name: field.default for name, field in Config.model_fields.items() if name not in CaseConfig.model_fields
         }

@@ -22,14 +22,12 @@ from itertools import chain, product, zip_longest
 from typing import Literal
 
 from training.benchmarks.network.patterns.designs import HostLayout, Members, batches, lone_pairs, meetings
-from training.benchmarks.network.slow_parts.comparison import Excess, Judge, ScanRound, Times
+from training.benchmarks.network.slow_parts.comparison import PARTNERS, Excess, Judge, ScanRound, Times
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4
 # Raised when the same times lead to other rounds or another result: logs of other versions are not searched again.
 VERSION = 2
-# Known-good hosts with which a suspect is measured, one after the other.
-PARTNERS = 3
 # How often groups of bad hosts are searched again without them.
 PASSES = 3
 
@@ -101,7 +99,7 @@ def screening(layout: HostLayout) -> list[list[Members]]:
 
 
 def unmatched(layout: HostLayout, rounds: Sequence[Sequence[Members]]) -> list[Members]:
-    """The groups of these rounds that no other is like: they have nothing to be compared with there."""
+    """The groups that have none of their kind among the groups of these rounds, with which to compare them."""
     groups = [*chain.from_iterable(rounds)]
     alike = Counter(map(layout.like, groups))
     return [group for group in groups if alike[layout.like(group)] == 1]

@@ -18,6 +18,7 @@ from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
 from training.benchmarks.network.slow_parts.blame import blamed, doubtful_hosts, finding_of, told_links
+from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.events import STALL_US
 from training.benchmarks.network.slow_parts.figures import (
     LATE_PERCENT,
@@ -29,7 +30,6 @@ from training.benchmarks.network.slow_parts.figures import (
 )
 from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
-from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
 from training.benchmarks.network.slow_parts.racks import LEAST_BLOCK_HOSTS, LEAST_BLOCKS

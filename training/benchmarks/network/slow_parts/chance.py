@@ -7,9 +7,21 @@ Sampling" (1965), for the design effect.
 import math
 from collections.abc import Sequence
 
+ALPHA = 0.001
+"""Probability of a false alarm over all comparisons of what was measured: the one chance by which a part is slow."""
 _NEGLIGIBLE = 1e-17
 # A correlation counts if repeats that are independent exceed it with a probability of 5 %.
 _STDS_OF_NO_CORRELATION = 1.645
+
+
+def alpha_of_round(rounds: int) -> float:
+    """The probability (0 to 1, one digit) of a false suspicion in one of so many `rounds`, where a part is named that
+    most of them suspect. Over all rounds that is ALPHA = C(rounds, most) * chance ** most.
+
+    Source: Bonferroni's inequality.
+    """
+    most = rounds // 2 + 1
+    return float(f"{(ALPHA / math.comb(rounds, most)) ** (1 / most):.1g}")
 
 
 def design_effect(bad: Sequence[int], pairs: int, repeats: int) -> float:

@@ -12,13 +12,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 
+from training.benchmarks.network.slow_parts.chance import alpha_of_round
 from training.benchmarks.network.slow_parts.findings import SymptomName
 from training.benchmarks.network.slow_parts.noise import limit, settle
 
 # One repeat of a round: by group (its members' places) the microseconds of an operation that shows each symptom.
 Times = Mapping[tuple[int, ...], Mapping[SymptomName, float]]
-# Probability of a suspicion by chance in one round; a finding needs several rounds.
-_ALPHA = 0.02
+# Known-good hosts with which a suspect is measured, one a round; most of these rounds make a finding.
+PARTNERS = 3
+_ALPHA = alpha_of_round(PARTNERS)
 # A quarter of normal values lies within so many standard deviations of their median: 1 / 0.3186.
 _OF_NEAREST = 3.138
 # Peers that suffice without those of earlier rounds, and the earlier figures kept for each size of a group.

@@ -8,10 +8,11 @@ from itertools import compress, count, pairwise
 from operator import gt
 
 from common.units import format_size
+from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.events import Culprit
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.noise import every_nth
-from training.benchmarks.network.slow_parts.outliers import ALPHA, Compared, Outlier
+from training.benchmarks.network.slow_parts.outliers import Compared, Outlier
 from training.benchmarks.network.slow_parts.readings import Readings, picked
 
 # A slow operation takes this many times the expected time, or more where operations scatter so much.

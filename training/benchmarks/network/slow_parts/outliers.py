@@ -16,11 +16,10 @@ from itertools import chain, compress
 from statistics import median, median_low
 
 from training.benchmarks.network.patterns.tiers import Classes
-from training.benchmarks.network.slow_parts.chance import chance
+from training.benchmarks.network.slow_parts.chance import ALPHA, chance
 from training.benchmarks.network.slow_parts.noise import Settled, limit, settle, spread, tail
 from training.benchmarks.network.slow_parts.pair_model import PairModel
 
-ALPHA = 0.001
 # A repeat is bad if it deviates by the bound and by this share of the median deviation: a constant fault is constant,
 # while interference may hit the same group in most repeats by chance.
 _OF_MEDIAN = 0.5

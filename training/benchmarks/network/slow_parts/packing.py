@@ -62,7 +62,9 @@ def decode(text: str) -> array[int]:
 
 
 class Packer:
-    """Packs the steps of one run; `host_names` of a step has the names of hosts that no packed step before it had."""
+    """Writes the groups of a run's steps as columns, a step after the other: each host's name is in `host_names` of the
+    first step that has it.
+    """
 
     def __init__(self) -> None:
         self._told: set[int] = set()

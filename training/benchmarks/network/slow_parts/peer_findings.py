@@ -15,10 +15,10 @@ from typing import NamedTuple
 from training.benchmarks.network.patterns.learning import learn
 from training.benchmarks.network.patterns.tiers import Tiers, classes_of
 from training.benchmarks.network.slow_parts.blame import finding
+from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.figures import Bounds, Figure, Symptom, alike, figure, without_common
 from training.benchmarks.network.slow_parts.findings import NetworkFinding
 from training.benchmarks.network.slow_parts.noise import settle
-from training.benchmarks.network.slow_parts.outliers import ALPHA
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, Readings
 from training.benchmarks.network.slow_parts.symptoms import symptoms_of
 

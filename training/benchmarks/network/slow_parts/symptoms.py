@@ -14,12 +14,13 @@ from statistics import median
 
 from common.statistics import Median, median_of
 from common.units import format_size
+from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.events import STALL_US
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom, culprits, usual_gap
 from training.benchmarks.network.slow_parts.findings import FaultKind
 from training.benchmarks.network.slow_parts.intermittent import intermittent
 from training.benchmarks.network.slow_parts.noise import every_nth
-from training.benchmarks.network.slow_parts.outliers import ALPHA, Outlier, group_outliers, pair_outliers
+from training.benchmarks.network.slow_parts.outliers import Outlier, group_outliers, pair_outliers
 from training.benchmarks.network.slow_parts.racks import bad_blocks
 from training.benchmarks.network.slow_parts.readings import Readings, end_of
 

@@ -21,10 +21,10 @@ SHOWN, MAX_TEST = 4, 200
 
 
 class ToolsOutcome(DefaultOutcome):
-    """See Outcome."""
+    """Outcome of other people's tools, such as nccl-tests: their figures, and where they fail or are slow."""
 
     def findings(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[PartFinding]:
-        """See FindingOutcome."""
+        """The parts where a tool failed, or was behind the others by more than `max_percent_behind`."""
         limit = case.config.get("max_percent_behind")
         return [
             finding
@@ -48,7 +48,7 @@ class ToolsOutcome(DefaultOutcome):
         return self.console(case, measured)
 
     def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
-        """See HostOutcome."""
+        """Each figure of each tool by host, in its unit."""
         return [
             HostFigure(name=figure.test, unit=figure.unit, better=figure.better, values=figure.by_host(measured))
             for step in measured.steps

@@ -20,18 +20,14 @@ class Config(TrainingConfig):
     target_loss: float | None = Field(None, gt=0, description="mean loss per token to reach")
 
     def targets(self) -> tuple[Target, ...]:
-        """See TrainingConfig."""
         bound = self.target_loss
         return () if bound is None else (Target(metric="eval_loss", bound=bound, at_least=False),)
 
     def parameters(self) -> int:
-        """See TrainingConfig."""
         return 100
 
     def tokens_per_sample(self) -> int:
-        """See TrainingConfig."""
         return 16
 
     def flops_per_sample(self) -> int:
-        """See TrainingConfig."""
         return 1000

@@ -78,7 +78,7 @@ class Quiet:
     events: list[str] = field(default_factory=list)
 
     def log(self, event: Event, value: object = None) -> None:
-        """See PerfLogger."""
+        """Keep the name of the event."""
         self.events.append(str(event))
 
 
@@ -95,7 +95,7 @@ class OtherData(DataCheck):
     """Rank 1 sends one element of another value, in whatever call."""
 
     def write(self, bound: BoundCall) -> None:
-        """See DataCheck."""
+        """Write the data, one element of rank 1 wrong."""
         super().write(bound)
         if dist.get_rank() == 1 and bound.input.numel():
             bound.input[-1] += 1

@@ -62,7 +62,7 @@ def test_the_checks_of_collectives_go_to_8_gib(name: str) -> None:
 
 def test_settings_that_break_a_rule_are_refused_before_a_host_is_touched() -> None:
     refusal = Config.model_validate({"tensor_model_parallel_size": 3}).refusal(nnodes=1, nproc=4)
-    assert refusal is not None and "world_size" in refusal and "--force" not in refusal
+    assert refusal is not None and "world_size" in refusal and "--break_rules" not in refusal
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def free_port() -> int:
 
 
 def main() -> None:
-    """See the module's docstring."""
+    """Lose a rank once for each seed, and print what was noticed."""
     folder, first, times = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     for seed in range(first, first + times):
         with agent_store() as port:

@@ -4,6 +4,7 @@ import csv
 import random
 import re
 from itertools import combinations
+from math import comb
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.summing import derived
 from training.benchmarks.network.slow_parts import adaptive
 from training.benchmarks.network.slow_parts.adaptive import VERSION, AdaptiveSearch, ScanResult, Search, expected_rounds
+from training.benchmarks.network.slow_parts.chance import ALPHA, alpha_of_round
 from training.benchmarks.network.slow_parts.comparison import Judge, Times
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
 
@@ -194,6 +196,14 @@ def test_rounds_are_known_before() -> None:
     assert expected_rounds(512, "hosts") == (1, 7)
     assert expected_rounds(512, "links") == (1 + 24, 7 + 24)
     assert expected_rounds(8, "hosts") == (1, 4)
+
+
+def test_the_chance_of_a_round_makes_that_of_most_of_its_rounds() -> None:
+    for rounds, most in ((3, 2), (5, 3)):
+        each = alpha_of_round(rounds)
+        terms = [comb(rounds, k) * each**k * (1 - each) ** (rounds - k) for k in range(most, rounds + 1)]
+        assert sum(terms) == pytest.approx(ALPHA, rel=0.2), "to one digit of the chance of a round"
+    assert (alpha_of_round(1), alpha_of_round(3)) == (ALPHA, 0.02)
 
 
 def test_too_few_hosts_are_refused() -> None:

@@ -34,7 +34,7 @@ class DeviceRunner(Runner):
             self._each.close()
 
     def waits_for(self) -> int | None:
-        """See Runner; the first call that was issued and has not ended."""
+        """Position of the first call that has not ended, else of the one that the host is in; None after all."""
         for call in list(self._under_way):
             if not self._line.has_come(call.end):
                 return call.position

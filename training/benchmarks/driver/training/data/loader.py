@@ -31,7 +31,7 @@ class SampleSet(Dataset[Batch], ABC):
         return torch.randperm(len(self), generator=generator)
 
     def epoch_order(self, seed: int) -> Numbers:
-        """See OrderedSamples."""
+        """The numbers of all samples, shape (len,), in the order that the seed of an epoch determines."""
         order: Numbers = self.order(torch.Generator().manual_seed(seed)).numpy()
         return order
 

@@ -15,7 +15,7 @@ Mark = float | TimedEvent
 
 
 class Meter(StepMeter[Mark]):
-    """See StepMeter. On an accelerator steps and computation are timed by events, which do not block."""
+    """Clocks of the training loop: on an accelerator steps and computation are timed by events, which do not block."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -33,7 +33,7 @@ _INCIDENTAL = (
 
 
 class TrainingOutcome(DefaultOutcome):
-    """See Outcome.
+    """Outcome of a training: its throughput, whether it reached its targets, and its curves.
 
     `unit` is what FINISHED's throughputs count (FlagPerf: sps for BERT, ips for the others: both are samples a
     second). `final` has the metrics of the last evaluation by name, each with its better direction. `settings` is the
@@ -95,12 +95,12 @@ class TrainingOutcome(DefaultOutcome):
         return {key: value for key, value in super().conditions(case).items() if key not in _INCIDENTAL}
 
     def references(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, Reference]:
-        """See Outcome; also the curves of the rounds."""
+        """The medians of the reference metrics, and the curves of the rounds."""
         curves = [curve_of(case, each, self._evaluated) for each in rounds]
         return {**super().references(case, rounds), **curve_reference([curve for curve in curves if curve])}
 
     def compare(self, now: Mapping[str, Reference], then: Mapping[str, Reference], percent: float) -> Comparison:
-        """See Outcome; curves are compared by their own rule, whatever `percent` is."""
+        """Compare the numbers by `percent`, and the curves by their own rule."""
         mine, known = ({key: each[key] for key in each if key != CURVE_ENTRY} for each in (now, then))
         numbers = super().compare(mine, known, percent)
         curves = compare_references(now.get(CURVE_ENTRY), then.get(CURVE_ENTRY))
@@ -111,12 +111,16 @@ class TrainingOutcome(DefaultOutcome):
         )
 
     def contradictions(self, case: MeasuredCase, log: LoggedRun) -> Sequence[str]:
-        """See ClaimsOutcome."""
+        """Claims of FINISHED that the rest of a training's log contradicts."""
         config = self._settings.model_validate_json(json.dumps(dict(case.config)))
         return [*TrainingClaims(config, log, self._unit).contradictions()]
 
     def described_job(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Mapping[str, JsonValue]:
-        """See JobOutcome."""
+        """The training in the columns of `predict --job`, with the layout that it chose.
+
+        Raises:
+            ValueError: the model is no decoder.
+        """
         chosen = next((each.metrics.get("chosen_layout") for each in rounds), None)
         layout = {key: chosen[key] for key in LAYOUT if key in chosen} if isinstance(chosen, dict) else {}
         config = self._settings.model_validate_json(json.dumps({**case.config, **layout}))
@@ -142,7 +146,7 @@ class TrainingOutcome(DefaultOutcome):
         }  # fmt: skip
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:
-        """See Outcome; whether targets were reached, and warnings about an implausible throughput."""
+        """Whether targets were reached, and warnings about an implausible throughput."""
         sentences, warnings = [], []
         for each in rounds:
             prefix = f"round {each.number}: " if len(rounds) > 1 else ""

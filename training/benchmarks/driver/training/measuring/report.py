@@ -59,7 +59,7 @@ def finished(
     parameters: int,
     work: tuple[float, float],
 ) -> dict[str, Any]:
-    """See log_values; all ranks call it. Rates are in samples/s, `metrics` in the units of the model."""
+    """The value of FINISHED but its times; all ranks call it. Rates: samples/s; `metrics`: in their own units."""
     use = DeviceUse(
         world_size=run.group.placement.world_size,
         peak_tflops=peak_tflops(run.config, run.group.device),

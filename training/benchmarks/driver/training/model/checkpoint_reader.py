@@ -50,7 +50,7 @@ class SafeReader(FileSystemReader):
     """A FileSystemReader whose metadata is made of a checkpoint's own classes and leads to no other folder."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> parts.Metadata:
-        """See StorageReader.read_metadata.
+        """The checkpoint's metadata, of its file `.metadata`.
 
         Raises:
             pickle.UnpicklingError: `.metadata` holds anything else.
@@ -66,7 +66,7 @@ class SafePlanner(DefaultLoadPlanner):
     """A DefaultLoadPlanner that takes numbers, texts, containers of them and tensors, and nothing else."""
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        """See LoadPlanner.load_bytes.
+        """Take a value that is no tensor: a number, a text or a container of such.
 
         Raises:
             pickle.UnpicklingError: the value is of another class.

@@ -53,7 +53,10 @@ class AllToAll(Exchange):
         self._order = of_rows.argsort(stable=True)
 
     def there(self, rows: Tensor) -> tuple[Tensor, Counts]:
-        """See Exchange. What comes is sorted by rank, and of each rank by expert."""
+        """The rows of this rank's experts, shape (received, hidden_size), sorted by expert, and counted.
+
+        They arrive sorted by rank, and of each rank by expert.
+        """
         received = all_to_all_single_autograd(rows, self._received, self._sent, self._group)
         return received.index_select(0, self._order), self._counts
 

@@ -65,7 +65,7 @@ class Libraries:
         self._found: dict[str, str | None] = {}
 
     def version(self, name: str) -> str | None:
-        """See fused.detect."""
+        """Version of a library of fused kernels, "unusable: <why>" if it does not import, None if it is missing."""
         if name not in self._found:
             self._found.update(fused.detect((name,)))
         return self._found[name]

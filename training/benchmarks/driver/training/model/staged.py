@@ -21,7 +21,7 @@ class StagedModel(BenchmarkModel):
     """
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """See BenchmarkModel."""
+        """Run all blocks on a batch; returns what `after_blocks` makes of the last one."""
         return self.after_blocks(self.through(self.blocks(), self.before_blocks(batch)), batch)
 
     def before_blocks(self, batch: Batch) -> Tensor:

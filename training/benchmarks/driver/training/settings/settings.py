@@ -198,7 +198,7 @@ class TrainingConfig(DataSettings):
         return None
 
     def ranks_of_a_copy(self, *, world_size: int, per_node: int) -> int:
-        """See division.ranks_of_a_copy."""
+        """The data-parallel ranks, 1 or more, that divide a copy of the parameters between them."""
         return ranks_of_a_copy(
             strategy=self.strategy,
             shard_size=self.shard_size,

@@ -131,7 +131,7 @@ class AllReduceInParts(AllReduce):
     """all_reduce of the same data in PARTS messages, one after the other."""
 
     def allocate(self) -> None:
-        """See Buffered; the parts share the buffer."""
+        """Make the buffers, which the parts share."""
         super().allocate()
         self._parts = torch.tensor_split(self.wired, PARTS)
 

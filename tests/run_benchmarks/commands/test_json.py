@@ -1,0 +1,140 @@
+"""--json: one document on stdout and nothing else, in the names of the records, with the exit code of the text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from run_benchmarks.acceptance.climb import Looked
+from run_benchmarks.commands.accepting import Acceptance
+from tests.cluster import faulty_project
+from tests.run_benchmarks.calling import call
+from tests.run_benchmarks.conftest import CLUSTER, TEST
+from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
+from training.benchmarks import catalog
+
+A, B = "run20261101000000", "run20261102000000"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The options that name a cluster of this machine alone, with two recorded runs in its result folder."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, values in ((A, [100.0, 101.0]), (B, [50.0, 51.0])):
+        on_disk(folder / "result", a_run(name, values))
+    paths = f"FLAGPERF_LOG_PATH_HOST = {str(folder / 'result')!r}\nFLAGPERF_PATH_HOST = {str(folder / 'deploy')!r}\n"
+    (folder / "cluster_conf.py").write_text(CLUSTER)
+    (folder / "test_conf.py").write_text(TEST.replace('; HISTORY = "off"', "") + paths)
+    return ["--cluster-conf", str(folder / "cluster_conf.py"), "--test-conf", str(folder / "test_conf.py")]
+
+
+def answered(*words: str) -> Any:
+    """The document of a command, which ends as it does without --json, and prints no document then."""
+    plain, answer = call(*words).checked(), call(*words, "--json").checked()
+    assert answer.exit_code == plain.exit_code and answer.stdout.isascii()
+    if words[0] != "plan":
+        with pytest.raises(ValueError, match="Expecting value"):
+            json.loads(plain.stdout)
+    return json.loads(answer.stdout)
+
+
+def test_lists_are_by_topic_and_their_rows_by_column() -> None:
+    found = answered("list")
+    assert list(found) == ["vendors", "models", "configs", "settings"]
+    assert {(each["model"], each["framework"]) for each in found["models"]} == set(catalog.available())
+    assert {"file": "a case", "key": "nproc"}.items() <= next(
+        x for x in found["settings"] if x["key"] == "nproc"
+    ).items()
+    assert list(answered("list", "vendors")) == ["vendors"]
+    bert = answered("list", "bert")
+    assert list(bert) == ["bert:paddle", "bert:pytorch"] and "target_mlm_accuracy" in {
+        x["key"] for x in bert["bert:paddle"]
+    }
+    assert answered("list", "settings", "--markdown") == answered("list", "settings")
+
+
+def test_a_plan_is_the_same_with_and_without_its_tables(files: list[str]) -> None:
+    plan = answered("plan", *files)
+    assert plan == json.loads(call("plan", *files).stdout) == answered("plan", *files, "--settings")
+    assert [case["name"] for case in plan["cases"]] == ["ONE"]
+    jobs = ("plan", *files, "--set", "RUNTIME=docker", "--kubernetes")
+    assert answered(*jobs) == json.loads(call(*jobs).stdout)
+
+
+def test_the_check_of_a_host_has_its_facts_and_findings(files: list[str]) -> None:
+    (host,) = answered("check", *files)["hosts"]
+    assert host["host"] == "localhost" and host["facts"]["kernel"] and isinstance(host["findings"], list)
+    assert host["failed"] is False
+
+
+def test_records_of_runs_have_the_names_of_their_files(files: list[str]) -> None:
+    conf, folder = files[2:], Path(files[3]).parent / "result"
+    record = json.loads((folder / A / "run.json").read_text())
+    assert answered("show", A, *conf) == record
+    case = answered("show", A, "PAIRS", *conf)
+    assert case["case"] == record["cases"][0]
+    assert case["rounds"][1] == json.loads((folder / A / "PAIRS/round2/round.json").read_text())
+    assert {each["run_id"]: each["state"] for each in answered("status", *files)["runs"]} == dict.fromkeys(
+        (A, B), "no journal"
+    )
+    (compared,) = answered("compare", A, B, *conf)["cases"]
+    assert (compared["case"], compared["metrics"][0]["metric"]["name"]) == ("PAIRS", KEY)
+    checked = answered("verify", A, *conf)
+    assert not checked["is_intact"] and any("seal.json" in each for each in checked["problems"])
+
+
+def test_the_history_of_all_cases_of_one_and_of_a_host(files: list[str]) -> None:
+    conf = files[2:]
+    (case,) = answered("history", "--rebuild", *conf)["cases"]
+    assert case == answered("history", "PAIRS", *conf)
+    assert [point["run_id"] for point in case["series"]["points"]] == [A, B]
+    assert call("history", "--host", "h9", "--json", *conf).exit_code == 2
+
+
+def test_an_acceptance_prints_its_record(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: Looked())
+    found = answered("accept", *files, "--rungs", "health", "--nproc", "1")
+    kept = Path(files[3]).parent / "result" / found["accept_id"] / "accept.json"
+    assert found == json.loads(kept.read_text()) and [rung["rung"] for rung in found["rungs"]] == ["health"]
+
+
+@pytest.mark.timeout(300)
+def test_a_run_that_is_made_collected_and_cleaned(tmp_path: Path) -> None:
+    """All that it logs goes to stderr."""
+    root = faulty_project.project(tmp_path / "project")
+    values = {"VENDOR": "cpu", "RUNTIME": "process", "CASES": ["ONE"], "ONE": {**faulty_project.LIGHT, "nproc": 1}}
+    values |= {"FLAGPERF_PATH_HOST": str(tmp_path / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(tmp_path / "result")}
+    (tmp_path / "cluster_conf.py").write_text(CLUSTER)
+    (tmp_path / "test_conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in values.items()))
+
+    def answer(*words: str) -> Any:
+        argv = [sys.executable, str(root / "run_benchmarks/run.py"), *words, "--json"]
+        argv += ["--cluster-conf", str(tmp_path / "cluster_conf.py"), "--test-conf", str(tmp_path / "test_conf.py")]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    made = answer("run")
+    run_id = made["run_id"]
+    assert made == json.loads((tmp_path / "result" / run_id / "run.json").read_text()) and made["verdict"] == "pass"
+    (state,) = answer("status")["runs"]
+    assert (state["state"], state["rounds"], state["run_ended"]["verdict"]) == ("ended", {"ONE": 1}, "pass")
+    assert answer("collect", run_id) == made
+    assert answer("verify", run_id)["is_intact"] is True
+    cleaned = answer("clean", run_id)
+    assert (list(cleaned["removed"]), cleaned["failed"]) == (["localhost"], {})
+
+
+def test_mistakes_are_on_stderr_with_exit_code_2(files: list[str]) -> None:
+    for words in (
+        ("show", "run19990101000000", *files[2:]),
+        ("list", "vendor"),
+        ("plan", *files, "--set", "NOTHING=1"),
+    ):
+        answer = call(*words, "--json")
+        assert (answer.exit_code, answer.stdout) == (2, "") and answer.stderr.startswith("error: ")
