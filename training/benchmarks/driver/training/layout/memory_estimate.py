@@ -178,9 +178,13 @@ def activation_bytes(
             with held:
                 torch.autograd.backward(loss, torch.ones_like(loss))
             found = most.bytes
-        again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
-        halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
-    return found - (sum(halves) if enabled else 0)
+    return found - (_kept_copies(model, recompute) if enabled else 0)
+
+
+def _kept_copies(model: BenchmarkModel, recompute: Recompute) -> int:
+    """Bytes of the 16-bit copies of weights that passes under autocast keep."""
+    again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
+    return sum(HALF * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again)
 
 
 def _as_stage(model: BenchmarkModel, ends: tuple[bool, bool], layers: int) -> Stage | None:
