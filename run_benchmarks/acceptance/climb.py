@@ -31,6 +31,7 @@ from run_benchmarks.acceptance.rungs import (
     stages_of,
 )
 from run_benchmarks.acceptance.suspects import (
+    SEEN_ONCE,
     Suspects,
     against_datasheet,
     agreed,
@@ -53,6 +54,9 @@ GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 MOST_WITHOUT = 3
 """Times that a stage that failed runs again, each without those whom the runs before suspect."""
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+NOBODY = ("-",)
+"""Stands for the hosts of a fault that names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +106,7 @@ class Climb:
     _took: dict[str, float] = field(default_factory=dict)
     _is_short: bool = False
     _untested: set[str] = field(default_factory=set)
+    _occasions: list[LoadedRun] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -191,6 +196,7 @@ class Climb:
         """Run a stage, and take out the hosts that it proves or confirms to be bad. Returns the seconds of the run
         that was measured, if one was.
         """
+        self._occasions = []
         loaded, found = self._occasion(record, stage, hosts)
         if loaded.record.verdict.is_measured:
             self._note(record, loaded)
@@ -210,41 +216,59 @@ class Climb:
         _add_reasons(record, *against_datasheet(loaded), *without_result(loaded), *in_vain(loaded))
 
     def _look_again(self, record: RungRecord, stage: int, loaded: LoadedRun) -> None:
-        """Fail a rung for faults of which no host is known to be guilty, once they are seen on another occasion, too.
+        """Fail a rung for faults of which no host is known to be guilty and that two occasions of its stage show; tell
+        those that one alone shows. `loaded`: the occasion whose faults are looked at again.
 
         One that concerns a host that is out went with it.
         """
-        first = _standing(record, loaded)
+        seen = [_standing(record, run) for run in self._occasions]
+        place = self._occasions.index(loaded)
+        others = [each for at, faults in enumerate(seen) for each in faults if at != place]
+        once = [each for each in seen[place] if not _is_among(each, others)]
         hosts = [host for host in self.ran[loaded.folder.name][1] if host not in record.out]
-        if not first or len(hosts) < FEWEST[record.rung]:
-            return
+        try:
+            if once and len(hosts) >= FEWEST[record.rung]:
+                seen[place] = [each for each in seen[place] if each not in once]
+                if self._is_looked_at_again(record, stage, hosts, loaded, once):
+                    seen[place] += once
+                    seen.append(_standing(record, self._occasions[-1]))
+        finally:
+            self._tell(record, seen)
+
+    def _is_looked_at_again(
+        self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, once: Sequence[PartFinding]
+    ) -> bool:
+        """Whether there was another occasion for faults of `loaded`; its suspects come and go. Without one it is noted
+        that they were not tested again.
+        """
         is_measured = loaded.record.verdict.is_measured
         why = self._is_spent if self._room < 1 else "it ended before" if is_measured else "its run failed"
-        not_again = [f"{each.sentence}: not tested again: {why}" for each in first]
+        not_again = [f"{each.sentence}: not tested again: {why}" for each in once]
         if self._room < 1 or not is_measured:
             _add_reasons(record, *not_again)
-            return
+            return False
         try:
             again, found = self._occasion(record, stage, hosts)
         except BaseException:
             _add_reasons(record, *not_again)
             raise
-        self._compare(record, first, again, found)
-
-    def _compare(self, record: RungRecord, first: Sequence[PartFinding], again: LoadedRun, found: Suspects) -> None:
-        """Fail a rung for the faults that a second occasion shows, too, and tell those that one alone shows. found:
-        whom the second suspects.
-        """
-        second = _standing(record, again)
-        steady = [each for each in first if _is_among(each, second)]
-        _add_reasons(record, *(each.sentence for each in steady))
         if again.record.verdict.is_measured:
             _append(record.unsteady, found)
         else:
             _add_reasons(record, _why(again))
             self._leave_in_doubt(record, found, _why(again))
-        once = [each for each in first if each not in steady]
-        self.warned.add(_once([*once, *(each for each in second if not _is_among(each, first))]))
+        return True
+
+    def _tell(self, record: RungRecord, seen: Sequence[Sequence[PartFinding]]) -> None:
+        """Fail a rung for the faults that two occasions show, each once, and warn of the others. seen: by occasion."""
+        steady: list[PartFinding] = []
+        for place, faults in enumerate(seen):
+            others = [each for at, other in enumerate(seen) for each in other if at != place]
+            again = [each for each in faults if _is_among(each, others)]
+            new = [each for each in again if not _is_among(each, steady)]
+            steady += new
+            _add_reasons(record, *(each.sentence for each in new))
+            self.warned.add(_once([each for each in faults if each not in again], place))
 
     def _cases(self, rung: str, hosts: Sequence[str]) -> list[Cases]:
         """The stages of a rung on hosts, of a shrunk one the short ones; a soak is one once there is room for it."""
@@ -306,7 +330,7 @@ class Climb:
         if loaded.record.verdict.is_measured:
             _append(record.unsteady, once)
         elif self._room < 1:
-            self._leave_in_doubt(record, found, self._is_spent)
+            self._leave_in_doubt(record, found | once, self._is_spent)
             return
         else:
             is_proof = loaded.record.verdict.is_failure and not again and record.out.keys() == before
@@ -352,6 +376,7 @@ class Climb:
         began = time.monotonic()
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)
+        self._occasions.append(loaded)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
         self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
         self.warned.add(warnings_of(loaded))
@@ -420,10 +445,11 @@ def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
     return any(len({*each.hosts} & {*fault.hosts}) >= min(2, len(fault.hosts)) for each in alike)
 
 
-def _once(faults: Sequence[PartFinding]) -> dict[str, list[tuple[str, str]]]:
-    """The warnings by host of faults that the second occasion did not show."""
-    hosts = dict.fromkeys(host for each in faults for host in each.hosts)
-    return {host: [("seen once", each.sentence) for each in faults if host in each.hosts] for host in hosts}
+def _once(faults: Sequence[PartFinding], place: int) -> dict[str, list[tuple[str, str]]]:
+    """The warnings by host of faults that one occasion alone showed, with its place among those of the stage."""
+    hosts = dict.fromkeys(host for each in faults for host in each.hosts or NOBODY)
+    subject = f"{SEEN_ONCE}, on the {ORDINALS[place]} occasion" if place else SEEN_ONCE
+    return {host: [(subject, each.sentence) for each in faults if host in (each.hosts or NOBODY)] for host in hosts}
 
 
 def _not_again(found: Suspects, out: Container[str] = ()) -> list[str]:

@@ -1,4 +1,4 @@
-"""Groups the hosts of a run by their devices: a figure is compared with those of the same kind alone."""
+"""Names the devices of a run's hosts: by kind, within which figures are compared, and by UUID or PCI address."""
 
 from __future__ import annotations
 
@@ -39,6 +39,24 @@ def kinds_of(run: LoadedRun, case: str) -> Mapping[str, str]:
         if len(known) == 1:
             found |= dict.fromkeys(found, known.pop())
     return {host: ", ".join(filter(None, (devices[host], processors[host])))[:MOST_CHARACTERS] for host in infos}
+
+
+@lru_cache(maxsize=2)
+def identities_of(run: LoadedRun, case: str) -> Mapping[str, Mapping[int, str]]:
+    """By host and number of a device what it keeps when devices are numbered anew, its UUID or PCI address; none of a
+    host whose ranks have not all of its devices, each one: their numbers may be others.
+    """
+    found: dict[str, dict[int, str]] = {}
+    for node, info in node_infos(run, case):
+        told = mapping(info.get("accelerator")).get("devices")
+        devices = [mapping(each) for each in told] if isinstance(told, list) else []
+        own = {
+            number: str(name)[:MOST_CHARACTERS]
+            for number, each in enumerate(devices)
+            if (name := each.get("uuid") or each.get("pci_bus_id") or each.get("pci")) and each.get("index") == number
+        }
+        found[node.host] = own if len(devices) == len(node.ranks) else {}
+    return found
 
 
 def alike_first(hosts: Iterable[str], suspects: Iterable[str], kinds: Mapping[str, str], each: int) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import vendors
+
 HEALTH, SINGLE, NETWORK, WHOLE = "health", "single", "network", "whole"
 RUNGS = (HEALTH, SINGLE, NETWORK, WHOLE)
 FEWEST = {HEALTH: 1, SINGLE: 1, NETWORK: 2, WHOLE: 1}
@@ -107,8 +109,8 @@ _DEVICES = Choice(
         "min_percent": {},
         "max_percent_below_best": None,
     },
-    training=("llama", "config_llama3_8b"),
-    training_overrides={"max_steps": 40, "data": "synthetic", "gradient_accumulation_steps": 4},
+    training=("llama", "config_short_7b"),  # one that all vendors have
+    training_overrides={"max_steps": 40, "gradient_accumulation_steps": 4},
     pair_overrides={},
     sizes="1M, 64M, 1G",
     limit=7.0,
@@ -117,8 +119,8 @@ _DEVICES = Choice(
 
 
 def choice_of(vendor: str) -> Choice:
-    """The cases that run on hosts of a vendor; `cpu` has no accelerators."""
-    return _CPU if vendor == "cpu" else _DEVICES
+    """The cases that run on hosts of a vendor: small ones where its ranks compute on the CPU."""
+    return _CPU if vendors.load(vendor).device_type == "cpu" else _DEVICES
 
 
 def stages_of(

@@ -7,16 +7,18 @@ datasheet is known, one is a suspect below FLOORS, too, which every sound device
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from statistics import median
 from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 from common.statistics import FEWEST_PEERS, OUTLYING, behind, scatter
 from protocol.finding import PartFinding
-from run_benchmarks.acceptance.kinds import kinds_of
+from run_benchmarks.acceptance.kinds import identities_of, kinds_of
 from run_benchmarks.acceptance.records import Levels, Usual
 from run_benchmarks.acceptance.rungs import DATA_TESTS
 from run_benchmarks.results.loading import LoadedRun
@@ -44,23 +46,46 @@ UNLIKE = "different_results"
 PROOFS = {UNLIKE, "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 NO_LEVELS: Levels = MappingProxyType({})
+SEEN_ONCE = "seen once"
 Suspects = dict[str, list[str]]
+_DEVICE = re.compile(r"(?:\w+: )?(?:device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)")
+"""The beginning of a sentence on one device of a host, or on two; or the name of one."""
+
+
+class OfDevice(str):
+    """Evidence that is of one device of a host, or of a pair. identity: what these keep when they get other numbers."""
+
+    __slots__ = ("identity",)
+    identity: str
 
 
 def suspects_of(run: LoadedRun, limit: float, usual: Levels = NO_LEVELS) -> Suspects:
     """Hosts with the evidence against each, in words; `limit` in percent; `usual`: recorded figures."""
     found: Suspects = {}
     for entry in run.record.drain:
-        found.setdefault(entry.host, []).extend(entry.reasons)
+        own = found.setdefault(entry.host, [])
+        for said, proof in zip(entry.reasons, chain(entry.evidence, repeat(None)), strict=False):
+            own.append(_of_device(run, proof.case, entry.host, said, proof.device) if proof else said)
     for host, reason in run.record.left_out.items():
         found.setdefault(host, []).append(reason)
     for case, rounds in run.rounds.items():
         kinds = kinds_of(run, case)
         for record in rounds:
             for host, said in [*_failed(case, record), *slow_devices(record, limit, usual, kinds)]:
-                if said not in found.setdefault(host, []):
-                    found[host].append(said)
+                if (whole := _of_device(run, case, host, said, said)) not in found.setdefault(host, []):
+                    found[host].append(whole)
     return {host: said for host, said in found.items() if said}
+
+
+def _of_device(run: LoadedRun, case: str, host: str, said: str, name: str) -> str:
+    """Evidence with the identity of the devices that `name` begins with, where they are known."""
+    numbers = [int(each) for each in match.groups() if each] if (match := _DEVICE.match(name)) else []
+    known = [identities_of(run, case).get(host, {}).get(number, "") for number in numbers]
+    if not known or not all(known):
+        return said
+    found = OfDevice(f"{said} ({' to '.join(known)})")
+    found.identity = " to ".join(known)
+    return found
 
 
 def proven(run: LoadedRun) -> set[str]:
@@ -486,8 +511,21 @@ def _local(record: RoundRecord, rank: int) -> int:
 
 
 def agreed(first: Mapping[str, list[str]], second: Mapping[str, list[str]]) -> tuple[Suspects, Suspects]:
-    """Suspects of two occasions that both name, with the evidence of both; and those that only one names."""
-    both = {
-        host: [*said, *(f"again: {each}" for each in second[host])] for host, said in first.items() if host in second
-    }
-    return both, {host: said for host, said in first.items() if host not in second}
+    """Suspects of two occasions that both name, with the evidence of both; and those that only one names, or of which
+    each accuses other devices.
+    """
+    both: Suspects = {}
+    once: Suspects = {}
+    for host in {**first, **second}:
+        said, again = first.get(host, []), second.get(host, [])
+        if said and again and _are_of_one_part(said, again):
+            both[host] = [*said, *(f"again: {each}" for each in again)]
+        else:
+            once[host] = [*said, *(f"{SEEN_ONCE}, on the second occasion: {each}" for each in again)]
+    return both, once
+
+
+def _are_of_one_part(said: Sequence[str], again: Sequence[str]) -> bool:
+    """Whether one of the two is of the whole host, or both are of the same device."""
+    one, other = ({each.identity if isinstance(each, OfDevice) else "" for each in side} for side in (said, again))
+    return "" in one | other or not one.isdisjoint(other)

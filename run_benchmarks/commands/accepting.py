@@ -462,7 +462,7 @@ def show(record: AcceptRecord, folder: Path) -> None:
         print_table("Take out of service:", ("host", "because"), rows)
     unsteady = [(host, said[0]) for rung in record.rungs for host, said in rung.unsteady.items()]
     if unsteady:
-        print_table("Suspected once, not when tested again:", ("host", "what was seen"), unsteady)
+        print_table("Suspected on one occasion alone:", ("host", "what was seen"), unsteady)
     if record.warnings:
         kinds = warned_rows(record, words)[:SHOWN_WARNINGS]
         title = words("Warnings, which take nobody out")

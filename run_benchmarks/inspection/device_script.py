@@ -1,7 +1,8 @@
 """The part of the health script that looks at accelerators: each kind by its driver's files, and its own tool.
 
 Sources: NVIDIA, nvidia-smi (1). Linux, "GPU Driver Documentation", amdgpu: RAS, thermal controls, XGMI. ROCm, AMD SMI's
-changelog: what `amd-smi metric --throttle` prints. Huawei's documents of MindCluster: what npu-smi and hccn_tool print.
+changelog: what `amd-smi metric --throttle` and `amd-smi xgmi --link-status` print. Huawei's documents of MindCluster:
+what npu-smi and hccn_tool print.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   if state=$(asks 20 nvidia-smi --query-remapped-rows="$asked" --format=csv,noheader); then
     printf '%s\n' "$state" | sed 's/^/rows	/'
   else say cannot "remapped rows of the GPUs	nvidia-smi does not tell"; fi
+  asked=gpu_bus_id,fabric.state,fabric.status,fabric.cliqueId,fabric.clusterUuid
+  if state=$(asks 20 nvidia-smi --query-gpu="$asked" --format=csv,noheader); then
+    printf '%s\n' "$state" | sed 's/^/nvlink_fabric	/'
+  else say cannot "NVLink fabric	nvidia-smi does not tell"; fi
   if state=$(asks 20 nvidia-smi nvlink -s); then :
   else state=; say cannot "NVLinks	nvidia-smi nvlink -s does not answer"; fi
   printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
@@ -55,6 +60,11 @@ done
 if [ "$gpus" -gt 0 ]; then
   say setting "GPUs in a hive of XGMI	$linked"
   if [ -n "$blind" ]; then say cannot "memory errors of the GPUs	amdgpu shows no ras/*_err_count"; fi
+  asks 30 amd-smi xgmi --link-status | awk '/^GPU[0-9]+ +[0-9a-fA-F]+:/ {
+      up = down = 0; for (n = 3; n <= NF; n++) {if ($n == "U") up++; if ($n == "D") down++}
+      if (up) told = 1; links[$2] = up "\t" down}
+    END {if (told) for (gpu in links) print "xgmi\t" gpu "\t" links[gpu]; exit !told}' ||
+    say cannot "XGMI links of the GPUs	amd-smi xgmi does not tell of one that is up"
   for option in --throttle --violation; do
     if state=$(asks 30 amd-smi metric "$option"); then break; fi
   done

@@ -19,6 +19,7 @@ from run_benchmarks.inspection.findings import Found, HostReport, Severity
 from run_benchmarks.inspection.frames import lost_frames
 from run_benchmarks.inspection.health_of_devices import device_state, is_below
 from run_benchmarks.inspection.health_script import SCRIPT
+from run_benchmarks.inspection.nvlink_fabric import unlike_domains
 from run_benchmarks.inspection.resolving import odd_answers
 from run_benchmarks.plan.plan import Plan
 from run_benchmarks.results.device_findings import APPLICATION
@@ -204,7 +205,8 @@ def _storage(health: HostHealth) -> Iterator[Found]:
 
 
 def _beside_the_others(healths: Mapping[str, HostHealth]) -> Iterator[tuple[str, Found]]:
-    """The differences from most hosts: versions, settings, RDMA ports, the width of a kind of PCIe device."""
+    """The differences from most hosts: versions, settings, NVLink domains, RDMA ports, widths of PCIe devices."""
+    yield from unlike_domains({name: health.lines.get("nvlink_fabric", ()) for name, health in healths.items()})
     yield from _unlike(healths)
     yield from _ports(healths)
     yield from _narrow(healths)

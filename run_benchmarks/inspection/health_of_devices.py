@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from run_benchmarks.inspection.findings import Found, Severity
-from run_benchmarks.results.device_findings import are_nvlinks_lost
+from run_benchmarks.inspection.nvlink_fabric import not_joined, untold_in
+from run_benchmarks.results.device_findings import are_links_lost
 
 STATE = (
     "persistence mode", "power limit", "default power limit", "clocks", "default clocks", "hardware slowdown",
@@ -14,6 +15,11 @@ STATE = (
 )  # fmt: skip
 MAX_CHARACTERS = 120
 """Of a name or a value: a host may send anything."""
+LINKS = {
+    "nvlinks": ("GPU", "NVLinks are inactive", "reset the host; check NVSwitches and the board"),
+    "xgmi": ("accelerator", "XGMI links are down", "reset the host; check the board"),
+}
+"""By key of the lines: what the devices are called, what is wrong, and what to do."""
 RDMA_MEMORY = {
     "nvidia_peermem": ("nvidia_peermem, which is deprecated", "remove it: the driver and the kernel share by dma_buf"),
     "kernel": ("a kernel without dma_buf for RDMA", "install Linux 5.12 or newer with ib_umem_dmabuf"),
@@ -36,10 +42,13 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
         if len(fields) == 3:
             yield from _of_rows(f"GPU {fields[0]}", *fields[1:])
             untold |= {"remapped rows": None} if fields[1].startswith("[") else {}
+    fabrics = [line for (line,) in of("nvlink_fabric", 1)]
+    yield from not_joined(fabrics)
+    untold |= untold_in(fabrics)
     if untold:
         found = f"nvidia-smi does not tell: {', '.join(untold)}"
         yield "state of the GPUs", found, "an answer", "look whether this GPU and driver have it", "not seen"
-    yield from _of_nvlinks(of)
+    yield from _of_links(of)
     yield from _of_others(of)
     for (way,) in of("rdma_memory", 1):
         if way in RDMA_MEMORY:
@@ -47,13 +56,16 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
             yield "RDMA to GPU memory", found, "dma_buf", action, "warning"
 
 
-def _of_nvlinks(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
+def _of_links(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
     """Links that are inactive on a host on which others are active, and those that had to send again."""
-    links = [(gpu, int(up), int(down)) for gpu, up, down in of("nvlinks", 3) if up.isdecimal() and down.isdecimal()]
-    for gpu, up, down in links:
-        if are_nvlinks_lost(up, down, [active for _, active, _ in links]):
-            found = f"{down} of {up + down} NVLinks are inactive"
-            yield f"GPU {gpu}", found, "all active", "reset the host; check NVSwitches and the board", "failure"
+    for key, (kind, what, action) in LINKS.items():
+        links = [(name, int(up), int(down)) for name, up, down in of(key, 3) if up.isdecimal() and down.isdecimal()]
+        active = [up for _, up, _ in links]
+        for name, up, down in links:
+            if are_links_lost(up, down, active):
+                found, is_proven = f"{down} of {up + down} {what}", key == "nvlinks" or up < max(active)
+                severity: Severity = "failure" if is_proven else "warning"  # a board may lack some XGMI links
+                yield f"{kind} {name[:MAX_CHARACTERS]}", found, "all active", action, severity
     for gpu, errors in of("nvlink_errors", 2):
         if errors.isdecimal() and int(errors):
             found = f"{errors} replays and recoveries of its NVLinks since the driver was loaded"

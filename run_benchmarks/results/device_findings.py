@@ -4,8 +4,6 @@ XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICA
 from the device or its driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -27,6 +25,19 @@ _COUNTERS: Mapping[str, tuple[str, FindingKind, FindingSeverity, str]] = {
     ),
     "pcie_replays": ("replays on PCIe", "link_errors", "warning", "check the slot, riser and cable"),
 }
+_LINKS = {
+    "nvlinks": ("NVLinks", "reset the host; check NVSwitches"),
+    "xgmi_links": ("XGMI links", "reset the host; check the board"),
+}
+_JOIN = "look at the fabric manager of the host, or of the NVLink switches; then reset the device"
+_FABRIC: Mapping[str, tuple[FindingKind, FindingSeverity, str]] = {
+    "fabric_waits": ("device_errors", "fault", "it has not joined the fabric of its NVLinks"),
+    "fabric_failed": ("device_errors", "fault", "it could not join the fabric of its NVLinks: error {}"),
+    "fabric_misconfigured": ("device_errors", "fault", "the fabric of its NVLinks is misconfigured: code {}"),
+    "fabric_unhealthy": ("link_speed", "fault", "its route through the fabric of its NVLinks is unhealthy"),
+    "fabric_degraded": ("link_speed", "fault", "the fabric of its NVLinks gives it a part of its bandwidth"),
+    "fabric_recovering": ("link_errors", "warning", "its route through the fabric of its NVLinks recovers"),
+}
 FEW_REPLAYS = 10
 """PCIe replays of a round that are no finding: links correct single ones by themselves."""
 
@@ -38,16 +49,16 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None) -> Iterator[Pa
     """
     listed = (monitor or {}).get("devices")
     devices = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    active_nvlinks = [int(_state(each, "nvlinks_up")) for each in devices]
+    active = {links: [int(_state(each, f"{links}_up")) for each in devices] for links in _LINKS}
     for device in devices:
         index = device.get("index")
         if isinstance(index, int):
-            for found in [*_of_device(device), *_nvlinks(device, active_nvlinks)]:
+            for found in [*_of_device(device), *_lost_links(device, active)]:
                 yield _finding(host, index, found)
 
 
-def are_nvlinks_lost(active: int, inactive: int, active_on_host: Sequence[int]) -> bool:
-    """Whether the inactive NVLinks of a device are a fault: it has active ones, or most devices of its host have.
+def are_links_lost(active: int, inactive: int, active_on_host: Sequence[int]) -> bool:
+    """Whether inactive links of a device to others of its host are a fault: it has active ones, or most of them have.
 
     On a host of cards that bridges join by twos, or none, links are inactive in health. `active_on_host`: the number
     of active links of each device there.
@@ -69,6 +80,7 @@ def _of_device(device: Mapping[str, Any]) -> Iterator[_Found]:
     yield from _memory(device)
     yield from _events(device)
     yield from _links(device)
+    yield from _fabric(device)
     yield from _heat(device)
     yield from _held_clocks(device)
     if _state(device, "alarm"):
@@ -112,10 +124,20 @@ def _links(device: Mapping[str, Any]) -> Iterator[_Found]:
         yield "link_speed", "warning", f"its PCIe link is x{width:g}; it can be x{most:g}", "check the slot and riser"
 
 
-def _nvlinks(device: Mapping[str, Any], active_on_host: Sequence[int]) -> Iterator[_Found]:
-    up, down = int(_state(device, "nvlinks_up")), int(_state(device, "nvlinks_down"))
-    if are_nvlinks_lost(up, down, active_on_host):
-        yield "link_speed", "fault", f"{down} of {down + up} NVLinks are down", "reset the host; check NVSwitches"
+def _lost_links(device: Mapping[str, Any], active_on_host: Mapping[str, Sequence[int]]) -> Iterator[_Found]:
+    """Of each kind of links between devices. active_on_host: by kind, of each device."""
+    for links, (what, action) in _LINKS.items():
+        up, down = int(_state(device, f"{links}_up")), int(_state(device, f"{links}_down"))
+        if are_links_lost(up, down, active_on_host[links]):
+            is_proven = links == "nvlinks" or up < max(active_on_host[links])  # a board may lack some XGMI links
+            severity: FindingSeverity = "fault" if is_proven else "warning"
+            yield "link_speed", severity, f"{down} of {down + up} {what} are down", action
+
+
+def _fabric(device: Mapping[str, Any]) -> Iterator[_Found]:
+    for name, (kind, severity, said) in _FABRIC.items():
+        if state := _state(device, name):
+            yield kind, severity, said.format(f"{state:g}"), _JOIN
 
 
 def _heat(device: Mapping[str, Any]) -> Iterator[_Found]:

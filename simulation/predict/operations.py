@@ -16,7 +16,7 @@ from workloads.dialects.framework.context import of_one_rank
 from workloads.dialects.framework.decoder import layer
 from workloads.dialects.framework.decoder_kernels import DecoderKernels, ModuleKernels
 from workloads.dialects.framework.inference import one_pass
-from workloads.dialects.framework.kernels import ROUTER
+from workloads.dialects.framework.kernels import HEADS, ROUTER
 from workloads.dialects.framework.model import Chunk, Span
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.quantised import BLOCK, CURRENT, MXFP8
@@ -34,7 +34,6 @@ SEND = "SEND"
 PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION, QUANTISATION = (
     "products", "experts", "head", "attention", "memory-bound", "permutation", "quantisation",
 )  # fmt: skip
-HEAD_MODULES = ("output_layer", "lm_head")
 
 
 class Product(NamedTuple):
@@ -371,7 +370,7 @@ def _operation(call: Call, costs: dict[str, _Cost]) -> Operation:
     backward = op.endswith("backward")
     if op.startswith(("gemm", "experts")):
         times, (m, k, n) = (1, sizes) if op.startswith("gemm") else (sizes[0], sizes[1:])
-        part = HEAD if call.module in HEAD_MODULES else EXPERTS if op.startswith("experts") else PRODUCTS
+        part = HEAD if call.module in HEADS else EXPERTS if op.startswith("experts") else PRODUCTS
         master = moved - times * (SIZES[call.dtype] * (m * k + k * n) + HALF * m * n)
         wide = part == HEAD or call.module.endswith(ROUTER)
         return Product(part, m, n, k, times, master, op.endswith("wgrad"), call.dtype == FLOAT8, wide)

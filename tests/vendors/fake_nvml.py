@@ -22,6 +22,10 @@ class FakeNvml:
     NVML_NVLINK_MAX_LINKS = pynvml.NVML_NVLINK_MAX_LINKS
     NVML_NVLINK_ERROR_COUNT = pynvml.NVML_NVLINK_ERROR_COUNT
     NVML_TEMPERATURE_THRESHOLD_SLOWDOWN = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    NVML_ERROR_NOT_SUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
+    NVML_GPU_FABRIC_STATE_NOT_SUPPORTED = pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
+    NVML_GPU_FABRIC_STATE_COMPLETED = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED
+    c_nvmlGpuFabricInfoV_t = pynvml.c_nvmlGpuFabricInfoV_t  # noqa: N815
     nvmlEventTypeXidCriticalError = pynvml.nvmlEventTypeXidCriticalError  # noqa: N815
     NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
     NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
@@ -39,6 +43,12 @@ class FakeNvml:
         self.energy_mj = 5_000
         self.processes: dict[int, list[int]] = {}  # device: pids
         self.told_of: list[int] = []  # devices whose events are told
+        self.fabric: dict[str, int] | None = None  # fields of each device's; None: the driver has no such function
+
+    def _fill_fabric(self, handle: int, info: Any) -> int:
+        for name, value in (self.fabric or {}).items():
+            setattr(info._obj, name, value)
+        return 0
 
     def fail(self, function: str, code: int, index: int | None = None) -> None:
         self.failures[function, index] = pynvml.NVMLError(code)
@@ -83,6 +93,8 @@ class FakeNvml:
             "nvmlDeviceRegisterEvents": lambda handle, types, events: self.told_of.append(handle),
             "nvmlDeviceGetTotalEnergyConsumption": lambda handle: self.energy_mj * (handle + 1),
         }
+        if self.fabric is not None:
+            answers["nvmlDeviceGetGpuFabricInfoV"] = self._fill_fabric
         if not name.startswith("nvml"):
             raise AttributeError(name)
         if name not in answers:  # as pynvml answers where the driver's library has no such function

@@ -2,7 +2,8 @@
  *
  * NVML_SCRIPT holds blank-separated words "DEVICE:WHAT@SAMPLE=VALUE": from its SAMPLE-th sample on (the calls of
  * nvmlDeviceGetUtilizationRates count them) a device has that value. WHAT: lost, ecc, heat, xid, nvlink, down, pending,
- * failed, width, replays, throttle, nopower. NVML_DEVICES is their number (8). Layouts of structures: nvml.h. */
+ * failed, width, replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none),
+ * status and health mask. NVML_DEVICES is their number (8). Layouts of structures: nvml.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ typedef struct { uint gpu, memory; } Utilization;
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { uint version; unsigned long long total, reserved, free, used; } Memory2;
 typedef struct { char legacy[16]; uint domain, bus, device, id, subsystem; char bus_id[32]; } Pci;
+typedef struct { uint version; unsigned char cluster[16]; int status; uint clique, state, health; } Fabric;
 typedef struct { void *device; u64 type, data; uint instance, compute; } Event;
 
 static int samples[MOST], told[MOST];
@@ -111,6 +113,13 @@ int nvmlDeviceGetNvLinkState(void *handle, uint link, uint *out) {
 }
 int nvmlDeviceGetNvLinkErrorCounter(void *handle, uint link, int counter, u64 *out) {
     ANSWER(out, link == LINKS - 1 && counter == 0 ? (u64)or_else(index_of(handle), "nvlink", 0) : 0ULL);
+}
+int nvmlDeviceGetGpuFabricInfoV(void *handle, Fabric *out) {
+    int device = index_of(handle);
+    if (out->version != (sizeof *out | 2u << 24)) return 25; /* NVML_ERROR_ARGUMENT_VERSION_MISMATCH */
+    Fabric told = {out->version, {0}, (int)or_else(device, "fabricstatus", OK), 0, (uint)or_else(device, "fabric", 0),
+                   (uint)or_else(device, "fabrichealth", 0)};
+    ANSWER(out, told);
 }
 int nvmlEventSetCreate(void **out) { *out = (void *)1; return OK; }
 int nvmlEventSetFree(void *events) { (void)events; return OK; }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vendors.amd import pci
+from vendors.amd import adapter
 from vendors.amd.probe import AmdProbe, open_amd_probe
 from vendors.base import HealthReader, ProbeUnavailable, ProcessLister
 
@@ -63,6 +63,7 @@ def library(**answers: Any) -> Any:
             "pcie_metric": {"pcie_width": 8, "pcie_replay_count": 5},
         },
         "amdsmi_get_gpu_bad_page_info": [{"value": 1, "status": 1}],
+        "amdsmi_get_gpu_xgmi_link_status": {"status": [*7 * "U", "X"], "total_links": 8},
         "amdsmi_get_gpu_process_list": [{"name": "python", "pid": 42, "memory_usage": {"vram_mem": 4096}}],
     } | answers
     return SimpleNamespace(
@@ -97,8 +98,8 @@ def test_health_and_processes_are_told() -> None:
     assert isinstance(probe, HealthReader) and isinstance(probe, ProcessLister)
     (health,) = probe.health()
     assert health.counts == {"ecc_uncorrected": 2, "pcie_replays": 5}
-    widths = {"pcie_width": 8, "pcie_width_max": 16}
-    assert health.states == {"rows_pending": 1, "rows_failed": 0, "slowdown_c": 100} | widths
+    links = {"pcie_width": 8, "pcie_width_max": 16, "xgmi_links_up": 7, "xgmi_links_down": 0}
+    assert health.states == {"rows_pending": 1, "rows_failed": 0, "slowdown_c": 100} | links
     processes = probe.processes()
     assert processes is not None
     (process,) = processes
@@ -111,6 +112,13 @@ def test_a_device_without_pages_to_retire_is_healthy_however_the_library_says_it
     assert health.states is not None and (health.states["rows_pending"], health.states["rows_failed"]) == (0, 0)
 
 
+@pytest.mark.parametrize(("told", "up_and_down"), [("UUUDUUDX", [5, 2]), ("DDDDDDDX", [0, 7]), ("X", []), ("", [])])
+def test_links_that_are_up_and_down_are_counted_and_disabled_ones_are_none(told: str, up_and_down: list[int]) -> None:
+    (health,) = AmdProbe(library(amdsmi_get_gpu_xgmi_link_status={"status": [*told]})).health()
+    states = health.states or {}
+    assert [states[name] for name in ("xgmi_links_up", "xgmi_links_down") if name in states] == up_and_down
+
+
 @pytest.mark.parametrize("limit", [750, 750_000_000])
 def test_a_limit_of_power_is_in_watts_in_each_version_of_the_library(limit: int) -> None:
     (device,) = AmdProbe(library(amdsmi_get_power_info={"power_limit": limit})).describe()["devices"]
@@ -119,7 +127,7 @@ def test_a_limit_of_power_is_in_watts_in_each_version_of_the_library(limit: int)
 
 def test_what_a_device_does_not_tell_is_none_and_never_nought() -> None:
     gone = AmdSmiException("not supported")
-    silent = ("activity", "total_ecc_count", "bad_page_info", "process_list")
+    silent = ("activity", "total_ecc_count", "bad_page_info", "process_list", "xgmi_link_status")
     answers = dict.fromkeys((f"amdsmi_get_gpu_{name}" for name in silent), gone)
     others = ("temp_metric", "power_info", "clock_info", "energy_count", "violation_status", "pcie_info")
     answers |= dict.fromkeys((f"amdsmi_get_{name}" for name in others), gone)
@@ -167,5 +175,5 @@ def test_devices_have_the_order_of_the_kernel_s_nodes_without_its_processors(tmp
         (folder / "properties").write_text(f"cpu_cores_count 0\nsimd_count {simds}\nlocation_id {location}\ndomain 0\n")
     (nodes / "11").mkdir()
     (nodes / "11/properties").write_text("nonsense\n")
-    assert list(pci.devices(tmp_path)) == ["0000:c1:00.0", "0000:05:00.0"]
-    assert pci.devices(tmp_path / "none") == {}
+    assert list(adapter.devices(tmp_path)) == ["0000:c1:00.0", "0000:05:00.0"]
+    assert adapter.devices(tmp_path / "none") == {}

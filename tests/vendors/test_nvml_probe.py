@@ -90,6 +90,63 @@ def test_energy_is_joules_or_nothing() -> None:
     assert NvmlProbe(nvml).energy_joules() is None
 
 
+BITS = {
+    "fabric_degraded": ("DEGRADED_BW", pynvml.NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE),
+    "fabric_recovering": ("ROUTE_RECOVERY", pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_TRUE),
+    "fabric_unhealthy": ("ROUTE_UNHEALTHY", pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE),
+    "fabric_misconfigured": (
+        "INCORRECT_CONFIGURATION",
+        pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_GPU_STATE_INVALID,
+    ),
+}
+HEALTHY = {
+    "DEGRADED_BW": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE,
+    "ROUTE_RECOVERY": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_FALSE,
+    "ROUTE_UNHEALTHY": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_FALSE,
+    "ACCESS_TIMEOUT_RECOVERY": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_FALSE,
+    "INCORRECT_CONFIGURATION": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE,
+}
+
+
+def fabric(state: int, status: int = 0, **health: int) -> dict[str, int]:
+    """What the driver says of a GPU's part in its fabric."""
+    shifts = {name: getattr(pynvml, f"NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_{name}") for name in HEALTHY}
+    mask = sum(value << shifts[name] for name, value in (HEALTHY | health).items())
+    return {"state": state, "status": status, "healthMask": mask}
+
+
+def fabric_states(told: dict[str, int] | None, nvml: FakeNvml | None = None) -> dict[str, int]:
+    nvml = nvml or FakeNvml(devices=1)
+    nvml.fabric = told
+    (health,) = NvmlProbe(nvml).health()
+    assert health.error is None and health.states is not None
+    return {name: state for name, state in health.states.items() if name.startswith("fabric")}
+
+
+def test_the_state_of_the_fabric_is_read_as_the_driver_s_own_module_lays_it_out() -> None:
+    joined = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED
+    sound = dict.fromkeys(("fabric_waits", "fabric_failed", *BITS), 0)
+    assert fabric_states(fabric(joined)) == sound
+    for state in (pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED, pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS):
+        assert fabric_states(fabric(state, 999)) == sound | {"fabric_waits": 1}, "no status counts before"
+    failed = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
+    assert fabric_states(fabric(joined, failed)) == sound | {"fabric_failed": failed}
+    for name, (part, value) in BITS.items():
+        bad = value if name == "fabric_misconfigured" else 1
+        assert fabric_states(fabric(joined, **{part: value})) == sound | {name: bad}
+    waits = {"ACCESS_TIMEOUT_RECOVERY": pynvml.NVML_GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_TRUE}
+    assert fabric_states(fabric(joined, **waits)) == sound | {"fabric_recovering": 1}
+
+
+def test_a_device_without_a_fabric_has_no_state_of_one_and_is_no_failure() -> None:
+    assert fabric_states(None) == fabric_states(fabric(pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED)) == {}
+    joined, lacking = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED, pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert fabric_states(fabric(joined, lacking)) == {}
+    older = FakeNvml(devices=1)
+    older.fail("nvmlDeviceGetGpuFabricInfoV", pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+    assert fabric_states(fabric(joined), older) == {}
+
+
 def test_no_device_is_unavailable_and_nvml_is_released() -> None:
     nvml = FakeNvml(devices=0)
     with pytest.raises(ProbeUnavailable, match="no device"):

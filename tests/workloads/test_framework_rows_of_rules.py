@@ -79,7 +79,7 @@ def test_a_layer_in_fp8_computes_what_torchao_calls_in_its_order(recipe: str) ->
         ahead = len(noted.seen)
         result.backward(torch.ones_like(result))
     args = WorkloadArgs(frame="FSDP2", computation_enable=True, fp8_recipe=recipe)
-    forward, backward = float8.linear(Kernels(args, TOKENS), recipe, "layer", INNER, OUTER)
+    forward, backward = float8.linear(Kernels(args, TOKENS), "layer", INNER, OUTER)
     assert stated(forward) == noted.seen[:ahead]
     assert stated(backward) == noted.seen[ahead:]
 

@@ -138,6 +138,7 @@ class AmdProbe:
         bad = [each["status"] for each in pages] if isinstance(pages, list) else []  # without any, a sentence comes
         limit = (smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CRITICAL)
         states = {
+            **self._links(handle),
             "rows_pending": None if pages is None else float(smi.AmdSmiMemoryPageStatus.PENDING in bad),
             "rows_failed": None if pages is None else float(smi.AmdSmiMemoryPageStatus.UNRESERVABLE in bad),
             "pcie_width": _as_number(link.get("pcie_metric", {}).get("pcie_width")),
@@ -150,6 +151,13 @@ class AmdProbe:
             counts={name: int(value) for name, value in counts.items() if value is not None},
             states={name: int(value) for name, value in states.items() if value is not None},
         )
+
+    def _links(self, handle: Any) -> dict[str, float]:
+        """How many links to other devices are up, and down; a disabled one is neither."""
+        told = self._value(self._library.amdsmi_get_gpu_xgmi_link_status, handle, "status")
+        links = told if isinstance(told, list) else []
+        counts: dict[str, float] = {"xgmi_links_up": links.count("U"), "xgmi_links_down": links.count("D")}
+        return counts if any(counts.values()) else {}
 
     def _asked(self, question: Callable[..., Any], handle: Any, *more: Any) -> Any:
         """The answer; None where this device, driver or version of the library has none."""

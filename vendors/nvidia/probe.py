@@ -1,6 +1,7 @@
 """Reads NVIDIA GPUs through NVML: one library handle for the whole run, no process per sample."""
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -27,6 +28,15 @@ _REASONS = {
     "hw_thermal_slowdown": 0x040,
     "hw_power_brake_slowdown": 0x080,
     "display_clock_setting": 0x100,
+}
+
+# Bits of NVML's health mask of a fabric (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*): shift, width as a mask, and from which
+# value up to which it is bad. A value of 0 is not told.
+_FABRIC_HEALTH = {
+    "fabric_degraded": [(0, 0x3, 1, 1)],
+    "fabric_recovering": [(2, 0x3, 1, 1), (6, 0x3, 1, 1)],
+    "fabric_unhealthy": [(4, 0x3, 1, 1)],
+    "fabric_misconfigured": [(8, 0xF, 2, 0xF)],
 }
 
 
@@ -262,6 +272,7 @@ class NvmlProbe:
             "mig": None if mig is None else int(mig[0]),
             "slowdown_c": read(nvml.nvmlDeviceGetTemperatureThreshold, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
         }
+        states |= self._fabric(index)
         return AcceleratorHealth(
             index=index,
             counts={name: count for name, count in counts.items() if count is not None} | self._xids[index],
@@ -287,6 +298,26 @@ class NvmlProbe:
         ]
         known = [count for count in errors if count is not None]
         return sum(states), len(states) - sum(states), sum(known) if known else None
+
+    def _fabric(self, index: int) -> dict[str, int]:
+        """States of the device's part in the fabric of its NVLinks; empty if it has none, or the driver is too old."""
+        nvml, info = self._nvml, self._nvml.c_nvmlGpuFabricInfoV_t()
+
+        def ask() -> Any:
+            return nvml.nvmlDeviceGetGpuFabricInfoV(self._handle(index), ctypes.byref(info))
+
+        try:
+            told = self._optional(index, "fabric", ask)
+        except nvml.NVMLError:  # another version of the structure
+            told = None
+        is_joined = info.state == nvml.NVML_GPU_FABRIC_STATE_COMPLETED
+        lacks_it = info.state == nvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
+        if told is None or lacks_it or (is_joined and info.status == nvml.NVML_ERROR_NOT_SUPPORTED):
+            return {}
+        return {
+            "fabric_waits": int(not is_joined),
+            "fabric_failed": info.status if is_joined else 0,  # nvml.h: it counts only then
+        } | _fabric_health(info.healthMask)
 
     def _link(self, index: int, link: int) -> int | None:
         """1: up, 0: down; None: the device has no such link."""
@@ -319,6 +350,14 @@ class NvmlProbe:
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound, nvml.NVMLError_NoPermission):
             self._without.add((index, key))
             return None
+
+
+def _fabric_health(mask: int) -> dict[str, int]:
+    found = {}
+    for name, parts in _FABRIC_HEALTH.items():
+        values = ((mask >> shift & width, least, most) for shift, width, least, most in parts)
+        found[name] = max(value if least <= value <= most else 0 for value, least, most in values)
+    return found
 
 
 def _text(value: str | bytes) -> str:

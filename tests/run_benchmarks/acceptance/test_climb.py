@@ -436,9 +436,56 @@ def test_a_bad_link_that_is_not_seen_again_is_told_and_passes() -> None:
     cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n3", "n4")]}
     found = cluster.climb()
     assert found.ready and found.rungs[2].verdict == "pass"
-    (told,) = found.warned.records()
+    (told, later) = found.warned.records()
     assert told.hosts["n1"] == ["seen once: pair n1-n2: 60 % slow"]
-    assert told.hosts["n3"] == ["seen once: pair n3-n4: 60 % slow"], "what the second occasion alone shows"
+    assert later.hosts["n3"] == ["seen once, on the second occasion: pair n3-n4: 60 % slow"]
+
+
+def told_of(found: Climb, host: str) -> list[str]:
+    return [said for each in found.warned.records() for said in each.hosts.get(host, [])]
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_the_second_occasion_beside_suspects_alone_shows_comes_and_goes_and_is_said(again: bool) -> None:
+    cluster = Cluster({"network": [{"n2"}, {"n1", "n2"} if again else {"n1"}]})
+    cluster.sees = {"network2": [fault("n0", "n3"), fault(part="rack", sentence="rack 7: slow")]}
+    network = (found := cluster.climb()).rungs[2]
+    assert network.unsteady["n1"] == ["seen once, on the second occasion: network2: slow"]
+    assert ([*network.out], "n2" in network.unsteady) == ((["n2"], False) if again else ([], True))
+    assert (network.verdict, network.reason) == ("fail" if again else "pass", "") and not found.ready
+    assert found.states()["n1"] == "comes and goes" and "n1" in found.rungs[3].hosts
+    assert told_of(found, "n3") == ["seen once, on the second occasion: pair n0-n3: 60 % slow"]
+    assert told_of(found, "-") == ["seen once, on the second occasion: rack 7: slow"]
+    assert [name for name, *_ in cluster.asked if name.startswith("network")] == ["network1", "network2", "network3"]
+
+
+def test_whom_a_second_occasion_that_fails_names_first_is_in_doubt() -> None:
+    cluster = Cluster({"network": [{"n2"}, {"n1"}]})
+    cluster.fails = {"network2"}
+    found = cluster.climb()
+    said = "n1: suspected, not tested again: seen once, on the second occasion: network2: slow"
+    assert said in found.rungs[2].not_run and found.states()["n1"] == "not tested"
+
+
+def test_a_link_that_two_of_three_occasions_show_fails_its_rung() -> None:
+    cluster = Cluster({"network": [{"n2"}, {"n2"}]})
+    cluster.sees = {"network1": [fault("n0", "n1")], "network2": [fault("n1", "n0")]}
+    network = cluster.climb().rungs[2]
+    assert (network.reason, len(network.runs)) == ("pair n0-n1: 60 % slow", 3), "it needs no occasion of its own"
+    cluster = Cluster({"network": [{"n2"}, {"n2"}]})
+    cluster.sees = {name: [fault(*pair)] for name, pair in zip(
+        ("network1", "network2", "network3"), (("n0", "n1"), ("n0", "n3"), ("n3", "n0")), strict=True
+    )}  # fmt: skip
+    found = cluster.climb()
+    assert found.rungs[2].reason == "pair n0-n3: 60 % slow" and len(found.rungs[2].runs) == 4
+    assert told_of(found, "n1") == ["seen once: pair n0-n1: 60 % slow"] and told_of(found, "n3") == []
+
+
+def test_a_bad_link_of_a_run_that_failed_with_a_host_alone_is_said() -> None:
+    cluster = Cluster({"whole": [{"n3"}]})
+    cluster.guilty, cluster.sees = {"n3"}, {"whole1": [fault("n0", "n1")]}
+    found = cluster.climb()
+    assert [*found.rungs[3].out] == ["n3"] and told_of(found, "n1") == ["seen once: pair n0-n1: 60 % slow"]
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,39 @@ def test_of_ranks_that_all_end_with_an_error_the_one_with_wrong_results_is_the_s
 def test_only_what_both_occasions_name_is_confirmed() -> None:
     both, once = agreed({"n1": ["slow"], "n2": ["late"]}, {"n1": ["slow, too"], "n3": ["other"]})
     assert both == {"n1": ["slow", "again: slow, too"]}
-    assert once == {"n2": ["late"]}
+    assert once == {"n2": ["late"], "n3": ["seen once, on the second occasion: other"]}
+
+
+def named(names: str, key: str = "uuid") -> dict[str, object]:
+    """What a host says of its devices, each with one letter for its name."""
+    return {"accelerator": {"devices": [{"index": at, key: f"GPU-{name}"} for at, name in enumerate(names)]}}
+
+
+@pytest.mark.parametrize("key", ["uuid", "pci_bus_id", "pci"])
+@pytest.mark.parametrize(
+    ("then", "number", "is_met"),
+    [
+        ("abcdefgh", 3, True),
+        ("abcdefgh", 4, False),
+        ("bcdefghi", 3, False),
+        ("bcdefghi", 2, True),
+        ("bcdefgh", 3, True),
+    ],
+    ids=["same", "another", "number of another", "another number", "not all are there: by name, as of the host"],
+)
+def test_a_device_is_met_again_by_what_it_keeps_when_another_falls_off_the_bus(
+    then: str, number: int, is_met: bool, key: str, tmp_path: Path
+) -> None:
+    found = []
+    for occasion, names, slow in (("1", "abcdefgh", 3), ("2", then, number)):
+        record = measured(4, 0.005, 1, {1: ("memory", slow, 0.8)})
+        run = with_kinds(tmp_path / occasion, record, [named("abcdefgh"), named(names, key), *2 * [named("abcdefgh")]])
+        found.append(suspects_of(run, LIMIT))
+    both, once = agreed(*found)
+    assert list(both) == (["n1"] if is_met else []) and list(once) == ([] if is_met else ["n1"])
+    assert found[0]["n1"][0].endswith("(GPU-d)")
+    if not is_met:
+        assert [said[:34] for said in once["n1"]] == [found[0]["n1"][0][:34], "seen once, on the second occasion:"]
 
 
 def with_kinds(root: Path, record: RoundRecord, of_hosts: Sequence[object]) -> LoadedRun:

@@ -12,7 +12,7 @@ import pytest
 
 from run_benchmarks.acceptance.climb import Looked
 from run_benchmarks.commands.accepting import Acceptance
-from tests.cluster import faulty_project
+from tests.cluster.faulty_project import LIGHT
 from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.conftest import CLUSTER, TEST
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
@@ -104,10 +104,9 @@ def test_an_acceptance_prints_its_record(files: list[str], monkeypatch: pytest.M
 
 
 @pytest.mark.timeout(300)
-def test_a_run_that_is_made_collected_and_cleaned(tmp_path: Path) -> None:
+def test_a_run_that_is_made_collected_and_cleaned(tmp_path: Path, root: Path) -> None:
     """All that it logs goes to stderr."""
-    root = faulty_project.project(tmp_path / "project")
-    values = {"VENDOR": "cpu", "RUNTIME": "process", "CASES": ["ONE"], "ONE": {**faulty_project.LIGHT, "nproc": 1}}
+    values = {"VENDOR": "cpu", "RUNTIME": "process", "CASES": ["ONE"], "ONE": {**LIGHT, "nproc": 1}}
     values |= {"FLAGPERF_PATH_HOST": str(tmp_path / "deploy"), "FLAGPERF_LOG_PATH_HOST": str(tmp_path / "result")}
     (tmp_path / "cluster_conf.py").write_text(CLUSTER)
     (tmp_path / "test_conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in values.items()))

@@ -36,14 +36,27 @@ def amd_files(
     return files
 
 
-def amd_smi(file: str = "amd-smi-throttle.txt") -> dict[str, str]:
+def amd_smi(file: str = "amd-smi-throttle.txt", links: str = "UUUUUUUX UUUUUUUX") -> dict[str, str]:
+    """links: of each device the states of its links, as `amd-smi xgmi --link-status` lists them."""
+    rows = zip(("05", "26"), links.split(), strict=True)
+    states = "".join(f"GPU{n}   0000:{bus}:00.0  {'  '.join(own)}\\n" for n, (bus, own) in enumerate(rows))
+    shown = f"'xgmi --link-status') printf 'XGMI LINK STATUS:\\n       bdf           link_status\\n{states}' ;;"
     listed = "GPU: 0\\n    BDF: 0000:05:00.0\\n\\nGPU: 1\\n    BDF: 0000:26:00.0\\n"
     throttled = f"'metric --throttle') cat {DATA / 'vendors' / file} ;;"
-    return {"amd-smi": f"case $* in {throttled} list) printf '{listed}' ;; *) exit 1 ;; esac"}
+    return {"amd-smi": f"case $* in {shown} {throttled} list) printf '{listed}' ;; *) exit 1 ;; esac"}
 
 
 def of_devices(found: dict[tuple[str, str, str], str]) -> dict[tuple[str, str], str]:
-    kinds = ("accelerator", "memory errors", "throttling", "GPUs in", "links of", "state of the N", "version of")
+    kinds = (
+        "accelerator",
+        "XGMI",
+        "memory errors",
+        "throttling",
+        "GPUs in",
+        "links of",
+        "state of the N",
+        "version of",
+    )
     return {(key[1], key[2]): how for key, how in found.items() if key[1].startswith(kinds)}
 
 
@@ -70,6 +83,24 @@ def test_errors_pages_clocks_power_and_heat_of_amd_devices_are_told(tmp_path: Pa
     assert told == {("accelerator 0000:05:00.0", "1 bad pages of its memory wait to be retired"): "warning"}
 
 
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ("UUUUUUDX UUUUUUUX", {("accelerator 0000:05:00.0", "1 of 7 XGMI links are down"): "failure"}),
+        ("DDDDDDDX UUUUUUUX", {}),
+        ("DDDDDDDX DDDDDDDX", "not seen"),
+        ("N N", "not seen"),
+    ],
+)
+def test_an_xgmi_link_that_is_down_is_told_and_where_none_is_shown_up_nothing_passes(
+    links: str, expected: dict[tuple[str, str], str] | str, tmp_path: Path
+) -> None:
+    """One that is down is so at both its ends; of two devices neither has most of the host's."""
+    found = of_devices(said({"n0": looked(tree(tmp_path, amd_files("05", "26")), programs=amd_smi(links=links))}))
+    silent = ("XGMI links of the GPUs", "amd-smi xgmi does not tell of one that is up")
+    assert found == ({silent: expected} if isinstance(expected, str) else expected)
+
+
 def test_a_device_out_of_the_hive_is_told_beside_other_hosts(tmp_path: Path) -> None:
     healths = {f"n{n}": looked(tree(tmp_path / f"{n}", amd_files("05", "26")), programs=amd_smi()) for n in range(3)}
     lost = {
@@ -89,6 +120,7 @@ def test_what_amds_driver_and_tool_do_not_tell_is_not_passed(says: str, tmp_path
     assert of_devices(said({"n0": looked(tree(tmp_path, files), programs={"amd-smi": says})})) == {
         ("memory errors of the GPUs", "amdgpu shows no ras/*_err_count"): "not seen",
         ("throttling of the GPUs", "amd-smi metric does not tell"): "not seen",
+        ("XGMI links of the GPUs", "amd-smi xgmi does not tell of one that is up"): "not seen",
     }
 
 

@@ -54,6 +54,32 @@ def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: W
     ]
 
 
+def test_a_gpu_that_did_not_join_the_fabric_of_its_nvlinks_is_named(watch: Watch) -> None:
+    joined = " ".join(f"{gpu}:fabric@0=3" for gpu in range(8))
+    script = (
+        "1:fabric@0=2 2:fabricstatus@0=23 3:fabrichealth@0=1 4:fabrichealth@0=18 5:fabrichealth@0=1282 6:fabric@0=0"
+    )
+    assert told(watch(f"{joined} {script}")) == [
+        ("accelerator 1", "device_errors", "fault", "it has not joined the fabric of its NVLinks"),
+        ("accelerator 2", "device_errors", "fault", "it could not join the fabric of its NVLinks: error 23"),
+        ("accelerator 3", "link_speed", "fault", "the fabric of its NVLinks gives it a part of its bandwidth"),
+        ("accelerator 4", "link_speed", "fault", "its route through the fabric of its NVLinks is unhealthy"),
+        ("accelerator 5", "device_errors", "fault", "the fabric of its NVLinks is misconfigured: code 5"),
+    ]
+
+
+def xgmi(*links: tuple[int, int]) -> dict[str, Any]:
+    states = ({"xgmi_links_up": up, "xgmi_links_down": down} for up, down in links)
+    return {"devices": [{"index": index, "states": each} for index, each in enumerate(states)]}
+
+
+def test_an_xgmi_link_that_is_down_is_a_fault_of_both_its_ends_and_one_that_all_lack_a_warning() -> None:
+    said = ("link_speed", "fault", "1 of 7 XGMI links are down")
+    assert told(xgmi((7, 0), (6, 1), (6, 1), (7, 0))) == [("accelerator 1", *said), ("accelerator 2", *said)]
+    assert {severity for _, _, severity, _ in told(xgmi(*4 * [(5, 2)]))} == {"warning"}
+    assert told(xgmi(*4 * [(0, 7)])) == told(xgmi(*4 * [(7, 0)])) == [], "a guest sees all of them down"
+
+
 def test_cards_that_no_bridges_join_are_healthy(watch: Watch) -> None:
     assert told(watch(" ".join(f"{card}:down@0=18" for card in range(8)))) == []
 

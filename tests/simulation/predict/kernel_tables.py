@@ -2,7 +2,8 @@
 
 `PYTHONPATH=<the installed wheel>:. python -m tests.simulation.predict.kernel_tables` writes simulation/predict/data
 again: gpu_kernels.csv.xz, the median of what all engines took at each place of AXES; attention.csv, the passes of
-tests/data/measured/attention_passes.csv over those.
+tests/data/measured/attention_passes.csv over those; experts.csv, the figures of experts_us that explain the balanced
+tables of experts best.
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulation.predict.kernels import DATA, attention_us
+from simulation.predict.kernels import DATA, EXPERTS, WEIGHT_BYTES, ExpertRates, attention_us
+from simulation.predict.machine import machines
 from simulation.predict.operations import Attention
 from tests.simulation.predict.accuracy import DATA as MEASURED
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
 
 GPUS = ("A100", "B200", "B300", "GB200", "GB300", "H100", "H200", "L40S")
 SIZES = (512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 51200, 65536)
@@ -41,8 +49,12 @@ FILES = {
     "product": "gemm/*/*/gemm_perf.parquet", "attention": "attention/*/*/context_attention_perf.parquet",
     "decode": "attention/*/*/generation_attention_perf.parquet", "all_reduce": "comm/*/*/custom_allreduce_perf.parquet",
     "latent": "mla/*/*/context_mla_perf.parquet", "latent_decode": "mla/*/*/generation_mla_perf.parquet",
+    "experts": "moe/*/*/moe_perf.parquet",
 }  # fmt: skip
 TYPES = {"bfloat16": "bf16", "fp8": "fp8", "nvfp4": "nvfp4"}
+EXPERT_TYPES = TYPES | {"fp8_block": "fp8"}
+SAMPLE = 2500
+"""Rows of a table of experts that the search sees at most."""
 Cells = Mapping[str, Any]
 Place = tuple[str, int, int, int]
 """Type, and the three sizes."""
@@ -116,9 +128,9 @@ def _folder(gpu: str) -> Path:
 
 
 def _files(gpu: str, kernel: str) -> list[Path]:
-    """Of the sums over GPUs the newest version of each engine."""
+    """Of the sums over GPUs and of experts the newest version of each engine."""
     found = sorted(_folder(gpu).glob(FILES[kernel]))
-    if kernel != "all_reduce":
+    if kernel not in ("all_reduce", "experts"):
         return found
     newest = {path.parts[-3]: path for path in sorted(found, key=lambda path: _version(path.parts[-2]))}
     return [*newest.values()]
@@ -173,10 +185,73 @@ def attention_text() -> str:
     return out.getvalue()
 
 
+def _expert_terms(rows: list[Cells], dtype: str) -> tuple[Numbers, Numbers]:
+    """Bytes of weights and of copies, and FLOPs, of each row, as experts_us has them; us."""
+    import numpy as np
+
+    names = ("num_tokens", "topk", "moe_ep_size", "num_experts", "hidden_size", "inter_size", "moe_tp_size", "latency")
+    tokens, topk, ep, experts, hidden, inner, tp, ms = (np.array([row[name] for row in rows], float) for name in names)
+    pairs, weights = np.maximum(1, tokens * topk / ep), 3 * hidden * inner / tp
+    read = WEIGHT_BYTES[dtype] * weights * np.minimum(experts / ep, pairs)
+    return np.stack([read, 2 * pairs * weights, 2 * tokens * topk * hidden]), 1e3 * ms
+
+
+def fitted(tables: Mapping[str, list[Cells]], gpu: str, dtype: str) -> tuple[ExpertRates, float, float]:
+    """The figures with the least mean error of the logarithm, each table as much, by SAMPLE of its rows at random; the
+    median and the 90th percentile of the errors in %.
+    """
+    import numpy as np
+    from scipy.optimize import minimize
+
+    terms, times, share = [], [], []
+    for _, rows in sorted(tables.items()):
+        its, us = _expert_terms(rows, dtype)
+        drawn = np.random.RandomState(0).choice(len(us), min(SAMPLE, len(us)), replace=False)
+        terms.append(its[:, drawn])
+        times.append(us[drawn])
+        share.append(np.full(len(drawn), 1 / len(drawn) / len(tables)))
+    its, us, weight = np.concatenate(terms, 1), np.concatenate(times), np.concatenate(share)
+
+    def predicted(logarithms: Numbers) -> Numbers:
+        read, computed, copied, least = np.exp(logarithms)
+        result: Numbers = its[0] / read + its[1] / computed + copied * its[2] + least
+        return result
+
+    machine = machines()[gpu]
+    memory = machine.memory_GBps * 1e3
+    start = np.log([0.7 * memory, 0.4 * machine.peak_tflops(dtype) * 1e6, 3 / memory, 30])
+    found = minimize(
+        lambda at: np.sum(weight * np.abs(np.log(predicted(at) / us))), start, method="Nelder-Mead",
+        options={"maxiter": 1500, "xatol": 1e-3, "fatol": 1e-5},
+    )  # fmt: skip
+    read, computed, copied, least = np.exp(found.x)
+    wrong = np.abs(predicted(found.x) / us - 1)
+    order = np.argsort(wrong)
+    middle, most = (100 * wrong[order][np.searchsorted(np.cumsum(weight[order]), part)] for part in (0.5, 0.9))
+    return ExpertRates(least, read / 1e3, computed / 1e6, 1 / copied / 1e3), middle, most
+
+
+def experts_text() -> str:
+    """experts.csv."""
+    lines = [f"gpu,dtype,{','.join(ExpertRates._fields)},median,p90"]
+    for gpu in GPUS:
+        tables: dict[str, dict[str, list[Cells]]] = defaultdict(lambda: defaultdict(list))
+        for file in _files(gpu, "experts"):
+            for row in _rows(file):
+                if row["distribution"] == "balanced" and row["moe_dtype"] in EXPERT_TYPES:
+                    tables[EXPERT_TYPES[row["moe_dtype"]]][file.parts[-3] + row["moe_dtype"]].append(row)
+        for dtype in sorted(tables):
+            rates, middle, most = fitted(tables[dtype], gpu, dtype)
+            figures = (f"{rates.us:.3g}", *(f"{each:.4g}" for each in rates[1:]), f"{middle:.1f}", f"{most:.1f}")
+            lines.append(f"{gpu},{dtype},{','.join(figures)}")
+    return "\n".join([*lines, ""])
+
+
 def main() -> None:
     """Write the tables."""
     text = kernels_text()
     DATA.write_bytes(lzma.compress(text.encode()))
+    EXPERTS.write_text(experts_text(), encoding="utf-8")
     DATA.with_name("attention.csv").write_text(attention_text(), encoding="utf-8")
 
 

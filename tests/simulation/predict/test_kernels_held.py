@@ -87,9 +87,11 @@ def test_quantisation_is_priced_by_the_bytes_of_its_scaling(gpu: str, text: str,
     moved = sum(each.bytes for each in found if each.part == QUANTISATION)
     tokens, hidden, ffn, keys = 8192, 4096, 14336, 1024
     inputs, gradients = hidden + hidden + hidden + ffn, hidden + 2 * keys + hidden + 2 * ffn + hidden
-    # Scales of tensors at present look for the largest element first, but for what comes from a norm.
+    # Scales of tensors at present look for the largest element first, but for what comes from a norm, which writes FP8
+    # itself under scales of the steps before.
     largest = 2 * (inputs + gradients - 2 * hidden) if text == "FP8" else 0
-    assert moved == pytest.approx(tokens * (share * (inputs + gradients) + largest), rel=1e-3)
+    written = 2 * hidden if text == "FP8 delayed" else 0
+    assert moved == pytest.approx(tokens * (share * (inputs + gradients - written) + largest), rel=1e-3)
     assert all(each.quantised for each in its.forward if isinstance(each, Product))
 
 

@@ -10,7 +10,7 @@ from workloads.dialects.framework import float8
 from workloads.dialects.framework.decoder import DecoderPart
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import activation
-from workloads.job.parameters import FP8_RECIPES, WorkloadArgs
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.traced_op import Call
 
 
@@ -126,9 +126,9 @@ class DecoderKernels:
         *, joins: bool = False,
     ) -> ModuleKernels:  # fmt: skip
         """A linear layer. after: what its input's gradient goes through; joins: it is added to another's."""
-        kernels, recipe = self.kernels, self.args.fp8_recipe
-        if recipe != FP8_RECIPES[0] and name != "lm_head":
-            ahead, back = float8.linear(kernels, recipe, name, inner, outer)
+        kernels = self.kernels
+        if kernels.is_low(name):
+            ahead, back = float8.linear(kernels, name, inner, outer)
             added = kernels.moving("residual", "backward", name, self.hidden) if joins else []
             return ModuleKernels(before or [], ahead, back, [*(after or []), *added])
         weight, gradient = kernels.weight_gradient(name, inner, outer), kernels.input_gradient(name, inner, outer)

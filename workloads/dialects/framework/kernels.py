@@ -11,6 +11,7 @@ from workloads.rows.traced_op import BFLOAT16, FLOAT8, FLOAT32, NOBODY, SIZES, C
 
 SINGLE = frozenset({"loss", "loss_backward", "routing", "routing_backward"})
 HEAD, ROUTER = "output_layer", ".router"
+HEADS = (HEAD, "lm_head")
 Side = tuple[int, int]
 """Rows and columns of an operand of a product."""
 
@@ -28,11 +29,11 @@ class Kernels:
         self.dropout = args.hidden_dropout > 0 and args.phase == TRAINING
         fused = args.frame == "Megatron"
         self.accumulated = 2 * SIZES[FLOAT32 if args.grad_reduce_in_fp32 else BFLOAT16] if fused else 0
-        self.engine_float8 = fused and args.phase == TRAINING and args.fp8_recipe != FP8_RECIPES[0]
+        self.float8 = args.phase == TRAINING and args.fp8_recipe != FP8_RECIPES[0]
 
     def is_low(self, module: str) -> bool:
-        """Whether Transformer Engine computes the products of a linear layer in FP8."""
-        return self.engine_float8 and module != HEAD and not module.endswith(ROUTER)
+        """Whether the products of a linear layer are in FP8."""
+        return self.float8 and module not in HEADS and not module.endswith(ROUTER)
 
     def made(
         self, op: str, sizes: tuple[int, ...], phase: str, module: str, *, more: int = 0, dtype: str = ""
@@ -74,6 +75,10 @@ class Kernels:
         experts, (m, _, n) = sizes[0] if len(sizes) > 3 else 1, sizes[-3:]
         more += (SIZES[BFLOAT16] - SIZES[FLOAT8]) * experts * m * n
         return self.made(op, sizes, phase, module, more=more, dtype=FLOAT8)
+
+    def turned(self, phase: str, module: str, *sides: Side) -> list[Call]:
+        """Copies of operands in FP8 in the other order."""
+        return [call for side in sides for call in self.made("transpose", side, phase, module, dtype=FLOAT8)]
 
     def moving(self, op: str, phase: str, module: str, width: int, tokens: int | None = None) -> list[Call]:
         """A kernel that reads and writes (tokens, width); probabilities have 32 bits."""

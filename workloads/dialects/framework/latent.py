@@ -4,12 +4,13 @@ The projections are those of Megatron-core's own layers; with Transformer Engine
 every tensor rank, and their gathers fall away.
 """
 
+from workloads.dialects.framework import quantised
 from workloads.dialects.framework.context import CoreAttention
 from workloads.dialects.framework.layers import Parameter, norm, ready, use
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import SIZES, Call, Event, Ready, Use
+from workloads.rows.traced_op import SIZES, Event, Ready, Use
 
 
 class LatentAttention:
@@ -99,17 +100,18 @@ class LatentAttention:
     def _norm(self, phase: str, which: str) -> list[Event]:
         if not self.args.qk_layernorm:
             return []
-        return [*use(f"{self.name}.{which}_layernorm", self.args), *self._normed("norm", phase, which)]
+        name, side = f"{self.name}.{which}_layernorm", (self.tensor.kept, self._narrow(which))
+        return [*use(name, self.args), *quantised.norm(self.tensor.kernels, phase, name, side)]
 
     def _norm_back(self, which: str) -> list[Event]:
         if not self.args.qk_layernorm:
             return []
-        kernel = self._normed("norm_backward", "backward", which)
-        return [*kernel, *ready(f"{self.name}.{which}_layernorm", self.args)]
+        name, tensor = f"{self.name}.{which}_layernorm", self.tensor
+        kernel = tensor.kernels.moving("norm_backward", "backward", name, self._narrow(which), tensor.kept)
+        return [*kernel, *ready(name, self.args)]
 
-    def _normed(self, op: str, phase: str, which: str) -> list[Call]:
-        width = self.args.q_lora_rank if which == "q" else self.args.kv_lora_rank
-        return self.tensor.kernels.moving(op, phase, f"{self.name}.{which}_layernorm", width, self.tensor.kept)
+    def _narrow(self, which: str) -> int:
+        return self.args.q_lora_rank if which == "q" else self.args.kv_lora_rank
 
     def _bytes(self, width: int) -> int:
         return SIZES["bfloat16"] * self.tensor.tokens * width
@@ -139,7 +141,7 @@ class LatentAttention:
         name = f"{self.name}.linear_{projection}"
         return [
             Use((f"{name}.weight",)),
-            *self.tensor.column(phase, name, outer, width, normed=width < self.args.hidden_size),
+            *self.tensor.column(phase, name, outer, width, normed=self.args.qk_layernorm and projection != "q_proj"),
         ]
 
     def _up_back(self, projection: str, width: int, outer: int) -> list[Event]:

@@ -82,7 +82,7 @@ class Attention:
 
     def forward(self, phase: str) -> list[Event]:
         args = self.args
-        events: list[Event] = [*use(self.norm, args), *self.tensor.norm(phase, self.norm)]
+        events: list[Event] = [*use(self.norm, args), *self.tensor.norm(phase, self.norm, joined=True)]
         events.append(Use((f"{self.qkv}.weight", f"{self.qkv}.bias")))
         events += self.tensor.column(phase, self.qkv, self.width, normed=True)
         if self.shared_groups:
@@ -157,7 +157,7 @@ class Mlp:
     def forward(self, phase: str) -> list[Event]:
         events: list[Event] = []
         if self.norm:
-            events += [*use(self.norm, self.args), *self.tensor.norm(phase, self.norm)]
+            events += [*use(self.norm, self.args), *self.tensor.norm(phase, self.norm, joined=True)]
         events.append(Use((f"{self.fc1}.weight", f"{self.fc1}.bias")))
         events += self.tensor.column(phase, self.fc1, self.width * self.gates, normed=bool(self.norm))
         events += self.tensor.kernels.moving(activation(self.args), phase, self.name, self.width)

@@ -65,7 +65,7 @@ class MegatronRank:
         """
         each, kernels = self.chunks[chunk], self.chunks[chunk].tensor.kernels
         gathers = not self.first and self._gathers_ahead()
-        if micro_batch or not (gathers or kernels.engine_float8):
+        if micro_batch or not (gathers or kernels.float8):
             return each.forward_calls.shifted((0, micro_batch))
         calls = _gathered(each.forward, self.groups[chunk]) if gathers else passed(each.forward)
         return Block(passed(quantised.with_weights(kernels, calls)))

@@ -99,8 +99,10 @@ class TensorParallel:
         size = quantised.gathered_bytes(self.kernels, self.tokens * width, both=both)
         return self.call(CommType.all_gather_into_tensor, size, phase, module, FLOAT8)
 
-    def norm(self, phase: str, module: str) -> list[Call]:
-        """A norm of the tokens between blocks, forward."""
+    def norm(self, phase: str, module: str, *, joined: bool = False) -> list[Call]:
+        """A norm of the tokens between blocks, forward. joined: it is part of the linear layer behind it."""
+        if joined:
+            return quantised.norm(self.kernels, phase, module, (self.kept, self.hidden))
         return self.kernels.moving("norm", phase, module, self.hidden, self.kept)
 
     def norm_back(self, module: str, *, passed_by: bool = True) -> list[Call]:

@@ -8,7 +8,7 @@ again at a time. What the allocator loses by fragments, and CUDA's own context, 
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -40,21 +40,24 @@ def step_bytes(
 
     On the CPU (`on_cpu`) torch's attention keeps the weights and what drops them, CUDA's fused kernels keep neither.
     """
-    states, output, at_end = _states(benchmark, config, world_size, per_node)
+    states, output, at_end, freed = _states(benchmark, config, world_size, per_node)
     one = peak_of_one_layer(benchmark, config, on_cpu)
     first, second = (activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu) for layers in (1, 2))
     layer = second - first
-    with_loss = states.passing + one + (config.num_layers - 1) * layer
-    after_loss = states.passing + output + config.num_layers * layer
-    return states.total - states.passing + max(with_loss, after_loss, at_end)
+    forward = activation_bytes(benchmark, config, 1, config.recompute, on_cpu=on_cpu, peak="forward") if freed else 0
+    ahead = states.passing + forward + (config.num_layers - 1) * layer
+    with_loss = states.passing - freed + one + (config.num_layers - 1) * layer
+    after_loss = states.passing - freed + output + config.num_layers * layer
+    return states.total - states.passing + max(ahead, with_loss, after_loss, at_end)
 
 
 def _states(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int
-) -> tuple[ModelStates, float, float]:
+) -> tuple[ModelStates, float, float, float]:
     """The states; the bytes of the output's gradients, which FSDP2 keeps from the loss on; what passes at the end of
     the backward pass, when no activation is left: the gradients of what is outside of the layers are summed last,
-    beside those of the first layer that are on their way.
+    beside those of the first layer that are on their way; what passes in the forward pass alone: autocast's copies of
+    replicas' layers that are computed again, of which the backward pass makes those of one at a time.
     """
     with torch.device("meta"):
         model = benchmark.build_model(config)
@@ -64,7 +67,8 @@ def _states(
     is_half = config.precision in _HALF
     moments = 4 if config.optimizer == "lamb" else 2  # LAMB's two temporary copies of the gradients
     if config.strategy == "ddp":
-        return single_precision(parameters, moments, half_copy=is_half), 0.0, 0.0
+        freed = HALF * layer * (len(model.blocks()) - 1) if is_half and config.recompute != "none" else 0.0
+        return single_precision(parameters, moments, half_copy=is_half), 0.0, 0.0, freed
     shards = config.ranks_of_a_copy(world_size=world_size, per_node=min(per_node, world_size))
     outside = parameters - len(model.blocks()) * layer
     width = HALF if config.precision == "bf16" else SINGLE
@@ -72,12 +76,12 @@ def _states(
     gathered = layer - experts * (1 - 1 / config.expert_parallelism())
     states = fully_sharded(parameters, shards, gathered, outside, moments, width)
     if shards == 1:
-        return states, 0.0, 0.0
+        return states, 0.0, 0.0, 0.0
     # Embeddings that are the output, too, have its gradient.
     output = sum(map(parameter_count, model.ends()[1])) / tp_size if isinstance(model, StagedModel) else outside
     is_accumulated = config.gradient_accumulation_steps > 1
     at_end = (2 * width + SINGLE) * outside + (width + SINGLE) * gathered + is_accumulated * SINGLE * outside / shards
-    return states, width * output, at_end
+    return states, width * output, at_end, 0.0
 
 
 def peak_of_one_layer(
@@ -91,7 +95,7 @@ def peak_of_one_layer(
 
 @functools.lru_cache(maxsize=8)
 def _peak(benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool]) -> int:
-    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, with_backward=True, ends=ends)
+    return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, peak="backward", ends=ends)
 
 
 class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -129,11 +133,12 @@ def activation_bytes(
     recompute: Recompute = "none",
     *,
     on_cpu: bool = False,
-    with_backward: bool = False,
+    peak: Literal["", "forward", "backward"] = "",
     ends: tuple[bool, bool] = (True, True),
 ) -> int:
-    """Bytes that are held after a forward pass through `layers` layers; or at most from there on, with the backward
-    pass, whose gradients of parameters do not count. `ends`: whether the layers have what comes before them, and after.
+    """Bytes that are held after a forward pass through `layers` layers; or the `peak` of that pass; or of the backward
+    pass, in which gradients of parameters do not count. `ends`: whether the layers have what comes before them, and
+    after.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
     alone; plain matrix products keep it everywhere.
@@ -162,14 +167,24 @@ def activation_bytes(
                 "cpu", dtype=_HALF.get(config.precision, torch.bfloat16), enabled=enabled, cache_enabled=False
             ),
         ):
+            most = _Most(held, model, own)
+            if peak == "forward":
+                held.on_each(most.look)
             loss = model(fake)["loss"] if stage is None else stage(received, **fake)
-            found: int = held.bytes(without=own)
+            found = most.bytes if peak == "forward" else held.bytes(without=own)
         assert loss.requires_grad
-        if with_backward:
-            found = _peak_of_backward(held, model, loss, own)
-        again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
-        halves = [2 * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again]
-    return found - (sum(halves) if enabled else 0)
+        if peak == "backward":
+            held.on_each(most.look)
+            with held:
+                torch.autograd.backward(loss, torch.ones_like(loss))
+            found = most.bytes
+    return found - (_kept_copies(model, recompute) if enabled else 0)
+
+
+def _kept_copies(model: BenchmarkModel, recompute: Recompute) -> int:
+    """Bytes of the 16-bit copies of weights that passes under autocast keep."""
+    again = {id(parameter) for block in model.blocks() for parameter in block.parameters() if recompute != "none"}
+    return sum(HALF * each.numel() for each in model.parameters() if each.ndim > 1 and id(each) not in again)
 
 
 def _as_stage(model: BenchmarkModel, ends: tuple[bool, bool], layers: int) -> Stage | None:
@@ -205,18 +220,16 @@ def _for_one_batch(config: TrainingConfig, layers: int, *, on_cpu: bool) -> Trai
     return config.model_copy(update=changes)
 
 
-def _peak_of_backward(held: HeldStorages, model: BenchmarkModel, loss: torch.Tensor, own: set[int]) -> int:
-    """The most bytes that are held from now to the end of the backward pass, but for `own` and gradients of parameters:
-    at its begin the gradient of the logits lies beside all activations.
+class _Most:
+    """The most bytes that are held whenever one looks, but for `own` and gradients of parameters: at the begin of the
+    backward pass the gradient of the logits lies beside all activations.
     """
-    most = 0
 
-    def look() -> None:
-        nonlocal most
-        gradients = {each.grad.untyped_storage()._cdata for each in model.parameters() if each.grad is not None}
-        most = max(most, held.bytes(without=own | gradients))
+    def __init__(self, held: HeldStorages, model: BenchmarkModel, own: set[int]) -> None:
+        self._held, self._model, self._own = held, model, own
+        self.bytes = 0
 
-    held.on_each(look)
-    with held:
-        torch.autograd.backward(loss, torch.ones_like(loss))
-    return most
+    def look(self) -> None:
+        parameters = self._model.parameters()
+        gradients = {each.grad.untyped_storage()._cdata for each in parameters if each.grad is not None}
+        self.bytes = max(self.bytes, self._held.bytes(without=self._own | gradients))

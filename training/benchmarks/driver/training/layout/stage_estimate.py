@@ -104,7 +104,7 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
 def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> tuple[float, float]:
     """Bytes of the weights of a layer that autocast copies for a micro-batch, and of its largest gradient in the cast.
 
-    The gradients of both ends and of float32 replicas are not counted.
+    Those of both ends, and in float32, are part of the peak of a model of one layer with these ends.
     Kept until the backward pass they are beside the copy of all of the rank's that _states has. If it computes the
     layers again, those of a stage live for its forward pass, and those of one layer while that is computed again.
     """
