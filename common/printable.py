@@ -1,7 +1,5 @@
 """Makes text of a host harmless for a terminal: no escape sequences, no overwriting, no reversed reading."""
 
-from __future__ import annotations
-
 import re
 
 # C0 without tab and line end, DEL and C1 (an 8-bit CSI or OSC is one); characters that reverse the reading direction;
@@ -16,8 +14,4 @@ def printable(text: str) -> str:
     """The text with characters that control a terminal replaced by their escapes in Python; tabs and line ends stay."""
     if text.isascii() and text.isprintable():
         return text
-    return HARMFUL.sub(lambda match: _escape(match[0]), text.replace("\r\n", "\n"))
-
-
-def _escape(letter: str) -> str:
-    return repr(letter)[1:-1]
+    return HARMFUL.sub(lambda match: repr(match[0])[1:-1], text.replace("\r\n", "\n"))

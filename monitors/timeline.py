@@ -4,8 +4,6 @@ The time since the first sample is cut into buckets of one width for all series;
 one. A bucket holds the mean of its samples; of temperatures the highest, of clocks the lowest, which averages hide.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

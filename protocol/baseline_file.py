@@ -1,14 +1,12 @@
 """Reads and writes baselines: what the cases of a good run measured, each with its device and conditions."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from common.reading import read_bounded
 from common.whole_files import write_text
@@ -23,10 +21,8 @@ class BaselineError(Exception):
     """A run or a baseline file that cannot be used; the message names it and says what is expected."""
 
 
-class CaseBaseline(BaseModel):
+class CaseBaseline(BaseModel, frozen=True, extra="forbid"):
     """One case on one type of device. `conditions`: what must be the same for a comparison; `run`: its source."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     case: str
     model: str
@@ -47,10 +43,8 @@ class CaseBaseline(BaseModel):
         return "; ".join(differences[:SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
 
 
-class Baseline(BaseModel):
+class Baseline(BaseModel, frozen=True, extra="forbid"):
     """The whole file. `saved_ms`: epoch milliseconds. A case may occur once per type of device."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: Literal[3] = 3
     saved_ms: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from common.errors import ABSENT, InputProblems, Problem
@@ -21,13 +21,11 @@ DEFAULT = "default"
 KEYS_OF_THE_CASE = ("nnodes", "nproc", "repeat", "hosts")
 
 
-class CaseConfig(BaseModel):
+class CaseConfig(BaseModel, extra="forbid", frozen=True, strict=True, validate_default=True):
     """Settings that all benchmarks share; a benchmark's `Config` adds its own fields.
 
     Types are strict (an int is no bool and no string), unknown keys are errors, and instances are immutable.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
     seed: int = Field(42, ge=0, lt=2**32, description="seed of every random generator")
     backend: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="process-group backend; None: the vendor's")
@@ -60,10 +58,8 @@ class CaseConfig(BaseModel):
         return None
 
 
-class MemoryNeed(BaseModel):
+class MemoryNeed(BaseModel, extra="forbid", frozen=True):
     """Bytes that one rank needs at least, for what, and how to need less; the check of the hosts asks for them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     bytes_per_rank: int
     purpose: str

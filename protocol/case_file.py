@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from common.errors import ABSENT, InputProblems, Problem
 from common.reading import read_bounded
@@ -21,10 +21,8 @@ CASE_FILE = "case.json"
 CASE_SCHEMA_VERSION = 1
 
 
-class CaseFile(BaseModel):
+class CaseFile(BaseModel, frozen=True, extra="forbid"):
     """The settings that are written for a case: its name, its benchmark, and every setting with its resolved value."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: int = CASE_SCHEMA_VERSION
     case: str

@@ -1,10 +1,8 @@
 """Defines what a host says afterwards of a task that broke: a reboot, its engine, its container, a full disk."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from protocol.rank_states import NodeRanks
 
@@ -25,22 +23,18 @@ class CircumstanceKind(StrEnum):
         return self not in (CircumstanceKind.MEMORY, CircumstanceKind.DISK)
 
 
-class Circumstance(BaseModel):
+class Circumstance(BaseModel, frozen=True, extra="forbid"):
     """One fact of a host that explains why its part of a round broke, in words that follow the host's name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: CircumstanceKind
     words: str
 
 
-class NodeLook(BaseModel):
+class NodeLook(BaseModel, frozen=True, extra="forbid"):
     """A node's ranks as its launcher had recorded them when the round was ended, before anything was stopped.
 
     `silent_seconds`: for so long, at least, the launcher had not renewed its record.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ranks: NodeRanks
     silent_seconds: float

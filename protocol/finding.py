@@ -1,11 +1,9 @@
 """Defines a finding: a part of the cluster that a benchmark or a monitor found to be worse than it should be."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, get_args, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from protocol.outcome import MeasuredCase, MeasuredRound
 
@@ -29,7 +27,7 @@ MAX_CHARACTERS, MAX_HOSTS, MAX_OBSERVATIONS = 1000, 4096, 12
 _Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS)]
 
 
-class PartFinding(BaseModel):
+class PartFinding(BaseModel, frozen=True, extra="forbid"):
     """A part that is worse than it should be.
 
     `hosts` are those concerned, `device` one of theirs ("mlx5_4"; empty if it is no device). `share_of_expected` is the
@@ -37,8 +35,6 @@ class PartFinding(BaseModel):
     evidence (None: there was no test). `drained_hosts`: hosts to take out of service. `sentence` says all in words.
     `observations`: what the monitors saw on these hosts and at no peer; the cause may be among it.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     part: FindingPart
     hosts: Annotated[tuple[_Text, ...], Field(max_length=MAX_HOSTS)]

@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from common.whole_files import write_text
 from protocol import safe_json
@@ -13,7 +13,7 @@ LOCK_FILE = "workload.lock"
 SCHEMA_VERSION = 1
 
 
-class RankFailure(BaseModel):
+class RankFailure(BaseModel, frozen=True, extra="forbid"):
     """One rank that did not end with exit code 0: it exited with `exit_code`, or `signal` (a name, SIGKILL) ended it.
 
     `message` is the traceback of an exception, otherwise a sentence. `time_ms` is epoch milliseconds: of the exception,
@@ -22,8 +22,6 @@ class RankFailure(BaseModel):
     failed; `waited`: its wait for others timed out. These three indicate an effect rather than a cause.
     `in_communication`: the exception came out of communication, whatever its text: an effect if anything else failed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int = Field(ge=0)
     local_rank: int = Field(ge=0)
@@ -50,7 +48,7 @@ class RankFailure(BaseModel):
         return self.exit_code or 0
 
 
-class NodeExit(BaseModel):
+class NodeExit(BaseModel, frozen=True, extra="forbid"):
     """The end of `launch` on one node.
 
     `exit_code` is that of `launch`: 0, or of the first failure its exit code or 128 + signal, or 2 for a launch that
@@ -60,8 +58,6 @@ class NodeExit(BaseModel):
     and of all its processes that have ended. `fused` has the version of each library of fused kernels that imports
     here, "unusable: <why>" for one that does not, None for one that is not installed; {} where nobody looked.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     exit_code: int = Field(ge=0, le=255)

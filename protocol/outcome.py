@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from common.charts.chart import Chart
 from protocol.masking import mask_config
@@ -86,13 +86,11 @@ class MeasuredRound:
     joules: Mapping[str, float] = field(default_factory=dict)
 
 
-class Reference(BaseModel):
+class Reference(BaseModel, frozen=True, extra="forbid"):
     """A measurement in a baseline: the median of `n` values and their range, all in `unit`.
 
     `details` describes what was measured, in the benchmark's own form, for people.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     value: float = Field(gt=0, allow_inf_nan=False)
     low: float = Field(gt=0, allow_inf_nan=False)

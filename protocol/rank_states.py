@@ -7,7 +7,7 @@ stopped, which rank exited first.
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from common.whole_files import write_text
 from protocol import safe_json
@@ -17,7 +17,7 @@ SCHEMA_VERSION = 1
 STOPPED_STATES = ("T", "t")  # of /proc/<pid>/stat: by a signal, by a debugger
 
 
-class RankState(BaseModel):
+class RankState(BaseModel, frozen=True, extra="forbid"):
     """One rank. Times are by its host's clock, `*_us` epoch microseconds, `*_ms` epoch milliseconds.
 
     `told_ms` is its last report (a thread of its own sends one every two seconds), `moved_ms` the last change of its
@@ -28,8 +28,6 @@ class RankState(BaseModel):
     kernel's letter while the process exists. `left_us` is when it began to exit by itself, with `left_code`; `ended_us`
     when its process was gone, with `exit_code` or `signal` if the kernel still reported them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rank: int = Field(ge=0)
     pid: int
@@ -56,10 +54,8 @@ class RankState(BaseModel):
         return self.events, self.steps, sum(self.collectives.values())
 
 
-class NodeRanks(BaseModel):
+class NodeRanks(BaseModel, frozen=True, extra="forbid"):
     """The ranks of one node at `written_ms` (epoch ms), in the order of their numbers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     written_ms: int

@@ -1,7 +1,5 @@
 """The controller's exceptions: one root, a class for each kind, each with the facts that the user needs."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar

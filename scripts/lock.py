@@ -8,8 +8,6 @@ PyPI's torch needs CUDA's libraries, the CPU build of PyTorch's own index does n
 the first and what it needs, torch-cpu.lock is the second, and the other locks hold neither.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -3,8 +3,6 @@
 A description is plain data: it says nothing about colours and pixels, which draw.js decides. Texts may be anything.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The policy allows the page's own scripts and style by their hashes, and nothing else: no markup in a text runs.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

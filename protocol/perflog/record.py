@@ -5,7 +5,7 @@ The head node reads it with the same models.
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 PREFIX = "[PerfLog] "
 SCHEMA_VERSION = 1
@@ -33,10 +33,8 @@ class PerfLogError(ValueError):
     """A line with the PerfLog prefix but no valid record, or a value that JSON cannot hold."""
 
 
-class Metadata(BaseModel):
+class Metadata(BaseModel, frozen=True):
     """Source file and line, epoch milliseconds and global rank of a record."""
-
-    model_config = ConfigDict(frozen=True)
 
     file: str
     lineno: int = Field(ge=0)
@@ -44,15 +42,13 @@ class Metadata(BaseModel):
     rank: int = Field(ge=0)
 
 
-class PerfLogRecord(BaseModel):
+class PerfLogRecord(BaseModel, frozen=True, extra="allow"):
     """One line. `value` is any JSON; as in FlagPerf's logs STEP_BEGIN of a training has `step`, INIT_END a sentence in
     `other`. Further keys are kept.
 
     JSON has no NaN and no infinities: such numbers become the strings "NaN", "Infinity" and "-Infinity", which float()
     turns back into numbers.
     """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
 
     event: Event
     value: JsonValue = None
@@ -61,13 +57,11 @@ class PerfLogRecord(BaseModel):
     other: str | None = None
 
 
-class SubmitInfo(BaseModel):
+class SubmitInfo(BaseModel, frozen=True, extra="allow"):
     """The value of SUBMIT_INFO: what runs, with which settings, where. `config` is the whole resolved case config.
 
     `case_sha256` is that of the case.json that the settings were read from; None in a run by hand without one.
     """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
 
     schema_version: int = SCHEMA_VERSION
     vendor: str | None

@@ -1,7 +1,5 @@
 """Removes what a run left on the hosts: the tasks that its runtime finds, and its folders; nothing of other runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

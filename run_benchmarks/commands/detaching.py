@@ -1,7 +1,5 @@
 """Detaches a run from its terminal (`run --detach`, `resume --detach`)."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

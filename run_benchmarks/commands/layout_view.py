@@ -1,7 +1,5 @@
 """Asks what `layout = "auto"` of a training would choose, for `run.py plan --settings`."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

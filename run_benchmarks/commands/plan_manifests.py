@@ -1,7 +1,5 @@
 """Shows a plan as what a scheduler receives: Slurm's batch script with the steps, or JobSets of Kubernetes."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Checks that a round's record follows from the logs of its ranks, for `run.py verify`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Asks the controller of a run to end it, and waits for that."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Shows on which switches the hosts of a planned case hang, as far as its topology file is readable here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs `run.py trust`: shows the keys of all hosts and jump hosts, and records the unknown ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from run_benchmarks.console.console import complain, say

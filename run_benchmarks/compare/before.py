@@ -3,8 +3,6 @@
 The history is read in a child process: a database that hangs must not hang the comparison.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -8,14 +8,12 @@ fail_on = ["worse"]          # words of the key figure that give exit code 1
 same_percent = 3.0
 """
 
-from __future__ import annotations
-
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from common.errors import InputProblems, Problem
 from common.reading import read_bounded
@@ -26,19 +24,15 @@ MAX_BYTES = 1 << 20
 _Percent = Annotated[float, Field(gt=0, lt=100, allow_inf_nan=False)]
 
 
-class CaseRules(BaseModel):
+class CaseRules(BaseModel, extra="forbid", frozen=True):
     """The rules of some cases; None: as for all others."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     same_percent: _Percent | None = None
     fail_on: tuple[Word, ...] | None = None
 
 
-class Rules(BaseModel):
+class Rules(BaseModel, extra="forbid", frozen=True):
     """The rules of a comparison. `confidence` is that of intervals; 1 - confidence the share of false alarms."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     confidence: Annotated[float, Field(ge=0.5, le=0.9999)] = 0.95
     same_percent: _Percent = 1.0

@@ -1,7 +1,5 @@
 """Commands of run.py for users to paste: valid in any shell and working directory, without `python` on the path."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

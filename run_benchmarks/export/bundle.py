@@ -1,7 +1,5 @@
 """Packs a case of a run into an archive for a vendor: its logs and records, secrets masked once more."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import tarfile

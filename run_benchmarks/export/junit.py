@@ -1,7 +1,5 @@
 """Writes a run as JUnit XML: a suite per case, a test per round; a finding or a limit that is not met is a failure."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """Writes a run as a table in Markdown, with why a case did not pass and which hosts to take out of service."""
 
-from __future__ import annotations
-
 import re
 
 from run_benchmarks.results.loading import LoadedRun

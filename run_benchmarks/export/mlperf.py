@@ -4,8 +4,6 @@ No case is one of MLPerf's benchmarks by its rules, so no line says so (submissi
 Keys and forms: MLCommons, mlperf_logging, training_6.1.0/common.yaml.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 node_exporter's textfile collector refuses timestamps; `clusterdyno_run_finished_seconds` says when the run was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from run_benchmarks.results.loading import LoadedRun

@@ -1,7 +1,5 @@
 """Defines the outcome of every known key of FlagPerf's configs; docs/how-to/from-flagperf.md shows these tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

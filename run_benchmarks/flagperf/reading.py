@@ -5,8 +5,6 @@ only if a needed value is computed by more than names, numbers and operators. Fl
 way; here a run has 30 seconds and its own process.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import operator

@@ -1,25 +1,129 @@
 """Translates a whole FlagPerf tree in memory; nothing is written here, or at all if the tree has mistakes."""
 
-from __future__ import annotations
-
+import re
+import shlex
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import vendors
-from common.errors import ABSENT, Problem
+from common.errors import ABSENT, Problem, closest
 from run_benchmarks.errors import InputProblems
-from run_benchmarks.flagperf.case_configs import translate_config
-from run_benchmarks.flagperf.cases import Case, read_cases
-from run_benchmarks.flagperf.keys import CLUSTER, TEST, Fate
-from run_benchmarks.flagperf.lines import Line
+from run_benchmarks.flagperf.case_configs import Line, translate_config
+from run_benchmarks.flagperf.keys import BUILD_VARIABLES, CASE_KEYS, CLUSTER, FRAMEWORKS, MODELS, TEST, Fate
 from run_benchmarks.flagperf.reading import Conf, read_conf
-from run_benchmarks.flagperf.shell_file import read_variables
+from run_benchmarks.settings.case import parse_case_key
 from run_benchmarks.settings.container_options import parse_container_options
 from run_benchmarks.settings.settings import load_settings
-from training.benchmarks.catalog import benchmark
+from training.benchmarks.catalog import available, benchmark, without_version
 from vendors.case_files import REQUIREMENTS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case: our name for it, FlagPerf's own model and framework folder, and our settings except `config`."""
+
+    name: str
+    model: str
+    framework: str
+    config: str
+    settings: dict[str, Any]
+
+    @property
+    def ranks(self) -> int:
+        """How many processes it runs on all hosts; 1 where a count is wrong, which the settings' check tells."""
+        counts = (self.settings.get("nnodes", 1), self.settings.get("nproc", 1))
+        return counts[0] * counts[1] if all(isinstance(count, int) and count > 0 for count in counts) else 1
+
+
+def read_cases(values: dict[str, Any], file: Path, lines: list[Line], problems: list[Problem]) -> list[Case]:
+    """The cases of a test_conf.py that have a benchmark here; the others are reported as left out."""
+    listed = values.get("CASES")
+    if not isinstance(listed, dict | list):
+        problems.append(Problem(str(file), "CASES", listed, "expected a dict of case keys, or a list of keys or names"))
+        return []
+    cases: list[Case] = []
+    for key in listed:
+        definition = values.get(str(key))
+        try:
+            if isinstance(definition, dict):
+                lines += [
+                    Line(file, f"{key}.{each}", "unknown", "no key of a case of FlagPerf's")
+                    for each in definition.keys() - set(CASE_KEYS)
+                ]
+                fields = {each: definition[each] for each in CASE_KEYS if each in definition}
+            else:
+                fields = parse_case_key(str(key), listed[key] if isinstance(listed, dict) else None)
+        except ValueError as error:
+            problems.append(Problem(str(file), "CASES", key, str(error)))
+            continue
+        missing = [each for each in ("model", "framework", "config", "nproc") if each not in fields]
+        if missing:
+            problems.append(Problem(str(file), str(key), definition, f"lacks {', '.join(missing)}"))
+            continue
+        case = _case(str(key), fields, file, lines)
+        if case is not None:
+            cases.append(case)
+    if not cases and not problems:
+        allowed = f"no case has a benchmark here; there are {', '.join(sorted(MODELS))} with {', '.join(FRAMEWORKS)}"
+        problems.append(Problem(str(file), "CASES", list(listed), allowed))
+    return cases
+
+
+def _case(key: str, fields: dict[str, Any], file: Path, lines: list[Line]) -> Case | None:
+    model, framework = str(fields["model"]), str(fields["framework"])
+    package = without_version(framework)
+    ours = MODELS.get(model.lower())
+    if ours is None or (ours, FRAMEWORKS.get(package)) not in available():
+        what = f"model {model!r}" if ours is None else f"{ours} in framework {framework!r}"
+        near = closest(model, MODELS) if ours is None else None
+        hint = f"; the nearest is {near!r}" if near else ""
+        lines.append(Line(file, key, "left out", f"there is no {what} here{hint}"))
+        return None
+    name = key if key.isidentifier() else re.sub(r"\W", "_", key).upper()
+    note = f"{name} = {{'model': {ours!r}, 'framework': {FRAMEWORKS[package]!r}, ...}}"
+    lines.append(Line(file, key, "renamed" if name != key or ours != model else "kept", note if name != key else ""))
+    settings = {each: fields[each] for each in CASE_KEYS[3:] if fields.get(each) not in (None, "")}
+    if "data_dir_host" not in settings:
+        lines.append(Line(file, f"{key}: data path", "by hand", "none is given; write data_dir_host and _container"))
+    return Case(
+        name=name,
+        model=model,
+        framework=package,
+        config=str(fields["config"]),
+        settings={"model": ours, "framework": FRAMEWORKS[package], **settings},
+    )
+
+
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+
+
+def read_variables(path: Path) -> tuple[dict[str, str], list[Line]]:
+    """The variables whose values are plain, and a line for every variable of the file."""
+    variables: dict[str, str] = {}
+    lines: list[Line] = []
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        match = _ASSIGNMENT.fullmatch(text)
+        if match is None:
+            continue
+        name, raw = match.groups()
+        where = f"line {number}"
+        if name in BUILD_VARIABLES:
+            lines.append(Line(path, name, "meaningless", f"{where}: it is for a build of FlagPerf's own kernels"))
+        elif "$" in raw or "`" in raw:
+            lines.append(
+                Line(path, name, "by hand", f"{where}: computed by the shell; write its value into the .env file")
+            )
+        else:
+            try:
+                variables[name] = " ".join(shlex.split(raw, comments=True))
+            except ValueError as error:
+                lines.append(Line(path, name, "by hand", f"{where}: {error}"))
+                continue
+            lines.append(Line(path, name, "kept", "in <config>_flagperf.env"))
+    return variables, lines
+
 
 CONFIG = Path("run_benchmarks") / "config"
 CLUSTER_FILE, TEST_FILE = CONFIG / "flagperf_cluster_conf.py", CONFIG / "flagperf_test_conf.py"

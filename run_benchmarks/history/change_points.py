@@ -7,8 +7,6 @@ larger sums without any change. Its swings are small, so a change has to exceed 
 as large as strong autocorrelation gives. Where it lies is told by the smallest Huber loss around two medians.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Opens the history's database: SQLite, or whatever SQLAlchemy reaches, brought to the version of the tables first."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Makes the rows of the history of a run: its cases, their metrics, its hosts and what each of them measured."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,5 @@
 """Draws the history of a case: its runs, the levels between changes, and a page with what changed at each."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Draws the history of a report's cases, in a child process: a database that hangs must hang no run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A run whose database does not answer in time, or refuses, goes into a file of th
 The run's folder is what counts: `run.py history --rebuild` puts every run of a result folder into the history again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

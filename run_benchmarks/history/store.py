@@ -1,7 +1,5 @@
 """Keeps runs in the history, and reads from it the series of a metric and the record of a host."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Defines the tables of the history; their versions are in migrations/. Times are epoch ms."""
 
-from __future__ import annotations
-
 from sqlalchemy import (
     BigInteger,
     Boolean,

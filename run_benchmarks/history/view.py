@@ -1,7 +1,5 @@
 """Says in words and numbers what the history tells of a case: its levels, when they changed, and what changed then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

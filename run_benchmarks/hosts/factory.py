@@ -1,7 +1,5 @@
 """Makes the object that reaches a host: the only place that tells the head node, hosts behind ssh and Slurm's apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from run_benchmarks.hosts.base import Host

@@ -1,7 +1,5 @@
 """Runs one action on many hosts in parallel, with a limit, and keeps the result or the error of each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass

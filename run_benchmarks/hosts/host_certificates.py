@@ -4,8 +4,6 @@ paramiko uses the key of a certificate and checks nothing else. cryptography rea
 other checks are those of OpenSSH's client (PROTOCOL.certkeys): kind, names, time, options, and the authority.
 """
 
-from __future__ import annotations
-
 import base64
 import time
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Checks host keys against known_hosts files: an unknown key is refused until `run.py trust` records it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools
@@ -81,13 +79,9 @@ def _marked(index: Mapping[str, list[list[str]]], marker: str, names: Iterable[s
 def algorithms(known: Known) -> tuple[str, ...]:
     """The kinds of host keys to request, in this order: certified ones, recorded ones, the others."""
     recorded = {key.get_name() for key in known.keys}
-    plain = sorted(KINDS, key=lambda kind: _key_name(kind) not in recorded)
+    plain = sorted(KINDS, key=lambda kind: ("ssh-rsa" if kind.startswith("rsa-sha2-") else kind) not in recorded)
     certified = [kind + SUFFIX for kind in KINDS] if known.authorities else []
     return (*certified, *plain)
-
-
-def _key_name(kind: str) -> str:
-    return "ssh-rsa" if kind.startswith("rsa-sha2-") else kind
 
 
 def verify(endpoint: Endpoint, known: Known, key: paramiko.PKey) -> None:

@@ -4,8 +4,6 @@ The shell sees plain words only; the command itself travels in base64 and is rea
 mark on stdout: output before it came from the shell's start files, and without a mark these ended the shell.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import re

@@ -1,7 +1,5 @@
 """Repeats an action on a host whose link breaks, until the host has been out of reach for too long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ paramiko reads the format and matches Host and Match; this module adds Include, 
 refusal of lines that paramiko would misread.
 """
 
-from __future__ import annotations
-
 import functools
 import getpass
 import os

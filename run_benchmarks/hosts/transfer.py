@@ -3,8 +3,6 @@
 Where the head node sees a host's folder on a shared file system, the host lists its files, and the stream is made here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets

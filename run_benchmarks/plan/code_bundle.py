@@ -1,7 +1,5 @@
 """Packs the code for the hosts into one deterministic archive named by the hash of its content."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """Compares the hardware and the size in a config's name with the case that uses it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Finds the mistakes of a case that can be told apart from its others: hosts, benchmark, overrides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Says where each value of a case comes from: a default, a file and its key, --set, or the vendor."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

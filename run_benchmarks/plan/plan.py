@@ -5,8 +5,6 @@ above MASTER_PORT); the addresses of hosts that a host cannot resolve itself; th
 host has InfiniBand devices and RAPL counters to pass in.
 """
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from protocol.case_config import MemoryNeed

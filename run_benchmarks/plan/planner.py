@@ -1,7 +1,5 @@
 """Makes the plan from resolved settings: every case, round and node. No I/O."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -136,7 +134,7 @@ def _paths(plan: Plan, settings: Settings, case: ResolvedCase, log_dir_host: str
     if settings.test.in_containers:
         return _Paths(
             code_dir=settings.test.FLAGPERF_PATH_CONTAINER,
-            case_file=_mounted(case_file_host),
+            case_file=f"{CASE_MOUNT}/{PurePosixPath(case_file_host).name}",
             log_dir=settings.test.FLAGPERF_LOG_PATH_CONTAINER,
             data_dir=case.settings.data_dir_container,
             cache=DATA_CACHE_MOUNT,
@@ -238,11 +236,6 @@ def _mounts(
         data = Volume(source=case.settings.data_dir_host, target=case.settings.data_dir_container, read_only=True)
         mounts += [data, Volume(source=plan.data_cache_host, target=DATA_CACHE_MOUNT)]
     return tuple(mounts)
-
-
-def _mounted(case_file_host: str) -> str:
-    """Where a container sees the case.json of the host."""
-    return f"{CASE_MOUNT}/{PurePosixPath(case_file_host).name}"
 
 
 def _workload_argv(

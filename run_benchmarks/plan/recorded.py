@@ -1,7 +1,5 @@
 """Reads the settings that a run began with from its folder, for a resume, and reports how the files changed since."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,44 +1,13 @@
-"""Checks that the references of a case are valid: the metrics of `expect` exist, BASELINE can be compared."""
+"""Checks that the metrics which a case expects something of exist, in the units of its `expect`."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 from common.errors import ABSENT, Problem, in_brief
-from protocol import baseline_file
 from protocol.case_config import CaseConfig
 from protocol.masking import mask_config
-from protocol.outcome import MeasuredCase, Metric, declared
+from protocol.outcome import Metric, declared
 from run_benchmarks.settings.limits import ANY_DEVICE, folded, parse_limit
-from run_benchmarks.settings.settings import Settings
-from training.benchmarks.catalog import Benchmark, without_version
-
-
-class SizedCase(Protocol):
-    """The fields that are needed of a case's settings."""
-
-    @property
-    def nnodes(self) -> int: ...
-
-    @property
-    def nproc(self) -> int: ...
-
-
-class LookedUpCase(Protocol):
-    """The fields that are needed of a resolved case."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def benchmark(self) -> Benchmark: ...
-
-    @property
-    def config(self) -> CaseConfig: ...
-
-    @property
-    def settings(self) -> SizedCase: ...
+from training.benchmarks.catalog import Benchmark
 
 
 def metric_named(name: str, metrics: Sequence[Metric]) -> Metric | None:
@@ -87,58 +56,3 @@ def outcome_problem(source: str, key: str, benchmark: Benchmark, part: str, erro
     """The mistake that `part` of a benchmark's outcome fails on the settings of a case."""
     message = f"{part}() of {benchmark.model}:{benchmark.framework}'s outcome fails: {in_brief(error)}"
     return Problem(source, key, ABSENT, message)
-
-
-def baseline_notes(settings: Settings, cases: Sequence[LookedUpCase]) -> tuple[list[Problem], list[str]]:
-    """Check BASELINE: a problem if no case of the run has an entry in it, a warning for each case without one.
-
-    A problem, too, for each case whose conditions its benchmark cannot tell.
-
-    Args:
-        cases: those without mistakes; of the others only name, model and framework are looked up.
-
-    Raises:
-        BaselineError: the file cannot be read.
-    """
-    file = settings.test.BASELINE
-    if file is None:
-        return [], []
-    baseline = baseline_file.load(file)
-    absent = f"is not compared: BASELINE {file} has no case of this name and model"
-    notes = [f"{name} {absent}" for name in _without_entry(settings, cases, baseline)]
-    problems: list[Problem] = []
-    for case in cases:
-        found = baseline.of_case(case.name, case.benchmark.model, case.benchmark.framework)
-        try:
-            conditions = dict(case.benchmark.outcome.conditions(measured_case(case)))
-        except Exception as error:  # noqa: BLE001 - as above
-            problems.append(outcome_problem(settings.source(case.name), case.name, case.benchmark, "conditions", error))
-            continue
-        mismatches = [each.mismatch(each.device, conditions) for each in found]
-        if not found:
-            notes.append(f"{case.name} {absent}")
-        elif all(mismatches):
-            notes.append(f"{case.name} is not compared: BASELINE {file} is of other settings: {mismatches[0]}")
-    if problems or not notes or len(notes) < len(settings.test.CASES):
-        return problems, notes
-    known = tuple(dict.fromkeys(each.case for each in baseline.cases))
-    allowed = (
-        f"a baseline with one of the CASES in it at least; it has {', '.join(known) or 'none'}; {'; '.join(notes)}"
-    )
-    return [Problem(settings.source("BASELINE"), "BASELINE", str(file), allowed)], []
-
-
-def _without_entry(
-    settings: Settings, cases: Sequence[LookedUpCase], baseline: baseline_file.Baseline
-) -> Iterator[str]:
-    """The names of those with mistakes, which `cases` lacks, that the baseline has no entry of."""
-    resolved = {case.name for case in cases}
-    for name, case in settings.cases.items():
-        if name not in resolved and not baseline.of_case(name, case.model, without_version(case.framework)):
-            yield name
-
-
-def measured_case(case: LookedUpCase) -> MeasuredCase:
-    """The case in the form that its benchmark's outcome takes."""
-    config, size = case.config.model_dump(mode="json"), case.settings
-    return MeasuredCase.masked(case.name, config, nnodes=size.nnodes, nproc=size.nproc)

@@ -1,17 +1,17 @@
 """Looks up everything that the settings name: vendor, benchmark, config file, image; reports all mistakes at once."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from container.image import ImageSpec, PackageSource, image_spec
+from protocol import baseline_file
 from protocol.case_config import CaseConfig, LoadedConfig, trace_case_config
 from protocol.case_file import CaseFile, lost_in_json
 from protocol.config_file import common_folder, config_file, config_files
+from protocol.outcome import MeasuredCase
 from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.plan.config_names import known_hardware, name_warnings
 from run_benchmarks.plan.mistakes import (
@@ -26,7 +26,7 @@ from run_benchmarks.plan.mistakes import (
 )
 from run_benchmarks.plan.origins import case_origins, config_origins
 from run_benchmarks.plan.recorded import SettingsOrigin
-from run_benchmarks.plan.references import baseline_notes, expectation_problems
+from run_benchmarks.plan.references import expectation_problems, outcome_problem
 from run_benchmarks.plan.without_effect import without_effect
 from run_benchmarks.settings.case import CaseSettings
 from run_benchmarks.settings.changes import REPEAT
@@ -36,7 +36,7 @@ from run_benchmarks.settings.container_options import ContainerOptions, parse_co
 from run_benchmarks.settings.host_access import deploy_path
 from run_benchmarks.settings.settings import Settings
 from run_benchmarks.settings.value_types import MOST_ROUNDS_OF_HOSTS
-from training.benchmarks.catalog import LAUNCHERS, Benchmark, UnknownBenchmarkError, benchmark
+from training.benchmarks.catalog import LAUNCHERS, Benchmark, UnknownBenchmarkError, benchmark, without_version
 from training.benchmarks.driver.training.settings.settings import AUTO, TrainingConfig
 from vendors import (
     CaseFileError,
@@ -129,7 +129,7 @@ def resolve(settings: Settings, *, local_python: str, recorded: Mapping[str, Cas
             warnings += origin.warnings
         except InputProblems as error:
             problems += error.problems
-    against, not_compared = baseline_notes(settings, cases)
+    against, not_compared = _baseline_notes(settings, cases)
     problems += against
     if problems or vendor is None:
         raise InputProblems(problems)
@@ -305,3 +305,57 @@ def _python(case: CaseSettings, settings: Settings, vendor: Vendor, local_python
     if settings.test.in_containers:
         return vendor.images[case.framework].python if settings.test.IMAGE is None else "python3"
     return "python3" if settings.cluster.ssh_hosts else local_python
+
+
+def _baseline_notes(settings: Settings, cases: Sequence[ResolvedCase]) -> tuple[list[Problem], list[str]]:
+    """Check BASELINE: a problem if no case of the run has an entry in it, a warning for each case without one.
+
+    A problem, too, for each case whose conditions its benchmark cannot tell.
+
+    Args:
+        cases: those without mistakes; of the others only name, model and framework are looked up.
+
+    Raises:
+        BaselineError: the file cannot be read.
+    """
+    file = settings.test.BASELINE
+    if file is None:
+        return [], []
+    baseline = baseline_file.load(file)
+    absent = f"is not compared: BASELINE {file} has no case of this name and model"
+    notes = [f"{name} {absent}" for name in _without_entry(settings, cases, baseline)]
+    problems: list[Problem] = []
+    for case in cases:
+        found = baseline.of_case(case.name, case.benchmark.model, case.benchmark.framework)
+        try:
+            conditions = dict(case.benchmark.outcome.conditions(_measured(case)))
+        except Exception as error:  # noqa: BLE001 - as above
+            problems.append(outcome_problem(settings.source(case.name), case.name, case.benchmark, "conditions", error))
+            continue
+        mismatches = [each.mismatch(each.device, conditions) for each in found]
+        if not found:
+            notes.append(f"{case.name} {absent}")
+        elif all(mismatches):
+            notes.append(f"{case.name} is not compared: BASELINE {file} is of other settings: {mismatches[0]}")
+    if problems or not notes or len(notes) < len(settings.test.CASES):
+        return problems, notes
+    known = tuple(dict.fromkeys(each.case for each in baseline.cases))
+    allowed = (
+        f"a baseline with one of the CASES in it at least; it has {', '.join(known) or 'none'}; {'; '.join(notes)}"
+    )
+    return [Problem(settings.source("BASELINE"), "BASELINE", str(file), allowed)], []
+
+
+def _without_entry(
+    settings: Settings, cases: Sequence[ResolvedCase], baseline: baseline_file.Baseline
+) -> Iterator[str]:
+    """The names of those with mistakes, which `cases` lacks, that the baseline has no entry of."""
+    resolved = {case.name for case in cases}
+    for name, case in settings.cases.items():
+        if name not in resolved and not baseline.of_case(name, case.model, without_version(case.framework)):
+            yield name
+
+
+def _measured(case: ResolvedCase) -> MeasuredCase:
+    config, size = case.config.model_dump(mode="json"), case.settings
+    return MeasuredCase.masked(case.name, config, nnodes=size.nnodes, nproc=size.nproc)

@@ -1,7 +1,5 @@
 """Decides by their sizes which cases run side by side, and on which hosts each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Names the settings that a user wrote and that nothing reads; a set value is never silently ignored."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 from run_benchmarks.plan.side_by_side import demand_of, waves

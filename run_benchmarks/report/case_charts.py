@@ -1,7 +1,5 @@
 """Charts a round of a case from its record and curves: throughput and loss by step, rank skew, phases, baseline."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

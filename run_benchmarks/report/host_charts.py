@@ -1,7 +1,5 @@
 """Charts the monitors of a round's hosts over time, from its curves: few hosts as lines, many as bands and outliers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import sub

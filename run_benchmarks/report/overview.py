@@ -1,7 +1,5 @@
 """Makes the first screen of a report: the verdict with its action, the hosts, the drain list, a line for each case."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ that failed by itself, one that exited with code 0 but without FINISHED, and a n
 it. Without a cause, results.standstill looks for a rank that hangs.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Says how a node of a round failed as a whole: its host lost, its task ended from outside, its launcher gone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Records a case's measurements against its limits and against a baseline, for run.json."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator

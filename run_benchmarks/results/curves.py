@@ -3,13 +3,11 @@
 The report reads this and no log: a host of an hour has megabytes of samples, its curves have kilobytes.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from common.charts.chart import rounded
 from monitors.timeline import Timeline
@@ -21,13 +19,11 @@ SCHEMA_VERSION = 1
 GAP = "-"
 
 
-class Curve(BaseModel):
+class Curve(BaseModel, extra="forbid"):
     """One series: `values` by bucket, separated by blanks, "-" where nothing was measured.
 
     Text takes a tenth of the memory of a list of numbers, of which a run of 512 hosts has millions.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     metric: str
     member: str = ""
@@ -43,13 +39,11 @@ class Curve(BaseModel):
         return [*found] if math.isfinite(sum(found)) else [_number(word) for word in words]
 
 
-class NodeCurves(BaseModel):
+class NodeCurves(BaseModel, extra="forbid"):
     """A host's monitor: from `started_ms` on, epoch ms of the head node, in buckets of `bucket_ms`.
 
     `work_ms`: begin and end of the measured work on that host, by the head node's clock.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     host: str
     node_rank: int
@@ -59,10 +53,8 @@ class NodeCurves(BaseModel):
     curves: list[Curve]
 
 
-class RoundCurves(BaseModel):
+class RoundCurves(BaseModel, extra="forbid"):
     """The curves of a round: of its hosts' monitors and of its ranks' steps."""
-
-    model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
     nodes: list[NodeCurves] = []

@@ -1,7 +1,5 @@
 """Derives again what rank 0's FINISHED claims, from the lines of the ranks' logs: the benchmark knows the rule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

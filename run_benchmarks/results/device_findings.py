@@ -4,8 +4,6 @@ XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICA
 from the device or its driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 

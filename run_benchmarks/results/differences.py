@@ -1,7 +1,5 @@
 """Names the differences between two sets of recorded values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Makes the drain list of a run from the findings of its rounds: the hosts to take out of service, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from protocol.finding import PartFinding

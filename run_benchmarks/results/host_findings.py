@@ -1,7 +1,5 @@
 """Finds bad devices, ports and transports in what the monitor of a host saw."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,11 +1,9 @@
 """Records the figure that stands for a case: its value in each round, its direction, percent of what is expected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from protocol.outcome import Better, Metric
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
@@ -14,13 +12,11 @@ from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 
 
-class KeyFigure(BaseModel):
+class KeyFigure(BaseModel, extra="forbid"):
     """The key figure of a case: `value` over its rounds and `of_rounds`, those that passed, all in `unit`.
 
     `percent_of_expected`: how good it is, 100 being what `expected` names; None where nothing is expected of it.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     metric: str
     unit: str

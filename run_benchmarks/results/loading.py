@@ -1,7 +1,5 @@
 """Reads the result folder of a run as typed records: run.json and the attempts that count of each case's rounds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar

@@ -1,14 +1,12 @@
 """Combines the values of a metric over several rounds by the metric's own rule, with their spread."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from statistics import fmean, stdev
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from protocol.default_outcome import is_measured
 
@@ -46,13 +44,11 @@ RULES: tuple[tuple[str, Rule], ...] = (
 )
 
 
-class Spread(BaseModel):
+class Spread(BaseModel, extra="forbid"):
     """The spread of the `n` rounds that passed; `rule` is how the metric's value was combined from them.
 
     `std` is the standard deviation of a sample (n - 1), in the unit of the metric.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     rule: Rule
     n: int

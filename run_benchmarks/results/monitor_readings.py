@@ -1,12 +1,10 @@
 """Reads what the monitor of each host saw of a round: counters of ports, links, clocks, NCCL's transport."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from protocol import safe_json
 
@@ -113,15 +111,11 @@ def _mean(statistic: object) -> float | None:
 
 def mapping(value: object) -> Mapping[str, Any]:
     """A mapping that a host sent, its keys cut; empty for anything else."""
-    return {key[:MAX_NAME_CHARACTERS]: each for key, each in value.items()} if _is_mapping(value) else {}
+    return {key[:MAX_NAME_CHARACTERS]: each for key, each in value.items()} if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Mapping[str, Any]]:
     return [each for each in value[:MAX_PARTS] if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _is_mapping(value: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
 
 
 def _name(value: object) -> str:

@@ -1,7 +1,5 @@
 """Reads the outcome of one node of a round: the end of its task, and the files that were collected from it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The rules are plain comparisons with the peers: the hosts of the round that no f
 peer shows as well is no explanation and is left out. An observation proves no cause: it tells where to look first.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Passes the records of cases and rounds to their benchmark's outcome, for statements, tables and baselines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,36 +52,24 @@ class CaseLike(Protocol):
 class NodeLike(Protocol):
     """The fields of a node that an outcome needs."""
 
-    @property
-    def node_rank(self) -> int: ...
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def monitor(self) -> dict[str, Any] | None: ...
+    node_rank: int
+    host: str
+    monitor: dict[str, Any] | None
 
 
 class RoundLike(Protocol):
     """The fields of a round that an outcome needs."""
 
-    @property
-    def round(self) -> int: ...
-
-    @property
-    def metrics(self) -> dict[str, Any]: ...
-
-    @property
-    def steps(self) -> list[dict[str, Any]]: ...
+    round: int
+    metrics: dict[str, Any]
+    steps: list[dict[str, Any]]
+    devices: list[str]
 
     @property
     def partial(self) -> object | None: ...
 
     @property
     def nodes(self) -> Sequence[NodeLike]: ...
-
-    @property
-    def devices(self) -> list[str]: ...
 
 
 def outcome_of(case: CaseLike) -> Outcome:

@@ -1,18 +1,14 @@
 """Computes the share of its measurement that a round had made when it ended early, from the log of rank 0."""
 
-from __future__ import annotations
-
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from protocol.perflog import Event
 from run_benchmarks.results.rank_logs import RankLog
 from run_benchmarks.results.verdict import Verdict
 
 
-class PartialRecord(BaseModel):
+class PartialRecord(BaseModel, frozen=True, extra="forbid"):
     """The steps that a round measured before it ended early, of `total_steps` (None: it is unknown how many)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     completed_steps: int
     total_steps: int | None

@@ -4,8 +4,6 @@ The controller runs without the simulation: `python -m simulation predict` predi
 the job from a file and answers in JSON.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Lists the hardware and software that a case ran on: code, settings, image, hosts, kernel, driver, packages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from run_benchmarks.plan.plan import round_folder

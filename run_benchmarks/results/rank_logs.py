@@ -1,7 +1,5 @@
 """Reads the log of one rank as a stream: the PerfLog records that a round needs, mistakes in them, and its end."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections import Counter

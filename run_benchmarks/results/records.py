@@ -1,7 +1,5 @@
 """Defines round.json and run.json, the versioned results of a run; times are epoch ms, durations seconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 

@@ -1,18 +1,14 @@
 """Defines the remarks on what disturbed a round, and how they are told: one line for each host and kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 TOLD, TOLD_CHARACTERS = 3, 300  # details in a line; characters of each
 
 
-class Remark(BaseModel):
+class Remark(BaseModel, extra="forbid"):
     """One disturbance of a round, certain or possible; times are the head node's epoch ms, None if unknown."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: str
     host: str | None
@@ -24,10 +20,8 @@ class Remark(BaseModel):
         return f"{self.host}: {self.kind}: {self.detail}" if self.host else f"{self.kind}: {self.detail}"
 
 
-class Integrity(BaseModel):
+class Integrity(BaseModel, extra="forbid"):
     """The disturbances of a round. `unwatched`: what could not be observed, and why."""
-
-    model_config = ConfigDict(extra="forbid")
 
     remarks: list[Remark] = []
     unwatched: list[str] = []

@@ -4,8 +4,6 @@ The chain: seal.json names run.json, every round.json and code.manifest by hash;
 from its hosts; code.manifest names the code, and its own hash is the code's digest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -13,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.reading import open_regular, read_bounded
 from run_benchmarks.results.records import MAX_RECORD_BYTES, RECORD_FILE, write_record
@@ -26,10 +24,9 @@ UNSEALED = frozenset({SEAL_FILE, SIGNATURE_FILE, "run.log", "console.log", "run.
 ROUND_FILE = RECORD_FILE
 
 
-class Seal(BaseModel):
+class Seal(BaseModel, extra="forbid"):
     """`files`: sha256 by path relative to the run's folder."""
 
-    model_config = ConfigDict(extra="forbid")
     schema_version: int = SCHEMA_VERSION
     run_id: str
     sealed_ms: int

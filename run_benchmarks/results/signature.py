@@ -1,7 +1,5 @@
 """Signs the seal of a run with an SSH key (`ssh-keygen -Y sign`), and checks such a signature."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Sequence

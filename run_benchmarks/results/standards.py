@@ -1,7 +1,5 @@
 """Holds the cases of a run against the limits of their `expect` and against a baseline, and makes new baselines."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

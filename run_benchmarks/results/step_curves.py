@@ -4,13 +4,11 @@ Steps are cut into buckets of one width, by number; when there are too many, two
 so that buckets of the same width hold the same ones.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.statistics import percentile
 from protocol.default_outcome import is_measured
@@ -27,15 +25,13 @@ _Widened = dict[int, tuple[int, float | None, float]]
 """By bucket the last step, the mean rate and the mean end (epoch ms)."""
 
 
-class StepCurves(BaseModel):
+class StepCurves(BaseModel, extra="forbid"):
     """The progress of the ranks by step, each list as long as `steps` (the last of each bucket); rates in `unit`.
 
     `low` and `high`: 5th and 95th percentile of the ranks. `slowest`: the rank with the lowest median rate.
     `late_ms`: by rank, by how much it ended a step later than the median rank, median over the steps, by the clocks of
     the hosts as the check compared them.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     unit: str
     steps: list[int]

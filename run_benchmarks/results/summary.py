@@ -1,7 +1,5 @@
 """Formats a run's cases as rows of a table, for the console and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

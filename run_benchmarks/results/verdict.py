@@ -1,7 +1,5 @@
 """Defines the verdicts of rounds, cases and runs, and their order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 

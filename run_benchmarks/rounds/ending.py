@@ -1,7 +1,5 @@
 """Ends the tasks of a round on its hosts, keeps their output, and removes them once all is recorded."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

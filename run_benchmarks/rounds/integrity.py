@@ -1,7 +1,5 @@
 """Collects disturbances of a round for `integrity` in round.json. A remark does not change the verdict."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

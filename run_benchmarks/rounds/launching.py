@@ -1,7 +1,5 @@
 """Makes the tasks of a round on one node: its monitor, which starts immediately, and its workload."""
 
-from __future__ import annotations
-
 from run_benchmarks.inspection.power_meters import with_power_meters
 from run_benchmarks.plan.plan import RoundPlan
 from run_benchmarks.runtimes.base import Bound

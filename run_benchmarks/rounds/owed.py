@@ -1,7 +1,5 @@
 """Continues an earlier collection: what it brought stays as recorded, what it could not bring is judged with it now."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Collects what an earlier controller, or this one, could not collect of an attempt at a round, and judges it again."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from run_benchmarks.hosts.fleet import for_each

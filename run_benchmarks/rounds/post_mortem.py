@@ -3,8 +3,6 @@
 A reboot (boot id), the engine and the container (by their runtime), the kernel's out-of-memory killer, a full disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import ValidationError

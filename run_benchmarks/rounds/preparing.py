@@ -1,7 +1,5 @@
 """Prepares the hosts for a round: each node's folder and case.json, the page cache, the master's port."""
 
-from __future__ import annotations
-
 import io
 
 from protocol.arguments import CACHE_ENV

@@ -4,8 +4,6 @@ Data from hosts can at worst change a round's verdict: if it cannot be judged or
 none of it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

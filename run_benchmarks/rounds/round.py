@@ -1,33 +1,78 @@
 """Runs one round: prepare → launch → watch → stop → collect → judge. A failure is a verdict, not an exception."""
 
-from __future__ import annotations
-
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from run_benchmarks.errors import EngineSilentError, HostError, InterruptedRunError, LinkLostError, RunTimeLimitError
 from run_benchmarks.hosts.fleet import for_each
+from run_benchmarks.inspection import code_folder
 from run_benchmarks.inspection.boot import boot_of
 from run_benchmarks.plan.plan import CasePlan, NodePlan, RoundPlan
 from run_benchmarks.results.node_outcome import NodeOutcome
-from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round
+from run_benchmarks.results.rank_logs import rank_log_end
+from run_benchmarks.results.records import RECORD_FILE, RoundRecord, Verdict, read_round, write_text
 from run_benchmarks.results.seal import node_folder, unseal
 from run_benchmarks.rounds.collect import collect_node
 from run_benchmarks.rounds.ending import end_tasks, ends_of, remove_staging, remove_tasks, restore
 from run_benchmarks.rounds.integrity import Neighbourhood
 from run_benchmarks.rounds.launching import create_tasks, start_workload
-from run_benchmarks.rounds.node_code import note_changed_code, put_code_right
 from run_benchmarks.rounds.owed import is_owed
 from run_benchmarks.rounds.post_mortem import examine
 from run_benchmarks.rounds.preparing import prepare_node
 from run_benchmarks.rounds.recording import RoundFacts, write_round
-from run_benchmarks.rounds.stack_file import write_stacks
 from run_benchmarks.rounds.watch import Watch, stop_workloads
 from run_benchmarks.runtimes.base import RunningTask
 from run_benchmarks.state.context import RunContext, RunningNode
 from run_benchmarks.state.journal import RoundCollecting, RoundStarted
 from run_benchmarks.state.own_clock import own_clock
+
+
+def put_code_right(node: RunningNode, context: RunContext, seconds: float) -> None:
+    """Copy the code again if its folder changed since the check, or the host came back with a different one."""
+    code, path = context.code, context.plan.code_dir_host
+    node.host.connect()
+    if found := code_folder.compare(node.host, code, path):
+        node.warnings.append(code_folder.in_words(node.plan.host, found))
+        code_folder.bring(node.host, code, path, deadline=seconds, cancel=context.interruption.signalled)
+
+
+def note_changed_code(node: RunningNode, context: RunContext, *, is_resumed: bool) -> None:
+    """Fail a round whose code was edited while it ran: it measured something else.
+
+    An additional file counts, too: Python imports it in place of a module of the standard library.
+    """
+    found = code_folder.compare(node.host, context.code, context.plan.code_dir_host)
+    facts = context.reports[node.plan.host].facts
+    if is_resumed and facts is not None:
+        found = found or code_folder.differences(context.code, facts.code_listing)
+    node.code_digest = None if found else context.code.digest
+    if found:
+        problem = f"its code was changed during the round: {code_folder.few(found)}"
+        node.outcome.error = node.outcome.error or problem
+
+
+STACKS_FILE = "stacks.txt"
+STACKS_BYTES = 4 << 20  # of the end of each rank's log, searched for its stacks
+STACK_LINE = re.compile(r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".*\", line \d+ in .*)$")
+
+
+def write_stacks(folder: Path, nodes: Iterable[RunningNode]) -> None:
+    """Write the stacks of all ranks of a round that timed out into one file of its folder."""
+    parts = []
+    for node in nodes:
+        for rank in node.plan.ranks:
+            found = stacks(rank_log_end(node.outcome.folder, rank, STACKS_BYTES))
+            parts.append(f"rank {rank} on {node.plan.host}:\n{found or 'no stacks'}\n")
+    write_text(folder / STACKS_FILE, "\n".join(parts))
+
+
+def stacks(log: str) -> str:
+    """The stacks that faulthandler wrote into a rank's log, "" without any."""
+    return "\n".join(line for line in log.splitlines() if STACK_LINE.match(line))
+
 
 PREPARE_SECONDS = 120.0
 TASKS_GONE = "its tasks were gone when the run was resumed; it is run again"

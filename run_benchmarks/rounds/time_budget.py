@@ -1,7 +1,5 @@
 """Bounds the time in which a round's files are judged: what a host sends must not hold the controller."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import signal

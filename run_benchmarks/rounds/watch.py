@@ -1,7 +1,5 @@
 """Waits for the end of a round: every node's exit code, the time limit, a stall, a lost host, an interruption."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

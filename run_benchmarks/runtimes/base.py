@@ -1,7 +1,5 @@
 """Defines the runtime protocol: its part of the check, its images, the tasks of a node, and the cleaning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

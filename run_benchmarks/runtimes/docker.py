@@ -4,23 +4,160 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import docker
 import docker.errors
 import docker.types
 import requests
 
-from protocol.circumstance import Circumstance
+from protocol import safe_json
+from protocol.circumstance import Circumstance, CircumstanceKind
 from run_benchmarks.errors import EngineSilentError, TaskError
 from run_benchmarks.hosts.base import Host
+from run_benchmarks.hosts.docker_client import BoundedAPIClient
+from run_benchmarks.hosts.incoming.capture import Capture
 from run_benchmarks.plan.plan import CasePlan, NodePlan, Plan, Task
-from run_benchmarks.runtimes import container_trouble, docker_images, docker_inspection
+from run_benchmarks.runtimes import docker_images, docker_inspection
 from run_benchmarks.runtimes.base import MAX_OUTPUT_BYTES, Bound, HostPython, RunningTask, Runtime
-from run_benchmarks.runtimes.container_output import read_output
 from run_benchmarks.runtimes.docker_calls import ValueT, ask, call
 from run_benchmarks.settings.container_options import ContainerOptions, is_cdi_name
+
+CHUNK = 1 << 16
+FRAME_HEADER = 8  # stream, three zeros, four bytes of length
+MAX_READ_BYTES = 1 << 30
+READ_SECONDS, LAST_SECONDS = 120.0, 10.0  # for all of it; before its end, what has arrived is taken
+BOTH = {"stdout": "1", "stderr": "1"}
+NOT_READ = "\n[... the engine has more than was read ...]\n"
+
+
+class Frames:
+    """The contents of an engine's stream of frames, which arrive cut anywhere; none is kept whole."""
+
+    def __init__(self) -> None:
+        self._header = bytearray()
+        self._left = 0
+
+    def contents(self, chunk: bytes) -> Iterator[bytes]:
+        """The contents in the next piece of the stream."""
+        view = memoryview(chunk)
+        while len(view):
+            if self._left:
+                piece, view = view[: self._left], view[self._left :]
+                self._left -= len(piece)
+                yield bytes(piece)
+            else:
+                missing = FRAME_HEADER - len(self._header)
+                self._header += view[:missing]
+                view = view[missing:]
+                if len(self._header) == FRAME_HEADER:
+                    self._left = int.from_bytes(self._header[4:], "big")
+                    self._header.clear()
+
+
+def read_output(client: docker.APIClient, container: str, limit: int) -> str:
+    """stdout and stderr of a container without a terminal, in about `limit` bytes, with a note on what is left out.
+
+    Raises:
+        docker.errors.APIError: the engine refuses, for example because the container is gone.
+    """
+    # The SDK's own `logs` keeps frames of any length whole.
+    url = f"{client.base_url}/v{client.api_version}/containers/{quote(container, safe='')}/logs"
+    total = client.total(READ_SECONDS) if isinstance(client, BoundedAPIClient) else contextlib.nullcontext()
+    with total, client.get(url, params=BOTH, stream=True, timeout=client.timeout) as response:
+        try:
+            response.raise_for_status()
+        except requests.HTTPError as error:
+            raise docker.errors.create_api_error_from_http_exception(error) from error  # it raises it itself
+        return _kept(response, limit)
+
+
+def _kept(response: requests.Response, limit: int) -> str:
+    kept, frames = Capture(limit), Frames()
+    until, read = time.monotonic() + READ_SECONDS - LAST_SECONDS, 0
+    for chunk in response.iter_content(CHUNK):
+        for piece in frames.contents(chunk):
+            kept.add(piece)
+        read += len(chunk)
+        if read > MAX_READ_BYTES or time.monotonic() > until:
+            return kept.text() + NOT_READ
+    return kept.text()
+
+
+ANSWER_SECONDS = 5.0  # for an engine to report the state of a container
+ANSWER_CHARACTERS = 500  # of an engine's error message
+EVENTS_KEPT = 256  # an engine remembers so many (moby, daemon/events)
+LATER = 1.0  # seconds between a container's end and the engine's event of it
+OURS = ("10", "SIGUSR1")  # RunningTask.trace
+
+
+def state_of(client: docker.APIClient, name: str) -> Mapping[str, Any] | None:
+    """The state of a container (`State` of the Engine API); None if there is no such container.
+
+    Raises:
+        docker.errors.APIError: the engine refuses.
+    """
+    url = f"{client.base_url}/v{client.api_version}/containers/{quote(name, safe='')}/json"
+    response = client.get(url, timeout=ANSWER_SECONDS)
+    if response.status_code == requests.codes.not_found:
+        return None
+    if response.status_code != requests.codes.ok:
+        raise docker.errors.APIError(response.text[:ANSWER_CHARACTERS], response)
+    state: Mapping[str, Any] = response.json()["State"]
+    return state
+
+
+def trouble(client: docker.APIClient, name: str) -> Circumstance | None:
+    """The event that ended a container or holds it up, None if that was its workload or `stop` or is not known.
+
+    Raises:
+        docker.errors.APIError: the engine refuses.
+        KeyError, TypeError, ValueError: its answer cannot be read.
+    """
+    state = state_of(client, name)
+    if state is None:
+        return Circumstance(
+            kind=CircumstanceKind.TASK, words="its container was removed, and not by this run (docker rm -f)"
+        )
+    if state.get("Paused"):
+        return Circumstance(kind=CircumstanceKind.PAUSED, words="its container is paused (docker pause)")
+    if state["Status"] not in ("exited", "dead"):
+        return None
+    if state.get("OOMKilled"):
+        return Circumstance(
+            kind=CircumstanceKind.MEMORY, words="the kernel ended processes of its container for lack of memory"
+        )
+    return _of_events(list(_events(client, state)), name)
+
+
+def _of_events(events: list[Mapping[str, Any]], name: str) -> Circumstance | None:
+    own = [event for event in events if event["Actor"]["Attributes"].get("name") == name]
+    actions = [str(event["Action"]) for event in own]
+    kills = [str(event["Actor"]["Attributes"].get("signal")) for event in own if event["Action"] == "kill"]
+    if any(signal not in OURS for signal in kills):
+        words = "its container was stopped, and not by this run (docker stop or docker kill)"
+        return Circumstance(kind=CircumstanceKind.TASK, words=words)
+    if "start" not in actions and len(events) < EVENTS_KEPT:
+        return Circumstance(kind=CircumstanceKind.ENGINE, words="its Docker engine was stopped and started again")
+    return None
+
+
+def _events(client: docker.APIClient, state: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The events of the engine's containers until shortly after the end of one in this state."""
+    until = datetime.fromisoformat(state["FinishedAt"]).timestamp() + LATER
+    url = f"{client.base_url}/v{client.api_version}/events"
+    query = {"since": "0", "until": f"{until:.3f}", "filters": '{"type": ["container"]}'}
+    response = client.get(url, params=query, timeout=ANSWER_SECONDS)
+    response.raise_for_status()
+    for line in response.text.splitlines():
+        event = safe_json.load(line)
+        if isinstance(event, dict):
+            yield event
+
 
 # Independent of the engine's default: it can be read back, and does not fill the host's disk.
 LOG_ROTATION = {"max-size": "32m", "max-file": "2"}
@@ -165,7 +302,7 @@ class _Container(RunningTask):
         name, client = self._task.name, self._host.docker()
 
         def inspect() -> int | None:
-            state = container_trouble.state_of(client, name)
+            state = state_of(client, name)
             if state is None:
                 raise docker.errors.NotFound("it does not exist any more")
             return exit_code(state["ExitCode"]) if state["Status"] in ("exited", "dead") else None
@@ -174,7 +311,7 @@ class _Container(RunningTask):
 
     def trouble(self) -> Circumstance | None:
         name, client = self._task.name, self._host.docker()
-        return self._call(f"asking for container {name}", lambda: container_trouble.trouble(client, name))
+        return self._call(f"asking for container {name}", lambda: trouble(client, name))
 
     def stop(self, grace: float) -> None:
         name, client = self._task.name, self._host.docker()

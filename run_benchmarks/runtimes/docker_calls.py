@@ -1,7 +1,5 @@
 """Turns a Docker engine's answers, and missing answers, into the controller's errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Asks a host's Docker engine for what the check, the looks at neighbours and the cleaning need."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

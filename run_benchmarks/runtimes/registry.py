@@ -1,7 +1,5 @@
 """Makes the runtime that a run names: the only place where one is constructed."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 

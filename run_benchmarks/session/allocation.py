@@ -1,7 +1,5 @@
 """Gets the hosts of a run from Slurm where it needs an allocation, and gives them back at its end."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """Collects what is owed of a run, and judges its rounds again; starts nothing on a host."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 
 from pydantic import ValidationError

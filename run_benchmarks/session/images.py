@@ -1,7 +1,5 @@
 """Has the runtime bring the images of a run to its hosts, and records their sources."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from container.image import LABEL_BASE, ImageIdentity, ImageSpec

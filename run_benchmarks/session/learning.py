@@ -1,7 +1,5 @@
 """Saves what a run that passed measured as a baseline, and identifies the baseline that a run is compared with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from protocol.baseline_file import BaselineError, load, save

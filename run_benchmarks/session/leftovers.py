@@ -4,8 +4,6 @@ The evidence is a round.json that can be read, that says of the host's part that
 files are on this disk. Everything else stays: an attempt without a record, a file that is missing here, other tasks.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Mapping

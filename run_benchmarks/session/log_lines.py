@@ -1,7 +1,5 @@
 """Logs what a check found, how a round ended, and what a case does not meet."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from run_benchmarks.console.console import LOG

@@ -3,8 +3,6 @@
 A run has one part, or one for each case where each has an allocation of its own.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping
@@ -69,9 +67,6 @@ class Part:
     def _work(self, hosts: Mapping[str, Host]) -> None:
         self._check(hosts)
         self._run_cases(hosts)
-
-    def _limit_time(self) -> None:
-        limit_time(self._prepared, self._state, self._interruption)
 
     def _keep(self, record: RoundRecord) -> None:
         with self._keeping:
@@ -145,7 +140,7 @@ class Part:
         self._state.images = {**self._state.images, **schedule.images}
         self._interruption.check()
         LOG.info("2.1 Prepare code and images......[SUCCESS]")
-        self._limit_time()
+        limit_time(self._prepared, self._state, self._interruption)
         for taken in schedule.take_over():
             self._keep(taken)
         self._interruption.check()

@@ -1,7 +1,5 @@
 """Reads which rounds of a run an earlier controller has completed, from its journal and its records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

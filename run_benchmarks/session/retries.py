@@ -1,7 +1,5 @@
 """Decides whether a round is run again, and names the attempts before the one that counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

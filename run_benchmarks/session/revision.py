@@ -1,7 +1,5 @@
 """Reads the git commit of the code and its differences from that commit."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Makes the folder of a run: its name, which is the run's id, and the token of the result folder it is in."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,14 +1,12 @@
 """Makes run.json from the state of a run: its verdict, the result of each case, its hosts and images."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from common.errors import in_brief
 from container.image import ImageIdentity
@@ -20,7 +18,6 @@ from run_benchmarks.console.console import LOG
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.drain import drain_list, not_yet_said
-from run_benchmarks.results.host_state import host_state
 from run_benchmarks.results.key_figure import energy_of, key_figure
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
@@ -33,6 +30,35 @@ from run_benchmarks.session.retries import earlier_attempts, passed_late
 from run_benchmarks.session.revision import revision
 from run_benchmarks.state.exit_codes import exit_code
 from run_benchmarks.state.interruption import Interruption
+
+HostState = Literal["healthy", "degraded", "lost"]
+
+
+def host_state(
+    host: str, left_out: Mapping[str, str], rounds: Iterable[RoundRecord], failed_check: str = ""
+) -> tuple[HostState, str]:
+    """The state of `host` and its reason.
+
+    Lost: it failed the check, or a round that no later attempt replaced was lost there. Degraded: a finding names it or
+    one of its devices; a bad link, a rack or a group of suspects degrades none of its hosts.
+    """
+    if reason := left_out.get(host) or failed_check:
+        return "lost", reason
+    lost, degraded = [], []
+    for record in rounds:
+        where = f"{record.case} round {record.round}"
+        failure = record.first_failure
+        if record.is_lost and failure is not None and failure.host == host:
+            lost.append(f"{where}: {failure.message}")
+        degraded += [
+            f"{where}: {finding.sentence}"
+            for finding in record.findings
+            if host in finding.drained_hosts or (finding.part in ("host", "device") and host in finding.hosts)
+        ]
+    if lost:
+        return "lost", lost[0]
+    return ("degraded", degraded[0]) if degraded else ("healthy", "")
+
 
 MAX_NAMED = 50
 PACKAGES = ("paramiko", "docker", "pydantic", "jinja2", "rich")

@@ -1,7 +1,5 @@
 """Decides the hosts of each round, how often it is tried, and what an earlier controller has already completed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Container, Iterator, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Runs a whole run: check, preparation, every case and round, results. Steps and log lines follow FlagPerf's."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, Field, JsonValue, WithJsonSchema, field_validator, model_validator
 
 from run_benchmarks.settings.limits import EXPECT_WORDS, limits_by_device
 from run_benchmarks.settings.value_types import (
@@ -26,10 +26,8 @@ CASE_KEY_PARTS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
 MOST_DIGITS, MOST_SHOWN = 9, 40
 
 
-class CaseSettings(BaseModel):
+class CaseSettings(BaseModel, frozen=True, extra="forbid"):
     """One benchmark case of test_conf.py."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: ModelName = Field(description="a model of training/benchmarks/")
     framework: FrameworkName = Field(description="its framework; a version after '_' chooses an image")

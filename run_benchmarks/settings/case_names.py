@@ -1,7 +1,5 @@
 """Normalizes names of cases in any script, and derives folder and container names from them."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

@@ -1,12 +1,10 @@
 """Changes of the configuration from the command line: --set K=V, --case NAME, --repeat N; kept in the journal."""
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.errors import Problem
 from protocol.case_config import parse_override
@@ -17,13 +15,11 @@ from run_benchmarks.settings.conf_file import nearest
 SET, CASE, REPEAT = "--set", "--case", "--repeat"
 
 
-class Changes(BaseModel):
+class Changes(BaseModel, frozen=True, extra="forbid"):
     """The values of --set (`key=value` words), --case (names or patterns) and --repeat; empty if not given.
 
     brings_cases: the command has cases of its own, so that CASES may be missing.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sets: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()

@@ -1,7 +1,5 @@
 """Defines the settings of cluster_conf.py: the hosts that take part, and how they are reached."""
 
-from __future__ import annotations
-
 import getpass
 import ipaddress
 import os
@@ -12,7 +10,6 @@ from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -119,10 +116,8 @@ def _user() -> str:
         return f"uid{os.getuid()}"
 
 
-class ClusterConf(BaseModel):
+class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True):
     """The settings of cluster_conf.py."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     LAUNCHER: LauncherName = Field(
         "ssh", description="how hosts are got and reached: HOSTS by ssh, or nodes of an allocation of Slurm"

@@ -1,7 +1,5 @@
 """Checks the names and values in the Python files that a user edits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

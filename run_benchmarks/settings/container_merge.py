@@ -1,7 +1,5 @@
 """Merges a vendor's container options with the user's: the user's win, and replaced options are reported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 

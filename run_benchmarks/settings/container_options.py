@@ -1,39 +1,34 @@
 """Parses container options in `docker run` syntax into typed settings; none of them ever reaches a shell."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.units import size_bytes
 from run_benchmarks.settings.conf_file import nearest
 
 
-class Volume(BaseModel):
+class Volume(BaseModel, frozen=True, extra="forbid"):
     """A host folder or file that is mounted in the container."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     source: str
     target: str
     read_only: bool = False
 
 
-class Ulimit(BaseModel):
+class Ulimit(BaseModel, frozen=True, extra="forbid"):
     """A resource limit; -1 is unlimited."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     soft: int
     hard: int
 
 
-class ContainerOptions(BaseModel):
+class ContainerOptions(BaseModel, frozen=True, extra="forbid"):
     """Options of a vendor or user for a container, besides image, command and our own mounts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     gpus: str | None = None
     runtime: str | None = None
     devices: tuple[str, ...] = ()

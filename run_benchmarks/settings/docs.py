@@ -1,7 +1,5 @@
 """Describes the settings of every file from their types, for `run.py list` and the documentation's table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +37,7 @@ def documented(model: type[BaseModel]) -> list[SettingDoc]:
     return [
         SettingDoc(
             key=key,
-            allowed=_without_none(type_in_words(schema[key])),
+            allowed=type_in_words(schema[key]).removesuffix(" or None"),  # the column of the default shows None
             default=_default(field, is_size="words" in schema[key] and schema[key]["words"].startswith("a size")),
             meaning=field.description or "",
         )
@@ -69,11 +67,6 @@ def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _without_none(words: str) -> str:
-    """Remove None from the allowed values: the column of the default shows it."""
-    return words.removesuffix(" or None")
 
 
 def _default(field: FieldInfo, *, is_size: bool) -> str:

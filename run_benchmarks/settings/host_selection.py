@@ -1,7 +1,5 @@
 """Selects the hosts of cluster_conf.py that take part in a run: --hosts, --exclude, and hosts named by cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

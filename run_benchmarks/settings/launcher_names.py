@@ -1,7 +1,5 @@
 """Lists the ways in which hosts are got and reached (LAUNCHER)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated

@@ -3,8 +3,6 @@
 ">= 560"    "< 3.5 us"    "within 5 % of 380 GB/s"    "380 GB/s -5 % +20 %"
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from protocol import baseline_file
 from run_benchmarks.settings.runtime_names import RUNTIMES, RuntimeName
@@ -33,11 +33,10 @@ from run_benchmarks.settings.value_types import (
 CASES_WORDS = "a list of case names, or a dict of case keys with their data paths"
 
 
-class TestConf(BaseModel):
+class TestConf(BaseModel, frozen=True, extra="forbid"):
     """The settings of test_conf.py, with the descriptions of `run.py list` and the documentation."""
 
     __test__ = False  # not a test class, despite its name
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     VENDOR: str = Field(description="a folder of vendors/: which accelerators the hosts have")
     CASES: Annotated[tuple[str, ...], WithJsonSchema({"words": CASES_WORDS})] = Field(

@@ -1,7 +1,5 @@
 """Lists the runtimes that RUNTIME may name, with the module of each and what the plan needs to know."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -3,13 +3,11 @@
 Keys and their meaning are FlagPerf's where FlagPerf has them; docs/reference/file-formats.md lists all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from common.errors import ABSENT, Problem
 from protocol.config_file import read_config_file
@@ -31,7 +29,7 @@ NO_HOSTS, NO_CASES = {"HOSTS": ["localhost"]}, {"VENDOR": "", "CASES": ["none"]}
 T = TypeVar("T")
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, frozen=True):
     """Both files, with every mistake in them reported; `resolve` looks up what the cases name.
 
     `cases` are those that CASES lists, `defined_cases` the names of all in the file, `undefined_cases` the listed ones
@@ -41,7 +39,6 @@ class Settings(BaseModel):
     `unknown`, the required keys without a usable value.
     """
 
-    model_config = ConfigDict(frozen=True)
     cluster: ClusterConf
     test: TestConf
     cases: dict[str, CaseSettings]

@@ -3,8 +3,6 @@
 A `words` entry in a type's JSON schema describes the allowed values; without one its type and bounds are shown.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence

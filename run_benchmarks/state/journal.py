@@ -4,8 +4,6 @@ A killed controller leaves it; `run.py resume` continues from it, `run.py status
 controller that works on the run holds run.lock beside it (run_benchmarks.state.run_lock).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import threading
@@ -15,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from common.reading import read_bounded
 from protocol.circumstance import Circumstance, NodeLook
@@ -39,24 +37,19 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Event(BaseModel, frozen=True, extra="forbid"):
     time_ms: int = Field(default_factory=now_ms)
 
 
-class BaselineTarget(BaseModel):
+class BaselineTarget(BaseModel, frozen=True, extra="forbid"):
     """The file of --save-baseline, an absolute path, and whether --force overwrites an existing one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: Path
     overwrite: bool = False
 
 
-class BaselineInUse(BaseModel):
+class BaselineInUse(BaseModel, frozen=True, extra="forbid"):
     """BASELINE of a run: its file, the sha256 of its content, and BASELINE_PERCENT."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: str
     sha256: str
@@ -119,13 +112,12 @@ class RoundStarted(_Event):
     boot_ids: dict[str, str] = {}
 
 
-class NodeEnd(BaseModel):
+class NodeEnd(BaseModel, frozen=True, extra="forbid"):
     """The end of one node's workload; None if it never ran or its host was lost (`error` says why).
 
     The other fields are those of results.node_outcome.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     exit_code: int | None
     error: str | None
     stopped: bool

@@ -3,8 +3,6 @@
 In the rest hosts may have answered, and nobody listened: their silence is judged by the time in which somebody did.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import time

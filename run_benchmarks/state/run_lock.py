@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from common.reading import read_bounded
 from run_benchmarks.console.command_line import own_command, run_word
@@ -28,13 +28,12 @@ MAX_BYTES = 1 << 16
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Controller(BaseModel):
+class Controller(BaseModel, frozen=True):
     """The process that holds a lock: pid and start time (clock ticks since boot) on a head node since its boot.
 
     `stopping`: the reason why it was told to end, else empty.
     """
 
-    model_config = ConfigDict(frozen=True)
     host: str
     boot_id: str
     pid: int

@@ -5,8 +5,6 @@ anybody: they do so only if the journal's last start bears the code (HMAC-SHA256
 state folder on the head node, and belongs to the user and to the run of that name.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac

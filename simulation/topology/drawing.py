@@ -6,9 +6,23 @@ from typing import NamedTuple
 
 from common import units
 from common.errors import input_problem
-from common.svg import element
 from simulation.topology import structure
 from simulation.topology.fabric import GPU, NVSWITCH, SWITCH, Fabric, kind_of, names, tiers
+
+
+def element(tag: str, /, *content: str, **attributes: str | float) -> str:
+    """An element of SVG, whose `attributes` keep their order; _ in a name is -, one at its end falls.
+
+    Lengths have pixels as their unit; a float has one digit after the point.
+
+    content is SVG, so that text goes through `escape` first.
+    """
+    said = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{f"{value:.1f}" if isinstance(value, float) else value}"'
+        for name, value in attributes.items()
+    )
+    return f"<{tag}{said}>{''.join(content)}</{tag}>" if content else f"<{tag}{said}/>"
+
 
 MOST_GPUS = 128
 GPU_WIDTH, GAP, MARGIN, TOP = 22, 14, 24, 64

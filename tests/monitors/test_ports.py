@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from monitors import hardware, nccl_log, pauses
+from monitors import nccl_log, ports, sysinfo
 from monitors.host import CpuSampler, FrequencySampler
-from monitors.increases import MAX_PORTS, PortIncreases
 from monitors.ports import PortSampler
 from monitors.sampler import Unavailable
+from monitors.summary import MAX_PORTS, PortIncreases
 from tests.monitors.fabric_tree import rdma_port, write
 from tests.monitors.running import Monitor
 
@@ -69,7 +69,7 @@ def test_traffic_over_a_real_link_is_counted_to_the_byte(veth: str) -> None:
     assert DATAGRAMS <= counted["tx_packets"] <= DATAGRAMS + 20
     assert DATAGRAMS * (BYTES + HEADERS) <= counted["tx_bytes"] <= DATAGRAMS * (BYTES + HEADERS) + 20 * 200
     assert counted["link_downs"] == 1 and counted["tx_errors"] == 0
-    assert any(port["name"] == veth and port["is_device"] is False for port in hardware.network())
+    assert any(port["name"] == veth and port["is_device"] is False for port in sysinfo.network())
 
 
 def test_infiniband_counters_have_the_kernels_units_and_only_changes_are_recorded(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_ports_are_described_with_state_speed_pcie_and_numa(tmp_path: Path) -> N
     rdma_port(tmp_path / "ib", "mlx5_0")
     rdma_port(tmp_path / "ib", "mlx5_1", state="1: DOWN", link_layer="Ethernet", current_link_width=8, numa_node=-1)
     net = write(tmp_path / "net", {"eth0/operstate": "up", "eth0/speed": 25000, "eth0/statistics/rx_bytes": 1})
-    eth, good, bad = hardware.network(net, tmp_path / "ib")
+    eth, good, bad = sysinfo.network(net, tmp_path / "ib")
     assert eth == {"name": "eth0", "kind": "interface", "state": "up", "speed_mbit_s": 25000, "is_device": False}
     assert good == {
         "name": "mlx5_0/1",
@@ -137,7 +137,7 @@ def test_a_link_can_be_what_both_its_ends_can(tmp_path: Path) -> None:
     link.rename(card)
     write(card, {"vendor": "0x15b3", "device": "0x1021", "subsystem_vendor": "0x15b3", "subsystem_device": "0x0023"})
     link.symlink_to(card)
-    (found,) = hardware.network(tmp_path / "no_net", tmp_path / "ib")
+    (found,) = sysinfo.network(tmp_path / "no_net", tmp_path / "ib")
     assert found["pcie"] == {"speed_gt_s": 16.0, "max_speed_gt_s": 16.0, "width": 8, "max_width": 8}
     assert found["model"] == "0x15b3:0x1021:0x15b3:0x0023"
 
@@ -145,27 +145,27 @@ def test_a_link_can_be_what_both_its_ends_can(tmp_path: Path) -> None:
 def test_accelerators_are_described_by_pci_address(tmp_path: Path) -> None:
     write(tmp_path / "0000:17:00.0", {"class": "0x030200", "numa_node": 0, "max_link_width": 16})
     write(tmp_path / "0000:18:00.0", {"class": "0x020700", "numa_node": 0})
-    assert hardware.accelerators(tmp_path) == [{"address": "0000:17:00.0", "numa_node": 0}]
+    assert sysinfo.accelerators(tmp_path) == [{"address": "0000:17:00.0", "numa_node": 0}]
 
 
 def test_statistics_of_a_driver_are_read_and_pauses_among_them_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match=r"No such device|not supported"):
-        pauses.statistic_names("no-such-port")
-    assert pauses.pause_counts("no-such-port") == {}
+        ports.statistic_names("no-such-port")
+    assert ports.pause_counts("no-such-port") == {}
     for name in ("rx_prio3_pause", "tx_pause_ctrl_phy", "rx_pfc_ena_frames_pri3"):
-        assert pauses.PAUSE.match(name)
+        assert ports.PAUSE.match(name)
     for name in ("rx_prio3_pause_duration", "rx_prio3_bytes", "rx_pause_us"):
-        assert not pauses.PAUSE.match(name)
+        assert not ports.PAUSE.match(name)
     names = ["rx_bytes", "rx_prio3_pause", "tx_prio3_pause", "rx_prio4_pause"]
-    monkeypatch.setattr(pauses, "statistic_names", lambda _: names)
-    monkeypatch.setattr(pauses, "_call", lambda *_: struct.pack("II4Q", 0, 4, 1000, 5, 7, 30))
-    assert pauses.pause_counts("fake-port") == {"pause_rx": 35, "pause_tx": 7}
+    monkeypatch.setattr(ports, "statistic_names", lambda _: names)
+    monkeypatch.setattr(ports, "_call", lambda *_: struct.pack("II4Q", 0, 4, 1000, 5, 7, 30))
+    assert ports.pause_counts("fake-port") == {"pause_rx": 35, "pause_tx": 7}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace")
 def test_a_real_driver_names_its_statistics(veth: str) -> None:
-    assert "peer_ifindex" in pauses.statistic_names(veth)
-    assert pauses.pause_counts(veth) == {}, "a veth has none"
+    assert "peer_ifindex" in ports.statistic_names(veth)
+    assert ports.pause_counts(veth) == {}, "a veth has none"
 
 
 LOG = """

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from monitors.accelerator import AcceleratorMeter, AcceleratorSampler
-from monitors.ipmi import DEADLINE_S, PERIOD_S, IpmiError, IpmiMeter
-from monitors.ipmi_device import IpmiDevice
+from monitors.ipmi import DEADLINE_S, PERIOD_S, IpmiDevice, IpmiError, IpmiMeter
 from monitors.power import RaplMeter
 from monitors.sampler import Unavailable
 from tests.monitors.fake_probe import FakeProbe

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vendors.amd import pci
+from vendors.amd import adapter
 from vendors.amd.probe import AmdProbe, open_amd_probe
 from vendors.base import HealthReader, ProbeUnavailable, ProcessLister
 
@@ -175,5 +175,5 @@ def test_devices_have_the_order_of_the_kernel_s_nodes_without_its_processors(tmp
         (folder / "properties").write_text(f"cpu_cores_count 0\nsimd_count {simds}\nlocation_id {location}\ndomain 0\n")
     (nodes / "11").mkdir()
     (nodes / "11/properties").write_text("nonsense\n")
-    assert list(pci.devices(tmp_path)) == ["0000:c1:00.0", "0000:05:00.0"]
-    assert pci.devices(tmp_path / "none") == {}
+    assert list(adapter.devices(tmp_path)) == ["0000:c1:00.0", "0000:05:00.0"]
+    assert adapter.devices(tmp_path / "none") == {}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT, record, times
-from training.benchmarks.aicb.measuring.description import Measured
+from training.benchmarks.aicb.measuring.command import Measured
 from training.benchmarks.aicb.measuring.parts import Part, parts_of
 from workloads.cli import main
 from workloads.compute.aiob import read

@@ -13,7 +13,7 @@ from simulation.analytical.aicb_rows import GROUP as CSV_GROUP
 from simulation.cli import main as simulate
 from tests.workloads.test_framework_dialect import BASE, FSDP2, LATENT, MOE, RECORDED, TITAN, TRACES, arguments
 from workloads.cli import main
-from workloads.dialects.framework.simai_rows import SUFFIX
+from workloads.dialects.framework.simai_text import SUFFIX
 from workloads.formats.simai_text import ALL, DP, TP, parse_collective
 from workloads.library import ParameterError, SimaiWorkload, WorkItem, WorkloadArgs, generate, simai
 from workloads.trace import record

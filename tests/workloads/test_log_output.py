@@ -17,8 +17,7 @@ from workloads.oplog.facts import LogFacts
 from workloads.oplog.file import file_name
 from workloads.oplog.measured import bandwidths, executed_bytes
 from workloads.oplog.recorder import OpRecorder
-from workloads.rows.ops import EPOCH_END
-from workloads.rows.sent_sizes import EXCHANGES
+from workloads.rows.ops import EPOCH_END, EXCHANGES
 from workloads.rows.traced_op import POINT_TO_POINT
 
 DATA = Path(__file__).parents[1] / "data" / "aicb" / "physical"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.workloads.trace_matrix import FOLDER, recorded
-from workloads.trace import limits
+from workloads.trace import deep
 from workloads.trace.deep import wanted_jobs
 from workloads.trace.depth import DepthError
 from workloads.trace.job import TraceJob
@@ -115,7 +115,7 @@ REFUSED = {
 def _is_traced(job: TraceJob) -> bool:
     """Whether a job is refused only after it has been traced."""
     try:
-        limits.before(job, SHALLOW)
+        deep.before(job, SHALLOW)
     except DepthError:
         return False
     return True

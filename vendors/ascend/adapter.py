@@ -1,9 +1,39 @@
 """Vendor `ascend`: Huawei's accelerators through torch_npu, HCCL between them, the table of npu-smi."""
 
-from vendors.ascend import pci
-from vendors.ascend.datasheets import DATASHEETS
+from pathlib import Path
+
 from vendors.base import ImageParameters, Vendor
+from vendors.datasheet import row
 from vendors.tools import Tool
+
+HUAWEI = "0x19e5"
+_DEVICES = ("0xd801", "0xd802", "0xd803")
+"""Identities of the 910A, 910B and 910C in pci.ids."""
+
+
+def devices(root: Path) -> dict[str, str]:
+    """The PCI addresses of the devices in their own order; they have no UUIDs in /sys."""
+    found = []
+    for path in sorted((root / "sys/bus/pci/devices").glob("*")):
+        try:
+            vendor, device = ((path / name).read_text(encoding="ascii").strip() for name in ("vendor", "device"))
+        except OSError:
+            continue
+        if vendor == HUAWEI and device in _DEVICES:
+            found.append(path.name)
+    return dict.fromkeys(found, "")
+
+
+_910B3 = (
+    "Huawei publishes no document; 313 and 78.3 TFLOPS, 64 GB and 1.6 TB/s in Huawei's forum of developers,"
+    " https://jdc.huawei.com/jdc/refactor/viewthread?tid=1175654"
+)
+DATASHEETS = (
+    row(
+        "910B3", _910B3, {"fp32": 78.3, "bf16": 313.0, "fp16": 313.0}, (1600, 64), (None, None), "910B3", "Ascend910B3"
+    ),
+)
+
 
 # Outputs of npu-smi 22 to 25 in the documents of FlagPerf, vLLM and CANN. A device has one pair of lines for each chip.
 # Versions without HBM-Usage are of devices whose only memory is Memory-Usage. The tool calls MiB MB.
@@ -51,7 +81,7 @@ VENDOR = Vendor(
     open_probe=TOOL.open_probe,
     device_type="npu",
     socket_variables=("HCCL_SOCKET_IFNAME",),
-    pci_devices=pci.devices,
+    pci_devices=devices,
     datasheets=DATASHEETS,
     packages=("torch-npu",),
     image_variables=("CANN_VERSION", "ASCEND_TOOLKIT_HOME"),

@@ -1,8 +1,16 @@
 """Vendor `cambricon`: Cambricon's MLUs through torch_mlu, CNCL between them, and the table of cnmon."""
 
 from vendors.base import Vendor
-from vendors.cambricon.datasheets import DATASHEETS
+from vendors.datasheet import row
 from vendors.tools import Tool
+
+_X8 = (
+    "Cambricon's announcement of the MLU370-X8, 21 March 2022, https://www.cambricon.com; half of the card: each of"
+    " its two chips is a device."
+    " fp32 differs between reports"
+)
+DATASHEETS = (row("MLU370-X8", _X8, {"bf16": 48.0, "fp16": 48.0, "int8": 128.0}, (307.2, 24), (32, None), "MLU370-X8"),)
+
 
 # Outputs of cnmon 5 in the documents of Paddle and PaddleNLP. Ecc-Error does not say whether it was corrected.
 TOOL = Tool(

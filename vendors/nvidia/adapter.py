@@ -1,8 +1,22 @@
 """Vendor `nvidia`: GPUs seen through NVML, NCCL between them, images on top of NGC's PyTorch."""
 
+from pathlib import Path
+
 from vendors.base import AcceleratorProbe, ImageParameters, Vendor
-from vendors.nvidia import pci
 from vendors.nvidia.datasheets import DATASHEETS
+
+
+def devices(root: Path) -> dict[str, str]:
+    """UUIDs of the devices by PCI address, in the order of the addresses, which is CUDA's for equal devices."""
+    found = {}
+    for path in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        try:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        facts = dict(line.partition(":")[::2] for line in lines)
+        found[path.parent.name.lower()] = facts.get("GPU UUID", "").strip()
+    return found
 
 
 def _open_probe() -> AcceleratorProbe:
@@ -41,7 +55,7 @@ VENDOR = Vendor(
     open_probe=_open_probe,
     device_type="cuda",
     socket_variables=("NCCL_SOCKET_IFNAME",),
-    pci_devices=pci.devices,
+    pci_devices=devices,
     datasheets=DATASHEETS,
     packages=("nvidia-ml-py", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "torchao"),
     image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),

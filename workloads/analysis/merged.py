@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from workloads.job.groups import STEPS
 from workloads.oplog.file import Numbers, OpLog
 from workloads.oplog.measured import executed_bytes
-from workloads.rows.ops import CommGroup, CommType, LogItem
-from workloads.rows.sent_sizes import EXCHANGES
+from workloads.rows.ops import EXCHANGES, CommGroup, CommType, LogItem
 
 Flags: TypeAlias = NDArray[np.bool_]
 _ENDS = (CommType.isend.name, CommType.irecv.name)

@@ -9,8 +9,7 @@ from fractions import Fraction
 from protocol.bandwidth import bus_factor
 from workloads.oplog import UNITS
 from workloads.oplog.facts import LogFacts
-from workloads.rows.ops import CommType, LogItem
-from workloads.rows.sent_sizes import ELEMENT_BYTES, sent_bytes
+from workloads.rows.ops import ELEMENT_BYTES, CommType, LogItem, sent_bytes
 
 FEW_BYTES = 1 << 20
 """Bytes from which on an operation counts for the best bandwidth: below it measures latency."""

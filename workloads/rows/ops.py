@@ -1,13 +1,18 @@
 """One operation of a workload: its type, group, size and its stage in the training step.
 
 The columns and their spelling are those of AICB's workload CSV, so that its files and ours are interchangeable.
+
+A size times the scale is rounded up to whole bytes; where each rank of the group holds a share of it (all_gather,
+reduce_scatter, all_to_all, gather, scatter), every share is rounded up alike. The elements are of the row's type, and a
+size is rounded up to whole ones; without a type, bfloat16 where the bytes are even, else uint8.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from math import prod
+from fractions import Fraction
+from math import ceil, prod
 from typing import Any, NamedTuple, TypeVar
 
 from workloads.rows.ranks import Ranks, shifted_module
@@ -323,3 +328,28 @@ def gemms_of(items: Iterable[LogItem]) -> list[Gemm]:
     """The different products of rows, in order."""
     found = (gemm_of(item) for item in items)
     return sorted({gemm for gemm in found if gemm is not None})
+
+
+ELEMENT_BYTES = {
+    "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
+    "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+EXCHANGES = frozenset({CommType.all_to_all, CommType.all_to_all_single})
+SHARED = frozenset({
+    CommType.all_gather, CommType.all_gather_into_tensor, CommType.reduce_scatter, CommType.reduce_scatter_tensor,
+    CommType.gather, CommType.scatter, *EXCHANGES,
+})  # fmt: skip
+"""Calls of which each rank of the group holds a share."""
+
+
+def rounded(size: int | float | Fraction, scale: Fraction, width: int) -> int:
+    """`size` bytes at a scale in whole elements of `width` bytes, rounded up; in bytes."""
+    return ceil(Fraction(size) * scale / width) * width
+
+
+def sent_bytes(row: LogItem, ranks: int, scale: Fraction, width: int) -> int:
+    """Bytes of a row's call in a group of `ranks`, of elements of `width` bytes; what is in `in_splits` counts."""
+    if row.in_splits is not None:
+        return sum(rounded(share, scale, width) for share in row.in_splits)
+    parts = ranks if row.comm_type in SHARED else 1
+    return rounded(Fraction(row.comm_bytes) / parts, scale, width) * parts

@@ -143,7 +143,7 @@ def _iteration(job: TraceJob, recorder: Recorder, chunks: list[Any], optimizer: 
 
 
 def _passes(job: TraceJob, chunks: list[Any], config: TransformerConfig) -> None:
-    """All micro-batches; with none, `limits.without_passes`, what follows them runs on gradients that nobody filled."""
+    """All micro-batches; with none, `deep.without_passes`, what follows them runs on gradients that nobody filled."""
     if not job.num_microbatches:
         config.finalize_model_grads_func(chunks)
         return

@@ -9,6 +9,7 @@ a distance to the wait that differs between the depths is a straight line.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 
 from workloads.rows.traced_op import TracedOp
 
@@ -32,7 +33,11 @@ class Letter:
         return self if self.layer is None else replace(self, layer=self.layer + layers)
 
 
-Compare = Callable[[Letter, Letter], bool]
+Same = Callable[[Letter], tuple[object, ...]]
+ALIKE = ("key layer bytes distance", "key layer bytes", "key layer distance", "key layer")
+"""The fields that calls of a pattern have in common, the strictest first: calls that grow with the depth, as ZeRO 3's
+lists of modules, stand beside windows that shift with the layers.
+"""
 
 
 class NoPatternError(Exception):
@@ -137,8 +142,8 @@ def pattern(short: Sequence[Letter], long: Sequence[Letter], depths: tuple[int, 
     size, rest = divmod(len(long) - len(short), more)
     if rest or size < 0:
         raise NoPatternError(f"{len(short)} calls with {first} layers and {len(long)} with {second}")
-    for compared in (_exactly, _but_distances, _but_bytes, _but_sizes):
-        found = _inserted(short, long, more, size, compared)
+    for fields in ALIKE:
+        found = _inserted(short, long, more, size, attrgetter(*fields.split()))
         if found is not None:
             ahead = tuple(_line(short[at], long[at], first, more) for at in range(found))
             behind = tuple(_line(short[at], long[at + size * more], first, more) for at in range(found, len(short)))
@@ -148,7 +153,7 @@ def pattern(short: Sequence[Letter], long: Sequence[Letter], depths: tuple[int, 
     raise NoPatternError(f"call {at} of {len(short)} begins what is no repetition of equal layers")
 
 
-def _inserted(short: Sequence[Letter], long: Sequence[Letter], more: int, size: int, compared: Compare) -> int | None:
+def _inserted(short: Sequence[Letter], long: Sequence[Letter], more: int, size: int, same: Same) -> int | None:
     """The place in `short` where `long` has further equal blocks; None if `long` is not `short` with equal blocks
     inside.
 
@@ -156,16 +161,16 @@ def _inserted(short: Sequence[Letter], long: Sequence[Letter], more: int, size: 
     and m', which makes u itself blocks.
     """
     count = len(short)
-    ahead = next((at for at in range(count) if not compared(short[at], long[at])), count)
+    ahead = next((at for at in range(count) if same(short[at]) != same(long[at])), count)
     behind = next(
-        (at for at in range(count) if not compared(short[count - 1 - at].after(more), long[len(long) - 1 - at])), count
+        (at for at in range(count) if same(short[count - 1 - at].after(more)) != same(long[len(long) - 1 - at])), count
     )
     if ahead + behind < count:
         return None
     for place in range(ahead, count - behind - 1, -1):
         block = long[place : place + size]
         if all(
-            compared(block[at % size].after(at // size), long[place + at])
+            same(block[at % size].after(at // size)) == same(long[place + at])
             and block[at % size].bytes == long[place + at].bytes
             for at in range(size, size * more)
         ):
@@ -198,23 +203,6 @@ def _block(
 
 def _distance(letter: Letter) -> int:
     return letter.distance or 0
-
-
-def _exactly(a: Letter, b: Letter) -> bool:
-    return a == b
-
-
-def _but_distances(a: Letter, b: Letter) -> bool:
-    return (a.key, a.layer, a.bytes) == (b.key, b.layer, b.bytes)
-
-
-def _but_bytes(a: Letter, b: Letter) -> bool:
-    """A call that grows with the depth, as ZeRO 3's lists of modules, beside windows that shift with the layers."""
-    return (a.key, a.layer, a.distance) == (b.key, b.layer, b.distance)
-
-
-def _but_sizes(a: Letter, b: Letter) -> bool:
-    return (a.key, a.layer) == (b.key, b.layer)
 
 
 def _line(short: Letter, long: Letter, first: int, more: int) -> GrowingCall:

@@ -1,7 +1,5 @@
 """Keeps the beginning and the end of a host's output, up to a limit, with a note on what was left out between them."""
 
-from __future__ import annotations
-
 import re
 
 MAX_CAPTURED_BYTES = 8 << 20

@@ -1,7 +1,5 @@
 """Limits of the files that are collected from one node in a round, and the error for files beyond them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

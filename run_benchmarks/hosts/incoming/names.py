@@ -1,7 +1,5 @@
 """Checks the names that members of a host's archive may have on the head node."""
 
-from __future__ import annotations
-
 from run_benchmarks.hosts.incoming.limits import MAX_DEPTH, MAX_NAME_BYTES, MAX_PART_BYTES, PATH_MAX
 
 

@@ -5,8 +5,6 @@ extended headers, reads headers of any length into memory, keeps a record of eve
 absent or flawed in Pythons that are in use.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass

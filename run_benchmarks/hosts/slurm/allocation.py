@@ -1,7 +1,5 @@
 """Holds an allocation of Slurm: asks for it, waits for its nodes, knows how its job is, and gives it back."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import re

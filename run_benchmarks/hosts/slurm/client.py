@@ -1,7 +1,5 @@
 """Calls Slurm's commands: bounded in time, and without the user's own formats and filters in the environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

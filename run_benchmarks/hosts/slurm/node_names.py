@@ -1,7 +1,5 @@
 """Reads lists of hosts as Slurm writes them ("gpu[01-16],login1"), with ClusterShell's NodeSet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -1,7 +1,5 @@
 """Reads and changes the state of nodes: which are out of service, and for what reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Writes what Slurm is given: the batch script that holds an allocation, and the srun line of a step. No I/O."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

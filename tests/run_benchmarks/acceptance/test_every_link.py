@@ -11,9 +11,9 @@ from pathlib import Path
 import networkx
 import pytest
 
-from monitors.hardware import network
-from monitors.increases import PortIncreases
 from monitors.ports import PortSampler
+from monitors.summary import PortIncreases
+from monitors.sysinfo import network
 from run_benchmarks.acceptance.links import idle_ports
 from run_benchmarks.acceptance.rungs import EVERY_LINK, NETWORK, stages_of
 from run_benchmarks.results.loading import LoadedRun

@@ -16,10 +16,17 @@ import pytest
 from common.statistics import student_quantile
 from protocol.baseline_file import save
 from protocol.default_outcome import is_measured
-from run_benchmarks.compare import comparing, difference
+from run_benchmarks.compare import comparing
 from run_benchmarks.compare.before import RunsBefore
-from run_benchmarks.compare.comparing import CaseResult, compare, of_folders
-from run_benchmarks.compare.difference import between_rounds, between_runs, holm, spread_of
+from run_benchmarks.compare.comparing import (
+    CaseResult,
+    between_rounds,
+    between_runs,
+    compare,
+    holm,
+    of_folders,
+    spread_of,
+)
 from run_benchmarks.compare.rules import Rules, read_rules
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.history.entries import case_entries
@@ -152,7 +159,7 @@ def test_the_units_that_would_tell_are_found_in_a_few_tries(monkeypatch: pytest.
         tries += 1
         return student_quantile(share, degrees)
 
-    monkeypatch.setattr(difference, "student_quantile", counted)
+    monkeypatch.setattr(comparing, "student_quantile", counted)
     needed = {width: found.needed(width, 0.95) for width in widths}
     assert plain.items() <= needed.items() and needed[0.0278] is not None and needed[0.001] is None
     assert tries <= 20 * len(widths)

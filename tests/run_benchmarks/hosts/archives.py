@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
-from run_benchmarks.hosts.incoming.staging import Staging
+from run_benchmarks.hosts.incoming.reception import Staging
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
 
 Entry = tuple[tarfile.TarInfo, bytes]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from run_benchmarks.hosts.dialling import dial
+from run_benchmarks.hosts.connections import dial
 from tests.run_benchmarks.hosts.sshd import free_port
 
 LOCAL = "127.0.0.1"
@@ -78,7 +78,7 @@ def test_a_real_resolver_whose_name_server_is_dead(tmp_path: Path) -> None:
         silent.bind(("127.0.0.2", 53))
         resolver = tmp_path / "resolv.conf"
         resolver.write_text("nameserver 127.0.0.2\noptions timeout:10 attempts:2\n")
-        code = "from run_benchmarks.hosts.dialling import dial; dial('gpu01.example', 22, seconds=1)"
+        code = "from run_benchmarks.hosts.connections import dial; dial('gpu01.example', 22, seconds=1)"
         script = 'mount --bind "$1" /etc/resolv.conf && exec "$2" -c "$3"'
         argv = ["unshare", "-m", "sh", "-c", script, "sh", str(resolver), sys.executable, code]
         process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True)

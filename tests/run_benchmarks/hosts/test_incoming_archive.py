@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.hosts.incoming import limits
 from run_benchmarks.hosts.incoming.limits import CollectLimits, EnoughError
-from run_benchmarks.hosts.incoming.reception import Reception
-from run_benchmarks.hosts.incoming.staging import Staging
+from run_benchmarks.hosts.incoming.reception import Reception, Staging
 from run_benchmarks.hosts.incoming.tar_stream import ArchiveError, TarStream
 from tests.run_benchmarks.hosts.archives import Entry, archive, entry, header, snapshot, unpack
 
@@ -313,7 +312,7 @@ READ_WITH = """
 import sys
 from pathlib import Path
 from run_benchmarks.hosts.incoming.limits import CollectLimits
-from run_benchmarks.hosts.incoming.staging import Staging
+from run_benchmarks.hosts.incoming.reception import Staging
 from run_benchmarks.hosts.incoming.tar_stream import TarStream
 staging = Staging(Path(sys.argv[1]).parent, CollectLimits())
 stream = TarStream(staging)

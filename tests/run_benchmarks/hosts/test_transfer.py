@@ -427,7 +427,7 @@ def test_a_full_disk_here_is_no_lost_link(host: Host, tmp_path: Path, monkeypatc
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("run_benchmarks.hosts.incoming.staging.os.write", full)
+    monkeypatch.setattr("run_benchmarks.hosts.incoming.reception.os.write", full)
     with pytest.raises(CollectError, match=r"head node: .*No space left"):
         pull(host, str(tmp_path / "there"), tmp_path / "here", deadline=SECONDS)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 from run_benchmarks.plan.plan import LABEL
-from run_benchmarks.rounds.stack_file import stacks
+from run_benchmarks.rounds.round import stacks
 from run_benchmarks.session.preparation import prepare
 from tests.run_benchmarks.conftest import TEST, Load
 

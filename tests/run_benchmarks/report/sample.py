@@ -21,7 +21,6 @@ from protocol.perflog.record import Metadata
 from run_benchmarks.results.curves import CURVES_FILE, NodeCurves, RoundCurves, node_curves
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.first_failure import FirstFailure
-from run_benchmarks.results.host_state import host_state
 from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.records import (
     CaseRecord,
@@ -35,6 +34,7 @@ from run_benchmarks.results.records import (
     write_text,
 )
 from run_benchmarks.results.step_curves import StepBuckets, StepCurves, step_curves
+from run_benchmarks.session.run_record import host_state
 from tests.run_benchmarks.results.rounds import START_MS, host_record
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 

@@ -10,10 +10,10 @@ from protocol.finding import PartFinding
 from run_benchmarks.results.comparison import BaselineRecord, BaselineRow, ExpectationRecord
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.first_failure import FirstFailure
-from run_benchmarks.results.host_state import host_state
 from run_benchmarks.results.key_figure import energy_of, key_figure
 from run_benchmarks.results.metrics import combine
 from run_benchmarks.results.records import RoundRecord, Verdict
+from run_benchmarks.session.run_record import host_state
 from tests.run_benchmarks.results.network_rounds import a_round, case
 
 TOKENS = "throughput(sps)_raw"

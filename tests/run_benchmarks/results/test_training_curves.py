@@ -10,8 +10,7 @@ import pytest
 from protocol.baseline_file import Baseline, load, save
 from protocol.outcome import MeasuredCase, MeasuredRound
 from run_benchmarks.results.standards import against_baseline, case_baseline
-from training.benchmarks.driver.training.measuring.curve_records import curve_of
-from training.benchmarks.driver.training.measuring.curves import Curve, CurveVerdict, compare_curves
+from training.benchmarks.driver.training.measuring.curve_records import Curve, CurveVerdict, compare_curves, curve_of
 
 FILE = Path("good.json")
 RANKS, LAST = 4, 200

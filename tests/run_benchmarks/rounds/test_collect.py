@@ -15,8 +15,7 @@ from run_benchmarks.hosts.local import LocalHost
 from run_benchmarks.results.node_outcome import NodeOutcome
 from run_benchmarks.results.records import CollectedFile
 from run_benchmarks.rounds import collect
-from run_benchmarks.rounds.collect import collect_node, recorded_output
-from run_benchmarks.rounds.log_ends import HEAD_BYTES, TAIL_BYTES
+from run_benchmarks.rounds.collect import HEAD_BYTES, TAIL_BYTES, collect_node, recorded_output
 from tests.run_benchmarks.results.rounds import node_plan
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from protocol.masking import mask_output
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.rounds import masked_files
-from run_benchmarks.rounds.grep import places
-from run_benchmarks.rounds.masked_files import mask_files
+from run_benchmarks.rounds.masked_files import mask_files, places
 
 SECRETS = ("sixteen letters!", "hf_0123456789")
 TOLD_BY_PLACE = ("abcdefgh", "password", "0123456789")

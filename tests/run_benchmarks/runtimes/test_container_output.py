@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run_benchmarks.runtimes import container_output
-from run_benchmarks.runtimes.container_output import Frames, read_output
+from run_benchmarks.runtimes.docker import NOT_READ, Frames, read_output
 
 
 def frame(content: bytes, stream: int = 1) -> bytes:
@@ -85,7 +84,7 @@ def test_a_container_that_is_gone(client: docker.APIClient) -> None:
 def test_a_flood_takes_no_memory_and_is_said(
     engine: Engine, client: docker.APIClient, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_output, "MAX_READ_BYTES", 64 << 20)
+    monkeypatch.setattr("run_benchmarks.runtimes.docker.MAX_READ_BYTES", 64 << 20)
     one = bytes([1, 0, 0, 0]) + length.to_bytes(4, "big")
     filling = b"x" * (1 << 14)
     many = length == len(filling)
@@ -96,5 +95,5 @@ def test_a_flood_takes_no_memory_and_is_said(
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
-    assert text.startswith("xxx") and text.endswith(f"xxx{container_output.NOT_READ}")
+    assert text.startswith("xxx") and text.endswith(f"xxx{NOT_READ}")
     assert "bytes are left out here" in text and len(text) < (1 << 20) + 200

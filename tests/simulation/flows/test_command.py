@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
+from simulation.flows.command import COLUMNS_1_6, COLUMNS_2_30
 from simulation.flows.options import add_arguments
-from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30
 from tests.docs.pages import ROOT, text_of
 from tests.simulation.flows.interpreter import check, parse
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import FlowWish, MadeFlows, make, make_original
+from simulation.flows.command import COLUMNS_1_6, COLUMNS_2_30, RowForm, rows
 from simulation.flows.copies import in_copies
 from simulation.flows.groups import RankGroup
 from simulation.flows.names import OPS, RING_OPS
 from simulation.flows.pieces import cut_twice, unit_bytes
-from simulation.flows.rows import COLUMNS_1_6, COLUMNS_2_30, RowForm, rows
 from tests.simulation.flows.interpreter import Row, check, parse
 from tests.tiers import EXAMPLES_FACTOR, NIGHTLY
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
-from simulation.flows.rows import COLUMNS_1_6
+from simulation.flows.command import COLUMNS_1_6
 
 HEADER = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {tp} ep: {ep} pp: {pp} vpp: {vpp} ga: {ga} "

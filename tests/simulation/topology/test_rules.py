@@ -8,8 +8,8 @@ import pytest
 
 from simulation.topology import fabric, text
 from simulation.topology.reading import read
-from simulation.topology.recognise import recognise
 from simulation.topology.shape import FabricShape, LinkText
+from simulation.topology.show_command import recognise
 from tests.tiers import samples
 
 

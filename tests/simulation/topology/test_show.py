@@ -15,7 +15,7 @@ from simulation import cli
 from simulation.topology import bisection, distance, reading, structure
 from simulation.topology.fabric import names, tiers
 from simulation.topology.reading import ReadTopology, read
-from simulation.topology.recognise import recognise
+from simulation.topology.show_command import recognise
 from tests.tiers import samples
 
 SMALL = [

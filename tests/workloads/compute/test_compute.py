@@ -13,7 +13,7 @@ import pytest
 
 from protocol.datasheet import datasheet
 from workloads.cli import main
-from workloads.compute import database, writers
+from workloads.compute import database
 from workloads.compute.check import leave_one_out
 from workloads.compute.lookup import ComputeTimes
 from workloads.compute.measurement import ComputeDataError, ComputeTime
@@ -235,8 +235,8 @@ def test_a_database_that_stays_with_another_writer_is_refused_and_a_dead_writers
     path = tmp_path / "ours.db"
     (tmp_path / ".ours.db.lock").touch()
     database.add(path, [GEMM])
-    monkeypatch.setattr(writers, "PATIENCE_SECONDS", 0.05)
-    with writers.only_writer(path), pytest.raises(ComputeDataError, match="another process has been changing it"):
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.05)
+    with database.only_writer(path), pytest.raises(ComputeDataError, match="another process has been changing it"):
         database.add(path, [replace(GEMM, source="late")])
     assert database.load(path) == [GEMM]
 

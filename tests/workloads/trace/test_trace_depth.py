@@ -15,10 +15,9 @@ from workloads.dialects.framework.rows import rank_of
 from workloads.formats.workload import Workload
 from workloads.rows.traced_op import TracedOp
 from workloads.trace import command
-from workloads.trace.deep import deep_traces
+from workloads.trace.deep import ENDS, deep_traces, elements
 from workloads.trace.depth import DepthError, at_depth
 from workloads.trace.job import TraceJob
-from workloads.trace.limits import ENDS, elements
 from workloads.trace.record import Trace, load
 from workloads.trace.runs import Letter, NoPatternError, pattern
 

@@ -5,8 +5,6 @@ Source: the profiler plugin's README in NCCL (ext-profiler/inspector): `header` 
 once, in a line before those of the collectives.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

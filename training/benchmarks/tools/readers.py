@@ -3,8 +3,6 @@
 The forms are those of the tools' manuals and recorded outputs; table.py names them tool by tool.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

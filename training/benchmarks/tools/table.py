@@ -4,8 +4,6 @@
 the same part of other hosts (outcome.py).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

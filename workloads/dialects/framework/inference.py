@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.periodic import Periodic
-from workloads.dialects.framework.pipeline import RECV_PREV, SEND_NEXT, StageExchange
-from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH
+from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH, RECV_PREV, SEND_NEXT, StageExchange
 from workloads.job import refusals
 from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block

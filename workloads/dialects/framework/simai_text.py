@@ -2,24 +2,157 @@
 
 Each call of the iteration is in one column of one row, so bytes by group are those of the CSV; messages between stages
 are the header's. What ends an iteration stands at the beginning and in reverse, for SimAI ends with the first row.
+
+SimAI goes forward through all rows, then backward from the last to the first, so backward calls stand in reverse.
+
+AIOB measures a forward pass; the gradients of input and weight take as long each, as AICB's reader has it.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby, zip_longest
+from operator import itemgetter
 
-from workloads.compute.aiob import CompFile
+from workloads.compute.aiob import CORE, FLASH, CompFile
 from workloads.dialects.framework.inference import InferenceRank, one_pass
 from workloads.dialects.framework.megatron import MegatronRank
-from workloads.dialects.framework.pipeline import message_size
 from workloads.dialects.framework.rows import rank_of
-from workloads.dialects.framework.simai_rows import STILL, TENSOR, layer_rows, phase, single
-from workloads.dialects.framework.simai_times import PLAIN_NS, ModuleTimes
+from workloads.dialects.framework.schedule import message_size
 from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import Phase
+from workloads.formats.simai_text import NONE, REDUCESCATTER, WORDS, Phase
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import Call
+from workloads.rows.traced_op import Call, Event, Use
+
+PLAIN_NS = 1
+ATTENTION_CORE = (*FLASH, *CORE)
+EMBEDDING = "embedding_layer"
+"""SimAI's name of the one layer that does not count for the pipeline's bubble."""
+HEAD, LOSS, EXPERTS = "output_layer", "cross_entropy", "mlp.experts"
+MEASURED = {
+    EMBEDDING: ("Emb",),
+    "self_attention.linear_qkv": ("layernorm", "atten_qkv"),
+    "self_attention.linear_proj": (*ATTENTION_CORE, "atten_linear"),
+    "self_attention.linear_q_proj": ("layernorm", "attention_q_column"),
+    "self_attention.linear_q_down_proj": ("layernorm", "attention_linear_q_lora"),
+    "self_attention.linear_q_up_proj": ("attention_q_column",),
+    "self_attention.linear_kv_down_proj": ("attention_linear_kv_lora",),
+    "self_attention.linear_kv_up_proj": ("attention_kv_column",),
+    "mlp.linear_fc1": ("layernorm2", "mlp_linear_1", "mlp_gelu"),
+    "mlp.linear_fc2": ("mlp_linear_2",),
+    EXPERTS: ("layernorm2", "mlp_linear_1", "mlp_gelu", "mlp_linear_2"),
+    HEAD: ("layernorm_post", "logit_time"),
+}
+"""Sections of an AIOB file by module. Router and shared experts are in those of the MLP, if at all."""
+LATENT = {"self_attention.linear_proj": (*ATTENTION_CORE, "attention_o_row")}
+
+
+class ModuleTimes:
+    """Compute times in ns by a module's name in a layer. measured: None for 1 ns each."""
+
+    def __init__(self, args: WorkloadArgs, measured: CompFile | None) -> None:
+        self.measured = measured
+        self.recompute = args.activation_recompute
+        self.sections = MEASURED | (LATENT if args.multi_latent_attention else {})
+
+    def forward(self, module: str) -> int:
+        """A forward pass."""
+        return PLAIN_NS if self.measured is None else self._sum(self.sections.get(module, ()))
+
+    def input_gradient(self, module: str) -> int:
+        """The gradient of the input, after what is computed again in the backward pass."""
+        if self.measured is None:
+            return PLAIN_NS
+        sections = self.sections.get(module, ())
+        again = {"full": sections, "selective": [name for name in sections if name in ATTENTION_CORE]}
+        layer = module not in (EMBEDDING, HEAD)
+        return self._sum(sections) + (self._sum(again.get(self.recompute, ())) if layer else 0)
+
+    def optimizer(self) -> int:
+        """The optimizer's step."""
+        return PLAIN_NS if self.measured is None else self.measured.average_ns("param_time")
+
+    def _sum(self, names: Iterable[str]) -> int:
+        return 0 if self.measured is None else sum(self.measured.average_ns(name) for name in names)
+
+
+COLLECTIVE = WORDS | {"reduce": REDUCESCATTER}
+"""SimAI's collectives. A reduction to an owner is its share of a reduce-scatter."""
+TENSOR = ("tp", "tp_cp", "expert_tp")
+"""Groups that SimAI has without a suffix in the first two columns."""
+DATA = ("dp", "dp_cp", "dp_shard")
+"""Groups that it has without a suffix in the third column."""
+SUFFIX = {"ep": "_EP", "expert_dp": "_DP_EP", "tp_ep": "_EP_TP", "embedding": "_EMBEDDING"}
+SUFFIX |= dict.fromkeys((*TENSOR, *DATA), "")
+"""How a group is named; all others are all ranks. SimAI itself knows `_EP` and `_DP_EP`."""
+STILL = Phase(0)
+_Run = dict[tuple[str, int], list[Call]]
+"""Calls of a module, by its name and how often it came before in the pass."""
+
+
+def phase(call: Call, compute: int = 0) -> Phase:
+    """A column with this collective."""
+    return Phase(compute, COLLECTIVE[call.comm_type.name] + SUFFIX.get(call.group, "_ALL"), call.bytes)
+
+
+def single(call: Call, name: str) -> WorkItem:
+    """A row with one call and no computation: in the column of input gradients for a tensor-parallel group."""
+    if call.group in TENSOR:
+        return WorkItem(name, STILL, phase(call), STILL)
+    return WorkItem(name, STILL, STILL, phase(call))
+
+
+def layer_rows(forward: Iterable[Event], backward: Iterable[Event], times: ModuleTimes) -> list[WorkItem]:
+    """The rows of a layer, of the embedding or of the head; each module with weights computes in its first row."""
+    forward = list(forward)
+    there, back = _runs(forward), _runs(reversed(list(backward)))
+    weighted = {(_module(event), 0) for event in forward if isinstance(event, Use)}
+    rows = []
+    for key in dict.fromkeys([*there, *back]):
+        name = key[0]
+        pairs = zip_longest(reversed(there.get(key, ())), reversed(back.get(key, ())))
+        found = [
+            WorkItem(name, phase(each) if each else STILL, phase(other) if other else STILL, STILL)
+            for each, other in pairs
+        ]
+        found.reverse()
+        if key in weighted:
+            found[:1] = [_computing(found[0] if found else WorkItem(name, STILL, STILL, STILL), times)]
+        rows += found
+    return rows
+
+
+def _computing(row: WorkItem, times: ModuleTimes) -> WorkItem:
+    ahead, back = times.forward(row.name), times.input_gradient(row.name)
+    forward = Phase(ahead, row.forward.comm, row.forward.size)
+    gradient = Phase(back, row.input_gradient.comm, row.input_gradient.size)
+    return WorkItem(row.name, forward, gradient, Phase(ahead, NONE, 0))
+
+
+def _runs(events: Iterable[Event]) -> _Run:
+    """Neighbouring events of one module together; norms belong to nobody, for they send nothing."""
+    named = ((_module(event), event) for event in events)
+    known = (each for each in named if not each[0].endswith("norm"))
+    seen: Counter[str] = Counter()
+    found: _Run = {}
+    for name, group in groupby(known, key=itemgetter(0)):
+        found[name, seen[name]] = [event for _, event in group if isinstance(event, Call)]
+        seen[name] += 1
+    return found
+
+
+def _module(event: Event) -> str:
+    """The module's name in its layer; the experts of a rank are one module."""
+    path = event.module if isinstance(event, Call) else event.parameters[0].rpartition(".")[0]
+    if not path:
+        return LOSS
+    found = split_module(path)
+    name = path if found is None or not found[0] else found[2].removeprefix(".")
+    return EMBEDDING if name.startswith("embedding.") else name.partition(".local_experts.")[0]
+
 
 MESSAGES = (CommType.isend, CommType.irecv)
 LAYER_GROUPS = frozenset({*TENSOR, "ep", "tp_ep"})

@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.benchmarks.aicb.aiob_records import GPT, LATENT
-from training.benchmarks.aicb.measuring import command, kernels, worker
+from training.benchmarks.aicb.measuring import command, worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
-from training.benchmarks.aicb.measuring.description import Measured
+from training.benchmarks.aicb.measuring.command import Measured
 from training.benchmarks.aicb.measuring.job import AiobJob
 from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
 from training.benchmarks.aicb.measuring.modules import Setting
@@ -151,7 +151,7 @@ def test_a_gpu_gets_the_fastest_kernels_that_import(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(libraries, "capability", lambda: (9, 0))
 
     def used(args: WorkloadArgs) -> dict[str, str]:
-        return {kind: choice.used for kind, choice in kernels.choose(args, "bf16", "auto", libraries).items()}
+        return {kind: choice.used for kind, choice in worker.choose(args, "bf16", "auto", libraries).items()}
 
     assert used(GPT) == {
         "attention": "flash_attention_2", "norm": "apex", "experts": "grouped_mm", "optimizer": "fused",

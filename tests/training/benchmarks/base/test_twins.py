@@ -17,8 +17,8 @@ from tests.training.benchmarks.base.flipping import Flip
 from tests.training.benchmarks.base.test_base import SMALL, values_of
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.base.pytorch import products
-from training.benchmarks.base.pytorch.odd_ones import odd_ones
 from training.benchmarks.base.pytorch.outcome import OUTCOME
+from training.benchmarks.base.pytorch.suite import odd_ones
 from training.benchmarks.base.pytorch.twins import LAYERS, Training, bits_of, kind_of
 
 CPU = torch.device("cpu")

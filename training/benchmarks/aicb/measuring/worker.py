@@ -16,19 +16,64 @@ import psutil
 import torch
 
 import vendors
-from training.benchmarks.aicb.measuring import kernels
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.layer import OnePart, WholeLayer
-from training.benchmarks.aicb.measuring.modules import Setting
-from training.benchmarks.aicb.measuring.parts import UNFUSED, Part, memory_bytes, parts_of
+from training.benchmarks.aicb.measuring.modules import APEX, GROUPED_MM, TRANSFORMER_ENGINE, Setting
+from training.benchmarks.aicb.measuring.parts import UNFUSED, LayerShapes, Part, memory_bytes, parts_of
 from training.benchmarks.aicb.measuring.statistics import Samples
-from training.benchmarks.driver.training.model.kernels import Libraries
+from training.benchmarks.driver.training.model.kernels import (
+    Choice,
+    Libraries,
+    against_flash_attention,
+    against_library,
+    first_usable,
+)
+from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION
 from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator, vendor_here
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
 from workloads.api import generate
 from workloads.job.errors import ParameterError
+from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of
+
+SDPA, TORCH, BATCHED = "sdpa", "torch", "bmm"
+ATTENTIONS = (TRANSFORMER_ENGINE, FLASH_ATTENTION, SDPA, UNFUSED)
+
+
+def choose(args: WorkloadArgs, precision: str, attention: str, libraries: Libraries) -> dict[str, Choice]:
+    """The kernel of each kind on this device. attention: one of ATTENTIONS or "auto"; precision: bf16, fp16 or fp32.
+
+    Raises:
+        UnusableSettingsError: the attention that is asked for cannot be used here.
+    """
+    query, value = LayerShapes(args).head_sizes
+
+    def flash() -> str | None:
+        if query != value:
+            return f"needs values of the queries' size {query}, found {value}"
+        return against_flash_attention(query, precision, libraries)
+
+    def engine() -> str | None:
+        return libraries.against("transformer_engine") or against_library(TRANSFORMER_ENGINE, libraries)
+
+    def apex() -> str | None:
+        return libraries.against("apex") or against_library(APEX, libraries)
+
+    def grouped() -> str | None:
+        if precision != "bf16":
+            return f"needs bf16, found {precision}"
+        return libraries.against("grouped_mm")
+
+    obstacles = {TRANSFORMER_ENGINE: engine, FLASH_ATTENTION: flash, APEX: apex, GROUPED_MM: grouped}
+    return {
+        "attention": first_usable("attention", attention, ATTENTIONS, obstacles),
+        "norm": first_usable("norm", AUTO, (TRANSFORMER_ENGINE, APEX, TORCH), obstacles),
+        "experts": first_usable("experts", AUTO, (GROUPED_MM, BATCHED), obstacles),
+        # As the trainer ranks them: torch's own fused Adam is one kernel for many tensors.
+        "optimizer": first_usable("optimizer", AUTO, ("fused",), obstacles),
+    }
+
 
 OPTIMIZER_ELEMENTS, OPTIMIZER_ELEMENTS_OF_A_CPU = 1 << 26, 1 << 20
 """Largest number of parameters that Adam is measured on; more take longer in proportion, for it is bound by memory."""
@@ -61,7 +106,7 @@ def measured(job: AiobJob) -> dict[str, Any]:
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     libraries = Libraries(device)
-    chosen = kernels.choose(job.args, job.precision, job.attention, libraries)
+    chosen = choose(job.args, job.precision, job.attention, libraries)
     dtype: torch.dtype = getattr(torch, PRECISIONS[job.precision])
     setting = Setting(job.args, device, dtype, {kind: choice.used for kind, choice in chosen.items()})
     parts = parts_of(job.args, fused=setting.kernels["attention"] != UNFUSED)

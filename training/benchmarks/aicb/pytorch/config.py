@@ -2,19 +2,59 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from protocol.case_config import MemoryNeed
-from training.benchmarks.aicb.pytorch.generator_settings import NAMES, GeneratorSettings
-from training.benchmarks.aicb.pytorch.work.least_memory import least_bytes
+from protocol.case_config import CaseConfig, MemoryNeed
+from training.benchmarks.aicb.pytorch.work.calls import Caller
+from training.benchmarks.aicb.pytorch.work.footprint import footprint
+from training.benchmarks.aicb.pytorch.work.stage import GENERATED, StageWorkload, groups_of
 from workloads import api, dialects
 from workloads.dialects.framework import presets as models
 from workloads.job import presets
+from workloads.job.description import model
 from workloads.job.errors import AicbError
-from workloads.job.parameters import WorkloadArgs
+from workloads.job.parameters import KINDS, WorkloadArgs
 from workloads.options import resolve
+
+OF_THE_RUN = frozenset({"world_size", "pp_rank", "gpu_type", "enable_visual", "workload_only"})
+"""Parameters that the run itself determines, or that change no row."""
+NAMES = tuple(name for name in KINDS if name not in OF_THE_RUN)
+
+if TYPE_CHECKING:
+    GeneratorSettings = CaseConfig
+else:
+    GeneratorSettings = model(
+        "GeneratorSettings",
+        CaseConfig,
+        NAMES,
+        "The parameters of a generated workload; None: the preset's value, else AICB's default.",
+        __name__,
+    )
+
+
+def least_bytes(args: WorkloadArgs, dialect: str, scale: Fraction) -> int:
+    """Bytes of the largest input and output together of the pipeline stage that needs the least; of its first rank.
+
+    Every rank needs so much at least: calls that overlap, and the operands of a replay, come on top of it.
+
+    Raises:
+        AicbError: the workload cannot be generated, or a row cannot be called.
+    """
+    return min(_stage_bytes(args, dialect, scale, stage) for stage in range(args.pipeline_model_parallel))
+
+
+def _stage_bytes(args: WorkloadArgs, dialect: str, scale: Fraction, stage: int) -> int:
+    groups = groups_of(args, dialect)
+    own = stage * (args.world_size // groups.pp)
+    # One iteration has the sizes of all.
+    workload = api.generate(replace(args, epoch_num=1), dialect=dialect, pp_stage=stage)
+    of = StageWorkload(workload, groups, stage, own, GENERATED, args.frame)
+    caller = Caller(of, own, args.world_size, scale)
+    calls = (caller.call(item) for item in workload.rows.tally_kinds() if item.is_communication)
+    return max((footprint(call, own).total for call in calls), default=0)
+
 
 ENTRY_MODULE = "training.benchmarks.aicb.pytorch"
 Timing = Literal["each", "stream", "replay"]

@@ -3,14 +3,16 @@
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import torch
+import torch.distributed as dist
 
 from protocol.perflog import Event, write_line
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.reporting.path_report import gathered_path
-from training.benchmarks.aicb.pytorch.reporting.slowest import gathered_slowest
-from training.benchmarks.aicb.pytorch.reporting.summary import summary
-from training.benchmarks.aicb.pytorch.running import clocks
+from training.benchmarks.aicb.pytorch.reporting.summary import gathered_slowest, summary
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled, assemble
 from training.benchmarks.aicb.pytorch.running.checking import DataCheck
 from training.benchmarks.aicb.pytorch.running.computing import Computation
@@ -24,6 +26,7 @@ from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from training.benchmarks.driver.workload.accelerator import device_name, is_accelerator
 from training.benchmarks.driver.workload.output_folder import chosen_folder, log_folder
+from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from workloads.analysis import aicb_output as output
 from workloads.job.errors import AicbError
@@ -31,6 +34,52 @@ from workloads.oplog import file as oplog_file
 from workloads.oplog.facts import LogFacts
 from workloads.oplog.file import OpLog
 from workloads.oplog.log import Log
+
+EXCHANGES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """offset_ns: to be added to this rank's time.monotonic_ns to have rank 0's; error_ns: the most it is wrong by."""
+
+    offset_ns: int
+    error_ns: int
+
+
+def measure(group: ProcessGroup) -> ClockOffset:
+    """The offset by now. All ranks call it; rank 0 answers one after the other.
+
+    Rank 0 reads its clock between a request and its answer. Half of the round trip is the largest error, however the
+    two ways differ. Source: Cristian, Probabilistic clock synchronization, 1989.
+    """
+    place = group.placement
+    word = torch.zeros(1, dtype=torch.int64, device=group.device)
+    best: ClockOffset | None = None
+    for rank in range(1, place.world_size):
+        for _ in range(EXCHANGES):
+            if place.rank == 0:
+                dist.recv(word, rank)
+                int(word)
+                word.fill_(time.monotonic_ns())
+                dist.send(word, rank)
+            elif place.rank == rank:
+                begin = time.monotonic_ns()
+                dist.send(word, 0)
+                dist.recv(word, 0)
+                theirs = int(word)
+                end = time.monotonic_ns()
+                trip = end - begin
+                found = ClockOffset(theirs - begin - trip // 2, -(-trip // 2))
+                best = found if best is None or found.error_ns < best.error_ns else best
+    return best or ClockOffset(0, 0)
+
+
+def joined(before: ClockOffset, after: ClockOffset) -> ClockOffset:
+    """One offset for a run from the estimates before and after it; a drift between them is part of the error."""
+    offset = (before.offset_ns + after.offset_ns) // 2
+    apart = abs(before.offset_ns - after.offset_ns)
+    return ClockOffset(offset, max(before.error_ns, after.error_ns) + -(-apart // 2))
+
 
 LOG_CSV = "workload_log.csv"
 
@@ -44,10 +93,10 @@ def main() -> None:
         stage, assembled = prepared(run)
         wrong = rehearse(assembled, DataCheck(run.config.seed, run.group.device)) if run.config.check else None
         run.logger.log(Event.INIT_END)
-        before = clocks.measure(run.group)
+        before = measure(run.group)
         kinds = OpClasses.of(assembled.stream, facts_of(run, stage, assembled, before))
         recorder, times = executed(run, assembled, kinds)
-        offset = clocks.joined(before, clocks.measure(run.group))
+        offset = joined(before, measure(run.group))
         facts = facts_of(run, stage, assembled, offset)
         log = recorder.log(facts, stage.workload)
         if folder is not None:
@@ -90,9 +139,7 @@ def prepared(run: WorkloadContext[Config]) -> tuple[StageWorkload, Assembled]:
     return stage, assemble(stream, plans, run.group, config.factor, compute)
 
 
-def facts_of(
-    run: WorkloadContext[Config], stage: StageWorkload, assembled: Assembled, offset: clocks.ClockOffset
-) -> LogFacts:
+def facts_of(run: WorkloadContext[Config], stage: StageWorkload, assembled: Assembled, offset: ClockOffset) -> LogFacts:
     """Facts that hold for all operations of this rank."""
     place, device = run.group.placement, run.group.device
     name = device_name(device) if is_accelerator(device) else "cpu"

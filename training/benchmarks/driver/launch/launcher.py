@@ -14,26 +14,32 @@ is 0 or that of the first failed rank (128 + signal). On SIGUSR1 every rank writ
 import argparse
 import contextlib
 import faulthandler
+import fcntl
 import importlib.util
+import ipaddress
 import os
 import resource
 import shutil
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import TextIO
+
+import psutil
 
 import vendors
 from common.garbage import load_modules, modules_are_loaded
 from protocol.masking import mask_argv, mask_environment
-from protocol.node_record import NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
+from protocol.node_record import LOCK_FILE, NODE_EXIT_FILE, NodeExit, RankFailure, signal_name
 from protocol.pulse import SOCKET_ENV
 from protocol.rank_states import RANK_STATES_FILE
 from training.benchmarks.catalog import LAUNCHERS
-from training.benchmarks.driver.launch import interface as interfaces
 from training.benchmarks.driver.launch import processes
 from training.benchmarks.driver.launch.failures import LaunchError, StartError
 from training.benchmarks.driver.launch.fused import Detection
@@ -41,7 +47,91 @@ from training.benchmarks.driver.launch.numa_binding import CHOICES, NUMA_ENV
 from training.benchmarks.driver.launch.rank_watch import RankWatch, now_ms
 from training.benchmarks.driver.launch.scratch import scratch_folder
 from training.benchmarks.driver.launch.stop_signals import Stopped, held, raise_on_signals
-from training.benchmarks.driver.launch.workload_lock import workload_lock
+
+
+class InterfaceError(Exception):
+    """No interface could be determined; the message states the address looked for and the interfaces there are."""
+
+
+def interface_to(address: str, port: int) -> str:
+    """Name of the interface from which this host reaches `address`:`port`; loopback when it is this host's 127.0.0.1.
+
+    Connecting a UDP socket sends nothing: the kernel only picks the route and with it the local address, whose owner is
+    the interface.
+
+    Raises:
+        InterfaceError: the address does not resolve or has no route.
+    """
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            local = probe.getsockname()[0]
+    except OSError as error:
+        raise InterfaceError(f"the master {address}:{port} cannot be reached from this host: {error}") from error
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(entry.family == family and _same(entry.address, local) for entry in addresses):
+            return name
+    raise InterfaceError(f"no interface of this host has the address {local} that reaches {address}:{port}; {_list()}")
+
+
+def check_interface(name: str) -> str:
+    """`name` if this host has such an interface.
+
+    Raises:
+        InterfaceError: this host has no such interface.
+    """
+    if name not in psutil.net_if_addrs():
+        raise InterfaceError(f"this host has no interface {name!r}; {_list()}")
+    return name
+
+
+def is_loopback(name: str) -> bool:
+    """Whether every IP address of the interface is a loopback address; NCCL does not use such an interface."""
+    entries = psutil.net_if_addrs()[name]
+    found = [entry.address for entry in entries if entry.family in (socket.AF_INET, socket.AF_INET6)]
+    return bool(found) and all(_ip(text).is_loopback for text in found)
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(text.partition("%")[0])  # psutil appends the zone of link-local addresses
+
+
+def _same(left: str, right: str) -> bool:
+    return _ip(left) == _ip(right)
+
+
+def _list() -> str:
+    return f"available: {', '.join(sorted(psutil.net_if_addrs()))}"
+
+
+# A monitor that tests the lock holds it for a moment; a workload holds it far longer than this.
+_LOCK_PATIENCE_S = 1.0
+
+
+@contextlib.contextmanager
+def workload_lock(log_dir: Path) -> Iterator[None]:
+    """Hold D/workload.lock. The kernel releases it when this process ends for any reason, and the monitor sees that.
+
+    Raises:
+        LaunchError: another workload holds it.
+    """
+    with (log_dir / LOCK_FILE).open("a") as file:
+        deadline = time.monotonic() + _LOCK_PATIENCE_S
+        while not _try_lock(file):
+            if time.monotonic() > deadline:
+                raise LaunchError(f"another workload runs in {log_dir}: its {LOCK_FILE} is held")
+            time.sleep(_LOCK_PATIENCE_S / 100)
+        yield
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
 
 USAGE_EXIT_CODE = 2
 _GLOO_IFNAME = "GLOO_SOCKET_IFNAME"
@@ -215,7 +305,7 @@ def _run_ranks(launch: Launch) -> None:
             os.environ[SOCKET_ENV] = str(watch.path)
             with _stacks_on_signal(watch):
                 failures = agent.run(arguments, watch, launch.log_dir)
-        except (StartError, interfaces.InterfaceError) as error:
+        except (StartError, InterfaceError) as error:
             raise LaunchError(str(error)) from error
     launch.failures = failures
 
@@ -250,7 +340,7 @@ def _prepare_environment(launch: Launch, address: str, port: int, local_world_si
     recorded.
     """
     chosen = launch.interface_option
-    name = interfaces.interface_to(address, port) if chosen == "auto" else interfaces.check_interface(chosen)
+    name = interface_to(address, port) if chosen == "auto" else check_interface(chosen)
     launch.interface = name
     cores = len(os.sched_getaffinity(0))
     wanted = {"OMP_NUM_THREADS": str(max(1, cores // local_world_size)), "PYTHONUNBUFFERED": "1"}
@@ -258,7 +348,7 @@ def _prepare_environment(launch: Launch, address: str, port: int, local_world_si
     of_vendors = dict.fromkeys(each for vendor in vendors.working() for each in vendor.socket_variables)
     if launch.numa != "auto":
         wanted[NUMA_ENV] = launch.numa
-    if not interfaces.is_loopback(name):
+    if not is_loopback(name):
         wanted |= dict.fromkeys(of_vendors, name)
     for key, value in wanted.items():
         if key in (_GLOO_IFNAME, *of_vendors) and chosen != "auto" and os.environ.get(key, value) != value:

@@ -83,7 +83,7 @@ def descendants(pid: int, proc: Path = PROC) -> list[int]:
 
     A process that forks meanwhile may be missed; whoever kills them repeats the call until it returns none.
     """
-    by_parent = None if _lists_children(proc) else _by_parent(proc)
+    by_parent = None if (proc / "thread-self" / "children").exists() else _by_parent(proc)
     found: list[int] = []
     level = [pid]
     while level:
@@ -97,10 +97,6 @@ def kill_below(pid: int) -> None:
     for victim in descendants(pid):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(victim, signal.SIGKILL)
-
-
-def _lists_children(proc: Path) -> bool:
-    return (proc / "thread-self" / "children").exists()
 
 
 def _children(pid: int, proc: Path, by_parent: dict[int, list[int]] | None) -> list[int]:

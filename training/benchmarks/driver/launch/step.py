@@ -10,8 +10,6 @@ this process adopts whatever loses its parent. Where it signals the first proces
 loses its own daemon above it, a pipe closes that both supervisors watch, and each stops its tree.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

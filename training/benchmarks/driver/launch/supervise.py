@@ -13,8 +13,6 @@ another process. S/alive is a FIFO that only the supervisor holds open for writi
 supervisor's end. `trace` sends SIGUSR1 to the command, which writes its stacks.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

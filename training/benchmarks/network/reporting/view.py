@@ -1,7 +1,5 @@
 """Turns a round of the network benchmark into sentences, the host x host matrix, groups, a chart, nccl-tests' table."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Calls a tool on this host: the whole command, each RDMA device against itself, or the files that it left."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Tools between hosts: each RDMA device with those of two neighbours, or all devices of all hosts at once."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence

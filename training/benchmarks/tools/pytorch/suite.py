@@ -1,7 +1,5 @@
 """Runs each tool on all hosts at once, or between pairs of them; what one host's output says is gathered on all."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import partial

@@ -23,14 +23,11 @@ from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.running import iterating
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.running.checking import DataCheck
-from training.benchmarks.aicb.pytorch.running.clocks import ClockOffset
-from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner
-from training.benchmarks.aicb.pytorch.running.device_timeline import DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.execution import HostRunner
-from training.benchmarks.aicb.pytorch.running.iterating import executed
+from training.benchmarks.aicb.pytorch.running.iterating import DeviceRunner, DeviceTimeline, executed
 from training.benchmarks.aicb.pytorch.running.operations import BoundCall
 from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
-from training.benchmarks.aicb.pytorch.suite import facts_of, prepared
+from training.benchmarks.aicb.pytorch.suite import ClockOffset, facts_of, prepared
 from training.benchmarks.aicb.pytorch.work.classes import OpClasses
 from training.benchmarks.driver.workload.device_events import EventPool
 from training.benchmarks.driver.workload.process_group import init

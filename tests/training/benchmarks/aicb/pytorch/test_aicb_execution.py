@@ -15,11 +15,10 @@ from protocol import pulse
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
-from training.benchmarks.aicb.pytorch.running.assembly import Assembled
-from training.benchmarks.aicb.pytorch.running.clocks import ClockOffset, joined
+from training.benchmarks.aicb.pytorch.running.assembly import Arena, Assembled
 from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.running.iterating import Progress
-from training.benchmarks.aicb.pytorch.work.arena import Arena
+from training.benchmarks.aicb.pytorch.suite import ClockOffset, joined
 from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of

@@ -12,9 +12,9 @@ from protocol.case_config import load_case_config, parse_override
 from protocol.outcome import MeasuredCase, MeasuredRound, Picture, Table
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.outcome import OUTCOME
+from training.benchmarks.aicb.pytorch.running.assembly import fitting_scale, plan
 from training.benchmarks.aicb.pytorch.source import stage_files, stage_workload
 from training.benchmarks.aicb.pytorch.work import stream
-from training.benchmarks.aicb.pytorch.work.arena import fitting_scale, plan
 from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.footprint import footprint
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training.benchmarks.aicb.pytorch.running import cpu_queue
-from training.benchmarks.aicb.pytorch.running.cpu_queue import LATE_NS, CpuQueue
-from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Step
+from training.benchmarks.aicb.pytorch.running import execution
+from training.benchmarks.aicb.pytorch.running.execution import LATE_NS, CpuQueue, EpochSteps, HostRunner, Step
 from workloads.oplog.recorder import OpRecorder
 
 
@@ -51,21 +50,21 @@ def test_the_kernels_count_is_read_for_the_thread_that_asks() -> None:
     assert 0 <= queue.waited_ns() < 60e9
     assert queue.read_at_ns > before
     kernel = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_bytes()
-    assert 0 <= queue._total_ns <= cpu_queue._run_delay(kernel)
+    assert 0 <= queue._total_ns <= execution._run_delay(kernel)
     queue.close()
     assert queue.waited_ns() == 0
 
 
 def test_a_wait_between_the_end_of_an_operation_and_the_reading_is_of_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     queue, begin = CpuQueue(), time.monotonic_ns()
-    monkeypatch.setattr(cpu_queue, "_run_delay", lambda text: queue._total_ns + 10**12)
+    monkeypatch.setattr(execution, "_run_delay", lambda text: queue._total_ns + 10**12)
     assert 0 < queue.read_after(begin) == queue.read_at_ns - begin
-    monkeypatch.setattr(cpu_queue, "_run_delay", lambda text: queue._total_ns + 5)
+    monkeypatch.setattr(execution, "_run_delay", lambda text: queue._total_ns + 5)
     assert queue.read_after(begin) == 5
     queue.close()
 
 
 def test_a_kernel_that_does_not_count_says_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cpu_queue, "SCHEDSTAT", tmp_path / "none")
+    monkeypatch.setattr(execution, "SCHEDSTAT", tmp_path / "none")
     assert CpuQueue().waited_ns() == 0
-    assert [cpu_queue._run_delay(text) for text in (b"12 345 6\n", b"0\n", b"1 x 2\n")] == [345, 0, 0]
+    assert [execution._run_delay(text) for text in (b"12 345 6\n", b"0\n", b"1 x 2\n")] == [345, 0, 0]

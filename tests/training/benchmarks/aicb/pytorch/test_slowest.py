@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from training.benchmarks.aicb.pytorch.reporting.slowest import gathered_slowest
+from training.benchmarks.aicb.pytorch.reporting.summary import gathered_slowest
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from workloads.formats.workload import Workload
 from workloads.oplog.facts import LogFacts

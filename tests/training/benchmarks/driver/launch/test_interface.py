@@ -3,7 +3,7 @@ import socket
 import psutil
 import pytest
 
-from training.benchmarks.driver.launch.interface import InterfaceError, check_interface, interface_to, is_loopback
+from training.benchmarks.driver.launch.launcher import InterfaceError, check_interface, interface_to, is_loopback
 
 
 def test_this_host_reaches_itself_over_loopback() -> None:

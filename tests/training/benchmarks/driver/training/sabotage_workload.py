@@ -33,12 +33,11 @@ from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import SampleSet, TensorSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
-from training.benchmarks.driver.training.measuring.evaluation import Evaluator
 from training.benchmarks.driver.training.model import optimizers, parallel
 from training.benchmarks.driver.training.model.model import LOSS
 from training.benchmarks.driver.training.model.precision import Precision
 from training.benchmarks.driver.training.rank_entry import run_training
-from training.benchmarks.driver.training.trainer import Trainer
+from training.benchmarks.driver.training.trainer import Evaluator, Trainer
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup, init
 from training.benchmarks.llama.pytorch.model import Llama

@@ -9,8 +9,7 @@ from training.benchmarks.aicb.pytorch.running.operations import BoundCall
 from training.benchmarks.aicb.pytorch.work.footprint import GATHERING, SCATTERING
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
-from workloads.rows.ops import CommType
-from workloads.rows.sent_sizes import EXCHANGES
+from workloads.rows.ops import EXCHANGES, CommType
 
 REDUCING = frozenset({CommType.all_reduce, CommType.reduce}) | SCATTERING
 _KEPT = 64

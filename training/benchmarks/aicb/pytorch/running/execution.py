@@ -2,20 +2,137 @@
 
 Modes: `each` waits for every call (batches of sends and receives together), as AICB does; `stream` waits where the
 workload waits. Over gloo an overlapping call's end is noted by a waiting thread; the runner of a device is in
-device_runner.
+iterating.
+
+The time that the main thread is ready to run without a CPU (run delay), which the kernel counts, is told from a late
+rank's own. A reading costs 1 to 2 us, so the thread takes one only where STALE_NS have passed since the last, and
+before an operation that is late by LATE_NS: a late rank's wait is known to STALE_NS, for at most 0.2 % of the time.
+
+Source: Documentation/scheduler/sched-stats.rst of Linux, /proc/<pid>/schedstat.
 """
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.running.cpu_queue import LATE_NS, STALE_NS, CpuQueue
 from training.benchmarks.aicb.pytorch.running.operations import Issue
-from training.benchmarks.aicb.pytorch.running.waiting import Pending, Waiters
 from workloads.oplog.recorder import OpRecorder
+
+
+class Pending:
+    """A call under way. `done_ns` is when it was complete by the clock time.monotonic_ns, 0 before."""
+
+    __slots__ = ("_lock", "done_ns", "error", "work")
+
+    def __init__(self, work: dist.Work) -> None:
+        self.work = work
+        self.done_ns = 0
+        self.error: BaseException | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def finish(self) -> None:
+        """Wait for the call, and note the time; in the thread."""
+        try:
+            self.work.wait()
+        except Exception as error:  # noqa: BLE001 # raised again where the program waits
+            self.error = error
+        self.done_ns = time.monotonic_ns()
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Return when the call is complete.
+
+        Raises:
+            RuntimeError: it failed, as torch says.
+        """
+        self._lock.acquire()
+        if self.error is not None:
+            raise self.error
+
+
+class Waiters:
+    """The threads of all groups; a context manager. gloo lets one thread alone wait for a send or receive."""
+
+    def __init__(self) -> None:
+        self._queues: dict[object, SimpleQueue[Pending | None]] = {}
+
+    def add(self, key: object, work: dist.Work) -> Pending:
+        """Watch a call; those of one key end in the order in which they are added."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = SimpleQueue()
+            threading.Thread(target=_serve, args=(queue,), name=f"waits {key}", daemon=True).start()
+        pending = Pending(work)
+        queue.put(pending)
+        return pending
+
+    def close(self) -> None:
+        """Let the threads end once they have nothing to wait for."""
+        for queue in self._queues.values():
+            queue.put(None)
+
+
+def _serve(queue: "SimpleQueue[Pending | None]") -> None:
+    while (pending := queue.get()) is not None:
+        pending.finish()
+
+
+SCHEDSTAT = Path("/proc/thread-self/schedstat")
+STALE_NS = 1_000_000
+LATE_NS = 4_000_000
+"""ns between two operations from which on the wait for a CPU is read: the shortest time slice of Linux."""
+
+
+class CpuQueue:
+    """The run delay of the thread that makes this, in ns; always 0 where the kernel does not count it."""
+
+    __slots__ = ("_descriptor", "_total_ns", "read_at_ns")
+
+    def __init__(self) -> None:
+        self._total_ns = 0
+        try:
+            self._descriptor: int | None = os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._descriptor = None
+        self.read_at_ns = 0
+        self.waited_ns()
+
+    def waited_ns(self) -> int:
+        """Since the last call, in ns; only the thread that made this may ask."""
+        before = self._total_ns
+        if self._descriptor is not None:
+            self._total_ns = _run_delay(os.pread(self._descriptor, 100, 0))
+        self.read_at_ns = time.monotonic_ns()
+        return self._total_ns - before
+
+    def read_after(self, end_ns: int) -> int:
+        """Take a reading; returns what of it was after `end_ns`, at which an operation ended, in ns.
+
+        Nothing but the harness runs from there to the reading: what was long there was a wait for a CPU, if there was
+        one.
+        """
+        return min(self.waited_ns(), self.read_at_ns - end_ns)
+
+    def close(self) -> None:
+        """Close the kernel's file; nothing is waited for any more."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _run_delay(text: bytes) -> int:
+    """The second number of a schedstat: time on a CPU, time waiting for one (both ns), time slices."""
+    words = text.split()
+    return int(words[1]) if len(words) == 3 and words[1].isdigit() else 0
+
 
 now = time.monotonic_ns
 

@@ -9,8 +9,7 @@ import torch.distributed as dist
 from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.aicb.pytorch.work.footprint import GATHERING, SCATTERING, footprint, lines
 from training.benchmarks.driver.workload.team import Team, renamed
-from workloads.rows.ops import CommType
-from workloads.rows.sent_sizes import ELEMENT_BYTES, EXCHANGES, SHARED
+from workloads.rows.ops import ELEMENT_BYTES, EXCHANGES, SHARED, CommType
 
 Issue = Callable[[], dist.Work | None]
 _AS_BYTES = frozenset({"bool", "float8_e4m3fn", "float8_e5m2"})

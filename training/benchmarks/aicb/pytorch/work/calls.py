@@ -10,9 +10,8 @@ from fractions import Fraction
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.job.groups import located
-from workloads.rows.ops import CommType, LogItem
+from workloads.rows.ops import ELEMENT_BYTES, SHARED, CommType, LogItem, rounded, sent_bytes
 from workloads.rows.placement import moved
-from workloads.rows.sent_sizes import ELEMENT_BYTES, SHARED, rounded, sent_bytes
 from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 _TENSOR_FORM = {

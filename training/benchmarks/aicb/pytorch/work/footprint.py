@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from training.benchmarks.aicb.pytorch.work.calls import RankCall
-from workloads.rows.ops import CommType
-from workloads.rows.sent_sizes import EXCHANGES
+from workloads.rows.ops import EXCHANGES, CommType
 
 LINE_BYTES = 16
 """Buffers begin at multiples of it."""

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from protocol.arguments import CACHE_ENV
 
@@ -30,9 +30,7 @@ class FileHashes:
     md5: str | None = None
 
 
-class _Remembered(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Remembered(BaseModel, extra="forbid"):
     schema_version: int = 1
     sha256: dict[str, str]
     md5: dict[str, str] = {}

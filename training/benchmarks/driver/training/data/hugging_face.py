@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -67,9 +67,7 @@ class Joined(Mapping[str, Tensor]):
         return wanted
 
 
-class _Index(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
+class _Index(BaseModel, extra="ignore"):
     weight_map: dict[str, str]
 
 

@@ -4,8 +4,6 @@ Every number lies between two bounds that the lines give, whose times bracket th
 clock: no run that measures rightly is outside, however slow its host.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Proves that all ranks make one training: gathers their states now and then, and ends the run at a departure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -19,8 +19,6 @@ from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.optimizers import updates_made, updates_of_each
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
-from training.benchmarks.driver.training.proof.checksums import checksum, combined
-from training.benchmarks.driver.training.proof.finiteness import Finiteness
 from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
 from training.benchmarks.driver.training.proof.replicas import (
     LOSS_TOLERANCE,
@@ -33,6 +31,107 @@ from training.benchmarks.driver.training.proof.replicas import (
 )
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
+
+# Numbers that stay on the device before all are looked at: between two steps each call of torch is dear.
+_FOLDED_AT = 1024
+
+
+class Finiteness:
+    """The first step in which this rank's own loss, or a gradient of it, was not finite.
+
+    A gradient is looked at before it is summed over the data-parallel ranks. Nothing waits for the device but a look,
+    which a comparison of the ranks takes.
+    """
+
+    def __init__(self) -> None:
+        self._step = self._first = 0
+        self._may_overflow: Tensor | bool = False
+        self._sum: Tensor | None = None
+        self._kept: list[tuple[int, Tensor]] = []
+
+    def begin(self, step: int, may_overflow: Tensor | bool) -> None:
+        """Begin the step of that number, from 1. may_overflow: whether its gradients are scaled up, so that one that is
+        not finite says nothing; 0-d where only the device knows.
+        """
+        self._keep_gradients()
+        self._step, self._may_overflow = step, may_overflow
+        if len(self._kept) >= _FOLDED_AT:
+            self._fold()
+
+    def note_loss(self, loss: Tensor) -> None:
+        """Note this rank's loss, 0-d, in nats."""
+        self._kept.append((2 * self._step, loss.detach()))
+
+    @torch.no_grad()
+    def note_gradients(self, gradients: Tensor) -> None:
+        """Note gradients of this rank, of any shape, that are about to be summed over the ranks. Their sum stands for
+        them: it is finite only if all are, and much faster than their largest.
+        """
+        if not self._step or not gradients.numel() or self._may_overflow is True:
+            return
+        total = gradients.sum(dtype=torch.float32)
+        self._sum = total if self._sum is None else self._sum + total
+
+    def first(self) -> int:
+        """Twice the step of the first number that was not finite, and one more if it was a gradient; 0 for none. Waits
+        for the device.
+        """
+        self._fold()
+        return self._first
+
+    def _keep_gradients(self) -> None:
+        if self._sum is None:
+            return
+        total, self._sum = self._sum, None
+        if isinstance(self._may_overflow, Tensor):
+            total = torch.where(self._may_overflow, torch.zeros_like(total), total)
+        self._kept.append((2 * self._step + 1, total))
+
+    @torch.no_grad()
+    def _fold(self) -> None:
+        self._keep_gradients()
+        if not self._kept or self._first:
+            self._kept.clear()
+            return
+        numbers = torch.stack([number.float() for _, number in self._kept])
+        are_finite = torch.isfinite(numbers).tolist()
+        broken = [moment for (moment, _), is_finite in zip(self._kept, are_finite, strict=True) if not is_finite]
+        self._first = min(broken, default=0)
+        self._kept.clear()
+
+
+# Elements that are widened to int64 at a time, so that a check needs 24 MiB beside the tensor, and 192 MiB on an
+# accelerator: in smaller parts 7 billion parameters keep an H200 waiting for its host for half a second.
+_CHUNK = 1 << 20
+_CHUNK_ON_ACCELERATOR = 1 << 23
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Odd, and therefore without loss modulo 2**64; the fraction of the golden ratio.
+_MULTIPLIER = -7046029254386353131
+
+
+def checksum(tensor: Tensor) -> Tensor:
+    """Sum of bits[i] * (2 i + 1) modulo 2**64 over all elements of `tensor`, of any shape and type: int64, 0-d.
+
+    Two tensors that differ in one element have different sums: the difference of the bits is below 2**64 and not zero,
+    and an odd factor has an inverse modulo 2**64.
+    """
+    flat = tensor.detach().reshape(-1)
+    bits = flat.view(_INTEGERS[flat.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=flat.device)
+    chunk = min(_CHUNK_ON_ACCELERATOR if is_accelerator(flat.device) else _CHUNK, len(bits))
+    factors = torch.arange(1, 2 * chunk + 1, 2, device=flat.device)
+    for begin in range(0, len(bits), max(chunk, 1)):
+        part = bits[begin : begin + chunk].to(torch.int64)
+        total += (part * (factors[: len(part)] + 2 * begin)).sum()
+    return total
+
+
+def combined(checksums: Iterable[Tensor], device: torch.device) -> Tensor:
+    """One checksum, int64 and 0-d, of several ones on `device` in their order; a change of one of them changes it."""
+    total = torch.zeros((), dtype=torch.int64, device=device)
+    for each in checksums:
+        total = total * _MULTIPLIER + each
+    return total
 
 
 class OneTraining(RankComparison):

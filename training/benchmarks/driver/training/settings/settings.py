@@ -1,14 +1,40 @@
 """Settings that all training benchmarks share. Needs no torch: the controller validates case configs with them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from training.benchmarks.driver.training.settings.data_settings import DataSettings
+from common.errors import Problem
+from protocol.case_config import CaseConfig
 from training.benchmarks.driver.training.settings.division import ranks_of_a_copy
-from training.benchmarks.driver.training.settings.number_ranges import numbers_of
+
+_LONGEST = 1000  # numbers of a range
+
+
+def numbers_of(text: int | str, *, least: int) -> tuple[int, ...]:
+    """The numbers that a number or a text such as "5..9 20" names, in order.
+
+    Raises:
+        ValueError: it is no such text, or a number is below `least`.
+    """
+    found: set[int] = set()
+    for part in str(text).split() or [""]:
+        first, dots, last = part.partition("..")
+        ends = (first, last) if dots else (first, first)
+        if not all(end.isascii() and end.isdigit() for end in ends):
+            raise ValueError(f"{part!r} is no number; allowed: numbers and ranges, as in '5..9 20'")
+        begin, end = map(int, ends)
+        if not least <= begin <= end < begin + _LONGEST:
+            raise ValueError(f"{part!r}; allowed: from {least} on, ascending, up to {_LONGEST} numbers")
+        found.update(range(begin, end + 1))
+    return tuple(sorted(found))
+
+
+# What layout = "auto" decides by itself; train_batch_size x gradient_accumulation_steps it only divides.
+DECIDED = ("activation_checkpointing",)
+
 
 AUTO = "auto"
 FLASH_ATTENTION = "flash_attention_2"
@@ -17,12 +43,27 @@ PHASES = ("data", "forward", "backward", "exposed_communication", "optimizer")
 PROFILED_STEPS = "21..25"
 
 
-class TrainingConfig(DataSettings):
+class TrainingConfig(CaseConfig):
     """Settings of the shared trainer; a model's `Config` adds its sizes, its targets and its data.
 
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
     data-parallel rank. The run ends at the first limit it reaches, or once an evaluation meets all targets.
     """
+
+    layout: Literal["fixed", "auto"] = Field(
+        "fixed",
+        description="auto: micro-batch and recomputation follow from the memory estimate;"
+        " train_batch_size x gradient_accumulation_steps samples stay those of a step",
+    )
+    device_memory_bytes: int | None = Field(
+        None, ge=1 << 20, description="memory of a device for layout = 'auto'; None: what the device has"
+    )
+
+    data: Literal["synthetic", "files"] = Field("files", description="data made on the fly, or read from data_dir")
+    train_samples: int = Field(4096, ge=1, description="samples of the synthetic training set")
+    eval_samples: int = Field(512, ge=1, description="samples of the synthetic evaluation set")
+    identify_data: bool = Field(True, description="whether the sha256 of every file that is read is recorded")
+    num_workers: int = Field(0, ge=0, description="processes that load data for each rank; 0: the rank itself")
 
     num_layers: int = Field(24, ge=1, description="transformer layers")
     hidden_size: int = Field(1024, ge=1, description="width of the residual stream")
@@ -113,6 +154,12 @@ class TrainingConfig(DataSettings):
         None, gt=0, description="peak of one device for MFU; None: the datasheet's, where the device is known"
     )
 
+    @model_validator(mode="after")
+    def _memory_is_for_auto(self) -> Self:
+        if self.device_memory_bytes is not None and self.layout != "auto":
+            raise ValueError("device_memory_bytes has no effect without layout = 'auto'; allowed: None")
+        return self
+
     @field_validator("activation_checkpointing")
     @classmethod
     def _one_word_for_each(cls, value: bool | str) -> bool | str:
@@ -187,6 +234,27 @@ class TrainingConfig(DataSettings):
         if self.min_lr_ratio and self.lr_schedule not in ("linear", "cosine", "flagperf_glm"):
             raise ValueError(f"min_lr_ratio has no effect with lr_schedule = {self.lr_schedule!r}; allowed: 0")
         return self
+
+    @classmethod
+    def misplaced(cls, sources: Sequence[tuple[str, Mapping[str, object]]]) -> list[Problem]:
+        """The values that layout = "auto" would replace although they are set in the same place, or in a later one."""
+        last = max((index for index, (_, given) in enumerate(sources) if "layout" in given), default=None)
+        if last is None or sources[last][1]["layout"] != "auto":
+            return []
+        message = "layout = 'auto' decides it; leave one of them out, or set layout = 'fixed'"
+        return [
+            Problem(source, key, given[key], message)
+            for source, given in sources[last:]
+            for key in DECIDED
+            if key in given
+        ]
+
+    def data_refusal(self, *, has_folder: bool) -> str | None:
+        if self.data == "files" and not has_folder:
+            return "data = 'files' needs a folder: set it and data_dir_container, or data = 'synthetic' of the config"
+        if self.data == "synthetic" and has_folder:
+            return "has no effect with data = 'synthetic'; leave it out, or set data = 'files'"
+        return None
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:
         try:

@@ -1,14 +1,25 @@
-"""Repeats an operation for hours: jitter, changes of the level, every iteration in a file, in constant memory."""
+"""Repeats an operation for hours: jitter, changes of the level, every iteration in a file, in constant memory.
 
+The file is a folder of one NumPy file per column, which grows while the run lasts and can be read at any time with
+`numpy.load(path, mmap_mode="r")`.
+"""
+
+import io
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.statistics import MAD
 from common.units import format_size
 from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
@@ -19,11 +30,171 @@ from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.pytorch.measuring.memory import fitting_sizes
 from training.benchmarks.network.pytorch.measuring.output import Output
-from training.benchmarks.network.pytorch.measuring.soaking import IterationFile, Soak
 from training.benchmarks.network.pytorch.measuring.stepping import StepsOfAll, result
 from training.benchmarks.network.pytorch.measuring.timing import Measurement, count_stalls, timer_of
 from training.benchmarks.network.pytorch.operations.collectives import Collective
 from training.benchmarks.network.pytorch.operations.variants import created
+from training.benchmarks.network.reporting.answers import PER_OCTAVE
+
+# Bins of a histogram: 8 per power of two, from 1 us to 2**31 us; what is shorter or longer is in the first and last.
+OCTAVES = 31
+# Windows of a run; two are joined into one when there are more.
+MOST_WINDOWS = 512
+# A change is a step between two stretches of windows beyond this many standard errors, and this share of the level.
+_DEVIATIONS, _LEAST_SHARE, _SHORTEST = 6.0, 0.05, 4
+_HEADER_BYTES = 128
+
+
+class ColumnFile:
+    """One column in NumPy's format, to which values are appended. It holds `count` values after each append."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("wb")
+        self.count = 0
+        self._write_header()
+
+    def append(self, values: NDArray[np.generic]) -> None:
+        """Add `values`, shape (n,); the header follows them, so that a reader never sees more than is there."""
+        self._file.seek(0, io.SEEK_END)
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).tobytes())
+        self.count += len(values)
+        self._file.seek(0)
+        self._write_header()
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write_header(self) -> None:
+        text = f"{{'descr': '{self._dtype.str}', 'fortran_order': False, 'shape': ({self.count},), }}"
+        magic = b"\x93NUMPY\x01\x00"
+        room = _HEADER_BYTES - len(magic) - 2
+        self._file.write(magic + room.to_bytes(2, "little") + text.encode().ljust(room - 1) + b"\n")
+
+
+COLUMNS: Final = {"at_s": "<f8", "size_bytes": "<i8", "time_us": "<f4"}
+
+
+class IterationFile:
+    """Every iteration in a folder of COLUMNS: seconds since the start, size in bytes, time in microseconds."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._columns = {name: ColumnFile(folder / f"{name}.npy", dtype) for name, dtype in COLUMNS.items()}
+
+    def append(self, at_s: float, size_bytes: int, times_us: NDArray[np.float64]) -> None:
+        """Add the iterations of a batch of one size that began at `at_s`; each begins when the one before ends."""
+        begins = at_s + np.concatenate(([0.0], np.cumsum(times_us[:-1]))) / 1e6
+        self._columns["at_s"].append(begins)
+        self._columns["size_bytes"].append(np.full(len(times_us), size_bytes))
+        self._columns["time_us"].append(times_us)
+
+    def close(self) -> None:
+        """Close the columns."""
+        for column in self._columns.values():
+            column.close()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LevelChange:
+    """A step of the level: seconds since the start, and the level in microseconds before and after it."""
+
+    at_s: float
+    before_us: float
+    after_us: float
+
+
+@dataclass(slots=True)
+class _Window:
+    """Median time of a stretch of the run, in microseconds; `batches` were joined in it."""
+
+    at_s: float
+    level_us: float
+    batches: int = 1
+
+
+@dataclass(slots=True)
+class Soak:
+    """The statistics of one size: a histogram of all its times, and the level of at most MOST_WINDOWS windows."""
+
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(PER_OCTAVE * OCTAVES, dtype=np.int64))
+    longest_us: float = 0.0
+    _told: NDArray[np.int64] = field(default_factory=lambda: np.zeros(PER_OCTAVE * OCTAVES, dtype=np.int64))
+    _windows: list[_Window] = field(default_factory=list)
+    _width: int = 1
+
+    def add(self, at_s: float, times_us: NDArray[np.float64]) -> None:
+        """Take the times of a batch, microseconds, shape (n,), that began at `at_s` seconds."""
+        bins = np.clip(np.log2(np.maximum(times_us, 1e-9)) * PER_OCTAVE, 0, len(self.counts) - 1).astype(np.int64)
+        self.counts += np.bincount(bins, minlength=len(self.counts))
+        self.longest_us = max(self.longest_us, float(times_us.max()))
+        level = float(np.median(times_us))
+        last = self._windows[-1] if self._windows else None
+        if last is not None and last.batches < self._width:
+            last.level_us = (last.level_us * last.batches + level) / (last.batches + 1)
+            last.batches += 1
+            return
+        self._windows.append(_Window(at_s, level))
+        if len(self._windows) > MOST_WINDOWS:
+            self._width *= 2
+            self._windows = [_joined(self._windows[begin : begin + 2]) for begin in range(0, len(self._windows), 2)]
+
+    def news(self) -> list[list[float]]:
+        """The histogram of the iterations since the last call: [lower end in microseconds, iterations] of each bin."""
+        new, self._told = self.counts - self._told, self.counts.copy()
+        return [[round(2.0 ** (k / PER_OCTAVE), 3), int(count)] for k, count in enumerate(new) if count]
+
+    def changes(self) -> list[LevelChange]:
+        """The steps of the level, in order of time."""
+        return change_points([each.at_s for each in self._windows], [each.level_us for each in self._windows])
+
+
+def _joined(windows: Sequence[_Window]) -> _Window:
+    batches = sum(each.batches for each in windows)
+    level = sum(each.level_us * each.batches for each in windows) / batches
+    return _Window(windows[0].at_s, level, batches)
+
+
+def change_points(at_s: Sequence[float], levels_us: Sequence[float]) -> list[LevelChange]:
+    """Steps in a series of levels (microseconds) at times (seconds), by binary segmentation of their logarithms.
+
+    The noise is that of differences between neighbours, which a step hardly changes: 1.4826 * their MAD / sqrt(2).
+
+    Source: Scott and Knott, "A cluster analysis method for grouping means in the analysis of variance" (1974).
+    """
+    logs = np.log(np.maximum(np.asarray(levels_us, dtype=np.float64), 1e-9))
+    if len(logs) < 2 * _SHORTEST:
+        return []
+    noise = MAD * median(np.abs(np.diff(logs)).tolist()) / math.sqrt(2)
+    # A running median of five takes single spikes out and leaves steps where they are.
+    calm = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(logs, 2, mode="edge"), 5), axis=1)
+    edges = sorted(_splits(calm, 0, len(logs), max(noise, 1e-6)))
+    ends = [0, *edges, len(logs)]
+    means = [math.exp(float(np.median(logs[begin:end]))) for begin, end in pairwise(ends)]
+    return [
+        LevelChange(at_s=at_s[edge], before_us=before, after_us=after)
+        for edge, (before, after) in zip(edges, pairwise(means), strict=True)
+    ]
+
+
+def _splits(logs: NDArray[np.float64], begin: int, end: int, noise: float) -> list[int]:
+    """The places between `begin` and `end` where a new level begins."""
+    count = end - begin
+    if count < 2 * _SHORTEST:
+        return []
+    part = logs[begin:end]
+    left = np.arange(_SHORTEST, count - _SHORTEST + 1)
+    sums = np.cumsum(part)
+    steps = np.abs((sums[-1] - sums[left - 1]) / (count - left) - sums[left - 1] / left)
+    scores = steps / np.sqrt(1 / left + 1 / (count - left))
+    best = int(np.argmax(scores))
+    if scores[best] < _DEVIATIONS * noise or steps[best] < math.log1p(_LEAST_SHARE):
+        return []
+    place = begin + int(left[best])
+    return [*_splits(logs, begin, place, noise), place, *_splits(logs, place, end, noise)]
+
 
 FOLDER = "iterations"
 # A step is reported so often, and so many times at most.

@@ -1,7 +1,5 @@
 """Makes the case's collective on a team, in one of the variants in which the case measures it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product

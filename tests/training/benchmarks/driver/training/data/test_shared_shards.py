@@ -18,8 +18,7 @@ import pytest
 from tests.training.benchmarks.driver.launch.launching import ROOT
 from training.benchmarks.driver.launch.scratch import SCRATCH_ENV, scratch_folder
 from training.benchmarks.driver.training.data.data_error import DataError
-from training.benchmarks.driver.training.data.hdf5 import Shards
-from training.benchmarks.driver.training.data.shared_shards import KEPT, SharedShards
+from training.benchmarks.driver.training.data.hdf5 import KEPT, Shards, SharedShards
 
 ROWS = 50
 
@@ -142,7 +141,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from training.benchmarks.driver.training.data.shared_shards import SharedShards
+from training.benchmarks.driver.training.data.hdf5 import SharedShards
 
 def killed(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

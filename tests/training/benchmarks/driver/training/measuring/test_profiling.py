@@ -17,9 +17,8 @@ from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_
 from training.benchmarks.driver.launch.rank import LOG_FOLDER_ENV
 from training.benchmarks.driver.training.measuring.profiling import Profiling, exposed_seconds
 from training.benchmarks.driver.training.rank_entry import run_training
-from training.benchmarks.driver.training.settings.number_ranges import numbers_of
 from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
-from training.benchmarks.driver.training.settings.settings import PHASES
+from training.benchmarks.driver.training.settings.settings import PHASES, numbers_of
 from training.benchmarks.llama.pytorch.config import Config
 
 CPU = torch.device("cpu")

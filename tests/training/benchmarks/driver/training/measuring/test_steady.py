@@ -14,10 +14,9 @@ from run_benchmarks.results.outcomes import joules_of
 from tests.training.benchmarks.driver.training.tiny import config_of
 from training.benchmarks.driver.training.measuring import log_values, report
 from training.benchmarks.driver.training.measuring.log_values import TrainingProgress
-from training.benchmarks.driver.training.measuring.outcome import TrainingOutcome
+from training.benchmarks.driver.training.measuring.outcome import TrainingOutcome, steady_assessment
 from training.benchmarks.driver.training.measuring.rates import Times
 from training.benchmarks.driver.training.measuring.steady import SteadyState, half_width, settled_after
-from training.benchmarks.driver.training.measuring.steady_words import steady_assessment
 from training.benchmarks.driver.training.settings.schedule import ScheduleError, TrainingSchedule
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 

@@ -29,8 +29,7 @@ from training.benchmarks.driver.training.data.data_order import DataOrder
 from training.benchmarks.driver.training.data.loader import TensorSet
 from training.benchmarks.driver.training.data.micro_batches import MicroBatches
 from training.benchmarks.driver.training.measuring.curve_records import CURVE_ENTRY
-from training.benchmarks.driver.training.proof.checksums import checksum, combined
-from training.benchmarks.driver.training.proof.one_training import OneTraining
+from training.benchmarks.driver.training.proof.one_training import OneTraining, checksum, combined
 from training.benchmarks.driver.training.proof.replicas import Expectation, ReplicaState, first_departure
 from training.benchmarks.driver.training.settings.schedule import TrainingSchedule
 from training.benchmarks.llama.pytorch.outcome import OUTCOME
@@ -353,7 +352,7 @@ def test_a_checksum_notices_every_bit_and_every_exchange(dtype: torch.dtype) -> 
 def test_a_checksum_of_many_pieces_depends_on_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     tensor = torch.arange(1000, dtype=torch.float32)
     whole = int(checksum(tensor))
-    monkeypatch.setattr("training.benchmarks.driver.training.proof.checksums._CHUNK", 64)
+    monkeypatch.setattr("training.benchmarks.driver.training.proof.one_training._CHUNK", 64)
     assert int(checksum(tensor)) == whole
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.benchmarks.network.pytorch.measuring.soaking import MOST_WINDOWS, IterationFile, Soak, change_points
+from training.benchmarks.network.pytorch.measuring.soak import MOST_WINDOWS, IterationFile, Soak, change_points
 from training.benchmarks.network.reporting.answers import soaked
 
 
