@@ -7,7 +7,7 @@ A domain has one cluster UUID; a clique is the part of it whose GPUs reach each 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from run_benchmarks.inspection.findings import Found
 from run_benchmarks.results.host_findings import FEWEST
@@ -18,6 +18,8 @@ UNTOLD = ("", "N/A", "Not Supported")
 ACTION = "look at the fabric manager of the host, or of the NVLink switches; then reset the GPU"
 _Domain = tuple[str, str]
 """Cluster UUID and clique."""
+_Gpu = tuple[str, str, str, str, str]
+"""Address, state, status, clique and cluster UUID, empty where it is not told."""
 
 
 def not_joined(lines: Iterable[str]) -> Iterator[Found]:
@@ -40,43 +42,56 @@ def untold_in(lines: Iterable[str]) -> dict[str, None]:
 
 def unlike_domains(lines: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, Found]]:
     """Hosts whose GPUs are in several cliques, in another than most hosts of their domain, or in a domain by themselves
-    where most hosts share one. lines: by host, of its GPUs.
+    where most hosts share one. lines: by host, of its GPUs; hosts without any, and those with a GPU that has not
+    joined, which has a finding of its own, are not missed in a domain.
     """
-    domains = {host: _domains(own) for host, own in lines.items()}
+    told = {host: found for host, own in lines.items() if (found := list(_told(own)))}
+    domains = {host: _domains(found) for host, found in told.items()}
+    cliques: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for host, found in domains.items():
         if len(found) > 1:
             said = f"its GPUs are in {len(found)} of them: {', '.join(' '.join(each) for each in found[:4])}"
             yield host, ("NVLink domain", said, "one clique of one domain", ACTION, "warning")
-    cliques: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for host, cluster, clique in ((host, *found[0]) for host, found in domains.items() if found):
-        cliques[cluster][host] = clique
-    yield from _alone(domains, {host for own in cliques.values() if len(own) > 1 for host in own})
+        for cluster, clique in found:
+            cliques[cluster][host] = clique
+    sharing = {host for own in cliques.values() if len(own) > 1 for host in own}
+    joined = [host for host, gpus in told.items() if all(gpu[1:3] == JOINED for gpu in gpus)]
+    yield from _alone({host: domains[host] for host in joined if len(domains[host]) < 2 or host in sharing}, sharing)
     for cluster, own in cliques.items():
-        ((most, count),) = Counter(own.values()).most_common(1)
+        yield from _unlike_cliques(cluster, {host: clique for host, clique in own.items() if len(domains[host]) == 1})
+
+
+def _unlike_cliques(cluster: str, own: Mapping[str, str]) -> Iterator[tuple[str, Found]]:
+    """The hosts of a domain that are not in the clique of most; all of them where none has most. own: by host."""
+    for most, count in Counter(own.values()).most_common(1):
         expected = f"{most}, as {count} of {len(own)} hosts of {cluster}"
+        is_split = 2 * count <= len(own) and count < len(own)
         for host, clique in own.items():
-            if clique != most:
+            if is_split:
+                said = f"the {len(own)} hosts of {cluster} are in several cliques, of which none has most"
+                yield host, ("NVLink domain", said, "one clique of one domain", ACTION, "warning")
+            elif clique != most:
                 yield host, ("clique of its NVLink domain", clique, expected, ACTION, "warning")
 
 
-def _alone(domains: Mapping[str, Sequence[_Domain]], sharing: Collection[str]) -> Iterator[tuple[str, Found]]:
+def _alone(domains: Mapping[str, Sequence[_Domain]], sharing: set[str]) -> Iterator[tuple[str, Found]]:
     """Hosts that share their domain with none, where most do."""
-    if len(domains) >= FEWEST and 2 * len(sharing) > len(domains):
+    if len(domains) >= FEWEST and 2 * len(sharing & domains.keys()) > len(domains):
         for host in (each for each in domains if each not in sharing):
             said = f"{domains[host][0][0]}, in which no other host is" if domains[host] else "none that it tells of"
             yield host, ("NVLink domain", said, "one that it shares, as most hosts", ACTION, "warning")
 
 
-def _domains(lines: Iterable[str]) -> Sequence[_Domain]:
+def _domains(gpus: Iterable[_Gpu]) -> Sequence[_Domain]:
     """Those of the GPUs of a host that joined one with other hosts, each once."""
-    joined = ((cluster, clique) for _, state, status, clique, cluster in _told(lines) if (state, status) == JOINED)
+    joined = ((cluster, clique) for _, state, status, clique, cluster in gpus if (state, status) == JOINED)
     return list(dict.fromkeys(each for each in joined if each[0].strip("0-")))
 
 
-def _told(lines: Iterable[str]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Address, state, status, clique and cluster UUID of each GPU, empty where it is not told."""
+def _told(lines: Iterable[str]) -> Iterator[_Gpu]:
+    """What is told of each GPU; a word in brackets is why it is not told, as "[Insufficient Permissions]"."""
     for line in lines:
-        found = [field.strip().strip("[]")[:80] for field in line.split(",")]
-        if len(found) == 5 and found[0]:
-            address, state, status, clique, cluster = ("" if each in UNTOLD else each for each in found)
-            yield address, state, status, clique, cluster
+        address, *rest = (field.strip()[:80] for field in line.split(","))
+        if len(rest) == 4 and address:
+            state, status, clique, cluster = ("" if each in UNTOLD or each[0] == "[" else each for each in rest)
+            yield address.strip("[]"), state, status, clique, cluster
