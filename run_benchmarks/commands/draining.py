@@ -1,7 +1,5 @@
 """Brings the drain list of a run to Slurm or Kubernetes, and takes back from Slurm only what it says of that run."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

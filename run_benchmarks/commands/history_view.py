@@ -1,7 +1,5 @@
 """Prints what the history tells: all cases, one case with its changes, or one host in all cases."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

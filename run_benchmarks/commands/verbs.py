@@ -1,7 +1,5 @@
 """The commands of run.py that run, watch, check and clean: each imports what it does when it is called."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
