@@ -25,8 +25,8 @@ PYTHON = ".venv/bin/python"
 EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
 COMPLETION = "completion"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
-"""Options that name the files of a verb."""
-_OVERWRITES, _GUARDED = "overwrites", "guarded"
+"""Options that name the files of a verb, which overwrites those with other content only with --force."""
+_OVERWRITES = "overwrites"
 _UNREAD = object()
 _NONE: Mapping[str, str] = {}
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
@@ -136,7 +136,7 @@ class Program(NamedTuple):
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
     is_summarised: whether all verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
     operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
-    before the verb. keeps_others: whether a verb overwrites files with other content only with --force.
+    before the verb.
     """
 
     module: str
@@ -151,7 +151,6 @@ class Program(NamedTuple):
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
     begin: Callable[[argparse.Namespace], None] = _ignored
     exit_codes: str = EXIT_CODES
-    keeps_others: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -243,11 +242,9 @@ class Program(NamedTuple):
             made.add_json()
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
-        if self.keeps_others and names & WRITES:
-            made.set_defaults(**{_GUARDED: True})
-            if "--force" not in names:
-                what = "overwrite files that are there"
-                made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
+        if names & WRITES:
+            what = "overwrite files that are there"
+            made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
         return made
 
     def _run(self, words: list[str]) -> int:
@@ -260,9 +257,8 @@ class Program(NamedTuple):
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         self.begin(arguments)
-        overwrites = vars(arguments).pop(_OVERWRITES, getattr(arguments, "force", False))
         with (
-            others_kept(keep=vars(arguments).pop(_GUARDED, False) and not overwrites),
+            others_kept(keep=not vars(arguments).pop(_OVERWRITES, True)),
             redirect_stdout(sys.stderr) if as_json else nullcontext(),
         ):
             result = self.verb(name).run(arguments)

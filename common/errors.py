@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
 
@@ -68,6 +69,14 @@ class MistakeList:
     def add(self, where: str, value: object, allowed: str) -> None:
         """Note one mistake; a value of None is not shown."""
         self.mistakes.append(_problem(where, value, allowed))
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the mistakes that end the block; what follows it goes on."""
+        try:
+            yield
+        except InputProblems as found:
+            self.mistakes = unique([*self.mistakes, *found.problems])
 
     def check(self) -> None:
         """Go on only without mistakes.

@@ -120,7 +120,6 @@ PROGRAM = Program(
     verbs=VERBS,
     default="run",
     is_summarised=False,
-    keeps_others=True,
     operands=_operands,
     exit_codes="Exit codes: 0 passed, 1 failed, 2 a mistake in the input, 3 a host failed the check, 130 interrupted.",
 )

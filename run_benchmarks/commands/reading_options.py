@@ -86,7 +86,6 @@ def _add_import(parser: VerbParser) -> None:
     add = parser.add_argument
     add("tree", type=Path, metavar="DIR", help="FlagPerf's repository, or its folder training")
     add("--output", type=Path, metavar="DIR", default=ROOT, help="where the files go; default: this repository")
-    add("--force", action="store_true", help="overwrite files that have other content")
 
 
 def _add_drain(parser: VerbParser) -> None:

@@ -59,9 +59,12 @@ def _number(name: str, least: float, most: float, scale: int = 1) -> _Value:
     """A number from `least` to `most`, kept as `scale` times as many; whole where the field is."""
 
     def read(words: Sequence[str]) -> float:
-        value = float(words[0])
+        try:
+            value = float(words[0])
+        except (ValueError, IndexError):
+            value = math.nan
         if not least <= value <= most:
-            raise ValueError(f"a number from {least:g} to {most:g}")
+            raise ValueError(f"a number from {least:g} to {most:g}") from None
         kept = value * scale
         if not isinstance(getattr(NetworkConf, name), int):
             return kept
@@ -76,8 +79,11 @@ def _speeds(name: str, most: float) -> _Value:
     """A line such as `KMAX_MAP 2 25000000000 400 50000000000 800`."""
 
     def read(words: Sequence[str]) -> dict[int, float]:
-        numbers = [float(word) for word in words[1:]]
-        if len(numbers) != 2 * int(words[0]) or not numbers or not all(map(math.isfinite, numbers[::2])):
+        try:
+            count, *numbers = (float(word) for word in words)
+        except ValueError:
+            count, numbers = math.nan, []
+        if len(numbers) != 2 * count or not numbers or not all(map(math.isfinite, numbers[::2])):
             raise ValueError("how many pairs follow, and the pairs: a speed in bit/s, a value")
         if not all(0 <= value <= most for value in numbers[1::2]):
             raise ValueError(f"values from 0 to {most:g}")

@@ -1,12 +1,15 @@
 """Finds the critical path of a run: from the last end back, what each flow waited for, and which link held it up."""
 
-from typing import NamedTuple
-
-import numpy as np
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple, Protocol, TypeVar
 
 from simulation.network.job import WAITS, Job
-from simulation.network.outcome import NetworkRun
-from simulation.network.routing import Ints
+
+MOST_STEPS = 200
+ROUNDING_NS = 1
+_FINE = 40  # bits behind the point of a rate: whole numbers add up without loss
 
 
 class PathStep(NamedTuple):
@@ -16,7 +19,9 @@ class PathStep(NamedTuple):
     `shared` the number of other flows that it carried in that time.
     """
 
-    flow: int
+    source: int
+    target: int
+    collective: int
     begin: int
     end: int
     idle_ns: int
@@ -25,87 +30,125 @@ class PathStep(NamedTuple):
     shared: int
 
 
-def critical_path(job: Job, run: NetworkRun, bps: Ints, most: int) -> tuple[int, list[PathStep]]:
-    """How many steps there are, and the last ones, `most` at most; `bps` are the ports' bits per second."""
-    done = np.flatnonzero(run.end >= 0)
-    if not len(done):
-        return 0, []
-    before, last = _before(job), _last_of_parts(run, job.ranks)
-    flow = int(done[np.argmax(run.end[done])])
-    chain: list[tuple[int, int]] = []
-    while flow >= 0:
-        cause = _cause(run, flow, before, last, job)
-        begun = int(run.start[flow])
-        chain.append((flow, begun - (int(run.end[cause]) if cause >= 0 else 0)))
+class FlowFacts(NamedTuple):
+    """A flow's ends, the number of its collective, and its time (ns)."""
+
+    source: int
+    target: int
+    collective: int
+    begin: int
+    end: int
+
+
+class PortUsers(NamedTuple):
+    """The flows of a port, as columns: their times, and how long the port takes to send each (ns)."""
+
+    begins: list[int]
+    ends: list[int]
+    busy: list[float]
+
+
+Flow = TypeVar("Flow")
+
+
+class FlowGraph(Protocol[Flow]):
+    """The flows of a run that ended, in whichever form a level has them."""
+
+    def last(self) -> Flow | None:
+        """The flow that ended last."""
+
+    def last_of(self, collective: int, rank: int) -> Flow | None:
+        """The flow of a rank's part of a collective that ended last."""
+
+    def parents(self, flow: Flow) -> Iterable[Flow]:
+        """The flows of the same collective that it waited for."""
+
+    def facts(self, flow: Flow) -> FlowFacts:
+        """The ends of a flow and its time (ns)."""
+
+    def ports(self, flow: Flow) -> Sequence[int]:
+        """The ports on its way that may hold it up."""
+
+    def users(self, ports: Collection[int]) -> Mapping[int, PortUsers]:
+        """The flows of each of these ports."""
+
+
+def critical_path(job: Job, flows: FlowGraph[Flow], most: int = MOST_STEPS) -> tuple[int, list[PathStep]]:
+    """How many steps there are, and the last ones, `most` at most."""
+    before = _before(job)
+    chain: list[tuple[Flow, FlowFacts, int]] = []
+    flow = flows.last()
+    while flow is not None:
+        own = flows.facts(flow)
+        found = [*flows.parents(flow)]
+        if own.source < job.ranks:
+            former = before.get((job.program_of[own.source], own.collective))
+            last = flows.last_of(former, own.source) if former is not None else None
+            found += [] if last is None else [last]
+        ends = [(flows.facts(each).end, each) for each in found]
+        ends = [each for each in ends if 0 <= each[0] <= own.begin + ROUNDING_NS]
+        ended, cause = max(ends, key=lambda each: each[0], default=(0, None))
+        chain.append((flow, own, max(own.begin - ended, 0)))
         flow = cause
-    loads = _Loads(run, bps)
-    return len(chain), [
-        PathStep(flow, int(run.start[flow]), int(run.end[flow]), idle, *loads.worst(flow))
-        for flow, idle in reversed(chain[:most])
-    ]
+    shown = chain[:most][::-1]
+    ports = {port for flow, _own, _idle in shown for port in flows.ports(flow)}
+    loads = {port: _Load(its) for port, its in flows.users(ports).items()}
+    return len(chain), [PathStep(*own, idle, *_worst(own, flows.ports(flow), loads)) for flow, own, idle in shown]
 
 
-def _before(job: Job) -> dict[tuple[int, int], list[int]]:
-    """By program and collective: the collectives that a rank waited for before, the latest first."""
-    found: dict[tuple[int, int], list[int]] = {}
+def _before(job: Job) -> dict[tuple[int, int], int]:
+    """By program and collective: the collective that a rank waited for last before it."""
+    found: dict[tuple[int, int], int] = {}
     for number, program in enumerate(job.programs):
-        waited: list[int] = []
+        waited = None
         for phase in program:
             if phase.collective is None:
                 continue
-            found[number, phase.collective] = waited[-1:]
+            if waited is not None:
+                found[number, phase.collective] = waited
             if phase.mode == WAITS:
-                waited.append(phase.collective)
+                waited = phase.collective
     return found
 
 
-def _last_of_parts(run: NetworkRun, ranks: int) -> dict[int, int]:
-    """By collective and rank, as one number: the flow of the rank's part that ended last, the first of several."""
-    flows = np.tile(np.arange(len(run.end)), 2)
-    nodes, ends = np.concatenate([run.source, run.target]), np.tile(run.end, 2)
-    there = (nodes < ranks) & (ends >= 0)
-    flows, keys, ends = flows[there], (np.tile(run.collective, 2) * ranks + nodes)[there], ends[there]
-    order = np.lexsort((-flows, ends, keys))
-    return dict(zip(keys[order].tolist(), flows[order].tolist(), strict=True))
+class _Slopes:
+    """The sum of lines that rise from a time on, each at its rate."""
+
+    def __init__(self, lines: Iterable[tuple[int, int]]) -> None:
+        ordered = sorted(lines)
+        self.times = [time for time, _rate in ordered]
+        self._rates = [0, *accumulate(rate for _time, rate in ordered)]
+        self._offsets = [0, *accumulate(time * rate for time, rate in ordered)]
+
+    def at(self, time: int) -> int:
+        place = bisect_left(self.times, time)
+        return time * self._rates[place] - self._offsets[place]
 
 
-def _cause(run: NetworkRun, flow: int, before: dict[tuple[int, int], list[int]], last: dict[int, int], job: Job) -> int:
-    """The flow that ended last of those that a flow waited for, directly or by the steps of its rank; -1 without."""
-    begun = int(run.start[flow])
-    parents = run.parents[run.parent_begin[flow] : run.parent_begin[flow + 1]]
-    found = [int(parents[np.argmax(run.end[parents])])] if len(parents) else []
-    source, number = int(run.source[flow]), int(run.collective[flow])
-    if source < job.ranks:
-        formers = before.get((job.program_of[source], number), [])
-        found += [last[key] for former in formers if (key := former * job.ranks + source) in last]
-    found = [each for each in found if 0 <= run.end[each] <= begun]
-    return max(found, key=lambda each: int(run.end[each]), default=-1)
+class _Load:
+    """How long a port had to send up to any time, if each flow goes on evenly."""
+
+    def __init__(self, users: PortUsers) -> None:
+        ends = [max(end, begin + 1) for begin, end in zip(users.begins, users.ends, strict=True)]
+        times = zip(users.begins, ends, users.busy, strict=True)
+        rates = [int(busy * (1 << _FINE)) // (end - begin) for begin, end, busy in times]
+        self._begun, self._ended = (
+            _Slopes(zip(users.begins, rates, strict=True)),
+            _Slopes(zip(ends, rates, strict=True)),
+        )
+
+    def within(self, begin: int, end: int) -> tuple[float, int]:
+        """The share of a time in which it had to send, and the number of other flows meanwhile."""
+        sent = [self._begun.at(time) - self._ended.at(time) for time in (begin, end)]
+        users = bisect_left(self._begun.times, end) - bisect_right(self._ended.times, begin)
+        return (sent[1] - sent[0]) / (1 << _FINE) / (end - begin), users - 1
 
 
-class _Loads:
-    """Which flows use which ports, by port."""
-
-    def __init__(self, run: NetworkRun, bps: Ints) -> None:
-        self._run, self._bps = run, bps
-        flows, hops = np.nonzero(run.path >= 0)
-        ports = run.path[flows, hops]
-        order = np.argsort(ports, kind="stable")
-        self._flows = flows[order]
-        self._begin = np.searchsorted(ports[order], np.arange(len(bps) + 1))
-
-    def worst(self, flow: int) -> tuple[int, float, int]:
-        """Port, busy share and number of other flows of the most loaded port on a flow's way."""
-        run = self._run
-        begin, end = int(run.start[flow]), int(run.end[flow])
-        took = max(end - begin, 1)
-        worst = (-1, 0.0, 0)
-        for port in (int(each) for each in run.path[flow] if each >= 0):
-            users = self._flows[self._begin[port] : self._begin[port + 1]]
-            ends = np.where(run.end[users] < 0, end, run.end[users])
-            shared = np.minimum(ends, end) - np.maximum(run.start[users], begin)
-            there = (shared > 0) & (run.start[users] >= 0)
-            rates = run.size[users][there] * 8e9 / np.maximum(ends - run.start[users], 1)[there]
-            busy = float((rates * shared[there]).sum() / self._bps[port] / took)
-            if busy > worst[1]:
-                worst = (port, min(busy, 1.0), int(there.sum()) - 1)
-        return worst
+def _worst(own: FlowFacts, ports: Sequence[int], loads: Mapping[int, _Load]) -> tuple[int, float, int]:
+    """Port, busy share and number of other flows of the most loaded port on a flow's way."""
+    worst = (-1, 0.0, 0)
+    for port in ports:
+        busy, shared = loads[port].within(own.begin, max(own.end, own.begin + 1))
+        if busy > worst[1]:
+            worst = (port, min(busy, 1.0), shared)
+    return worst

@@ -1,6 +1,7 @@
 """Writes one line for each flow as it finishes, in the form of ns-3's fct.txt."""
 
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from simulation.network.flow_level.port_routes import round_trip
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.packets import Network
-from simulation.network.routing import first_links
 from simulation.network.tables import flow_line
 
 
@@ -17,15 +17,16 @@ class FlowFile:
 
     def __init__(self, path: Path, network: Network) -> None:
         self.path, self._payload = path, network.conf.payload_bytes
-        self._ports, self._routes = network.ports, network.routes
+        self._ways = network.ways
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         self._written = np.zeros(0, np.bool_)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w", encoding="ascii")
+        self._file: TextIO | None = None
 
     def write(self, run: NetworkRun) -> None:
         """Append the flows that ended, in order of their ends."""
-        if not len(self._written):
+        if self._file is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("w", encoding="ascii")
             self._written = np.zeros(len(run.end), np.bool_)
         new = np.flatnonzero((run.end >= 0) & ~self._written)
         for place in new[np.argsort(run.end[new], kind="stable")].tolist():
@@ -38,13 +39,13 @@ class FlowFile:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file:
+            self._file.close()
 
     def _ideal(self, source: int, target: int, size: int) -> int:
         """ns of the flow alone: round trip, and its bytes with headers over the slowest link."""
         if (source, target) not in self._known:
-            links = first_links(self._ports, self._routes, source, target)
-            self._known[source, target] = round_trip(links, self._payload)
+            self._known[source, target] = round_trip(self._ways.first_links(source, target), self._payload)
         rtt, bps = self._known[source, target]
         packets = -(-size // self._payload)
         return rtt + (size + packets * HEADER_BYTES) * 8_000_000_000 // bps

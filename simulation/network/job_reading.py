@@ -94,7 +94,7 @@ def job_of_workload(workload: TextWorkload, where: JobGroups, schedule: str, chu
     Raises:
         InputProblems: rows are wrong, or are no micro-batches of a pipeline.
     """
-    names, read = _rows(workload)
+    names, read = read_rows(workload)
     made = _Collectives(where)
     forward = [made.phase(number, 0, row.forward, gap) for number, (row, gap) in enumerate(read)]
     back: dict[int, tuple[JobPhase, JobPhase]] = {}
@@ -154,27 +154,32 @@ def _shifted(phase: JobPhase, rows: int, collectives: int) -> JobPhase:
     return phase._replace(row=phase.row + rows if phase.row >= 0 else phase.row, collective=number)
 
 
-def _rows(workload: TextWorkload) -> tuple[list[str], list[tuple[Row, int]]]:
-    """Names and rows, each with the gap after its collectives (its last cell, ns)."""
+def read_rows(workload: TextWorkload) -> tuple[list[str], list[tuple[Row, int]]]:
+    """Names and rows, each with the gap after its collectives (its last cell, ns).
+
+    Raises:
+        InputProblems: rows are wrong, or are not as many as the file says.
+    """
     mistakes = MistakeList()
-    names, rows = [], []
+    names, rows = list[str](), list[tuple[Row, int]]()
     kinds = ORIGINAL_KINDS if workload.lenient else [kind for kind in EVERY_KIND if kind != "PP"]
-    for line in (line for block in workload.blocks() for line in block):
-        name, rest = split_row(line)
-        names.append(name.decode("utf-8", "replace"))
-        place = workload.place(len(names))
-        try:
-            cells = row_cells(rest, lenient=workload.lenient)
-            row = row_of(cells)
-            rows.append((row, cells.process_ns))
-        except ValueError as error:
-            mistakes.add(place, None, str(error))
-        else:
-            for phase in row:
-                _check(phase, place, kinds, mistakes)
-        if len(mistakes.mistakes) >= MOST_MISTAKES:
-            mistakes.check()
-    workload.check_rows(len(names))
+    with mistakes.noted():
+        for line in (line for block in workload.blocks() for line in block):
+            name, rest = split_row(line)
+            names.append(name.decode("utf-8", "replace"))
+            place = workload.place(len(names))
+            try:
+                cells = row_cells(rest, lenient=workload.lenient)
+                row = row_of(cells)
+                rows.append((row, cells.process_ns))
+            except ValueError as error:
+                mistakes.add(place, None, str(error))
+            else:
+                for phase in row:
+                    _check(phase, place, kinds, mistakes)
+            if len(mistakes.mistakes) >= MOST_MISTAKES:
+                mistakes.check()
+        workload.check_rows(len(names))
     mistakes.check()
     return names, rows
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from common.errors import MistakeList, input_problem
+from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
 from protocol.finding import PartFinding
 from simulation.common.run_folder import read_record, rounds
@@ -76,7 +76,7 @@ def measured_faults(folder: Path, fabric: Fabric, *, packets: bool) -> MeasuredF
         for host, server in zip(part.hosts, part.servers, strict=True):
             if server >= servers:
                 allowed = f"is node rank {server}, but the network has {servers} servers"
-                mistakes.add("--what-if", f"host {host}", allowed)
+                mistakes.add(f"--what-if {folder}", f"host {host}", allowed)
     mistakes.check()
     slowed: list[tuple[SlowLinks, SlowPart]] = []
     slowness: dict[int, float] = {}
@@ -173,6 +173,7 @@ def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
     """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
     found: dict[tuple[str, tuple[str, ...], tuple[int, ...], frozenset[int], str, bool], list[float]] = {}
     left: dict[str, None] = {}
+    mistakes = MistakeList()
     for path in rounds(folder, "--what-if"):
         record = read_record(path, _Round)
         servers = {node.host: node.node_rank for node in record.nodes}
@@ -182,14 +183,16 @@ def _slow_parts(folder: Path) -> tuple[list[SlowPart], list[str]]:
                 continue
             for host in finding.hosts:
                 if host not in servers:
-                    raise input_problem(str(path), None, f"a finding is about {host}, which is none of its nodes")
+                    allowed = f"a finding is about {host}, which is none of its nodes: {', '.join(servers)}"
+                    mistakes.add(str(path), None, allowed)
             together = finding.part == "rack"
             for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
-                places = tuple(servers[host] for host in hosts)
+                places = tuple(servers.get(host, -1) for host in hosts)
                 others = frozenset(servers.values()) - set(places)
                 key = finding.part, hosts, places, others, finding.device, finding.kind == LOSSY
                 share = 1.0 if finding.share_of_expected is None else finding.share_of_expected
                 found.setdefault(key, []).append(min(max(share, LEAST_SHARE), 1.0))
+    mistakes.check()
     return [SlowPart(*key, median(shares)) for key, shares in found.items()], list(left)
 
 

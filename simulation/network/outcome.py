@@ -69,12 +69,19 @@ class NetworkRun(NamedTuple):
         received = np.flatnonzero(self.target == rank)
         took = (self.end - self.start)[received].tolist()
         return RankTimes(
-            self.part_begin[:, rank].tolist(),
-            self.part_end[:, rank].tolist(),
+            *self.parts_of(rank),
             {**dict(zip(self.collective[received].tolist(), took, strict=True)), **self.moved.get(rank, {})},
             int(self.walked[rank]),
             int(self.finished[rank]),
         )
+
+    def parts_of(self, rank: int) -> tuple[list[int], list[int]]:
+        """By collective: when a rank came to its part and when that ended (ns)."""
+        return self.part_begin[:, rank].tolist(), self.part_end[:, rank].tolist()
+
+    def kind_of(self, rank: int) -> int:
+        """The rank: no two are alike."""
+        return rank
 
     @property
     def first_start(self) -> int:

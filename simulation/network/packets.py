@@ -14,11 +14,12 @@ from simulation.network import packet_state as state
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.hops import PROCESSING_NS
 from simulation.network.flow_level.port_routes import PortRoutes
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.job import Job
 from simulation.network.outages import Outage
 from simulation.network.outcome import NetworkRun
 from simulation.network.request import Wishes
-from simulation.network.routing import Ints, Ports, Routes, ports_of, window_bytes
+from simulation.network.routing import Ints, Ports, Routes, ports_of
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
@@ -28,6 +29,7 @@ class Network(NamedTuple):
     """The facts of a network that a simulation needs, however often it runs: its ports, next hops, window and rules."""
 
     fabric: Fabric
+    ways: PortRoutes
     ports: Ports
     routes: Routes
     window: int
@@ -37,10 +39,10 @@ class Network(NamedTuple):
 
 def network_of(fabric: Fabric, conf: NetworkConf) -> Network:
     """The network as packets see it."""
-    ports = ports_of(fabric, conf.error_rate)
-    routes = routes_of(fabric)
-    window, _rtt = window_bytes(ports, routes, fabric.gpus, conf.payload_bytes)
-    return Network(fabric, ports, routes, window, state.port_records(ports, list(fabric.roles), conf), conf)
+    ports, ways = ports_of(fabric, conf.error_rate), PortRoutes(fabric)
+    window, _rtt = window_bytes(ways, fabric.gpus, conf.payload_bytes)
+    records = state.port_records(ports, list(fabric.roles), conf)
+    return Network(fabric, ways, ports, routes_of(fabric), window, records, conf)
 
 
 def routes_of(fabric: Fabric, down: NDArray[np.bool_] | None = None) -> Routes:

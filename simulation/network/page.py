@@ -1,30 +1,27 @@
 """Writes one page of a run: who did what when, the busiest links, how long flows took, the critical path, the band."""
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
 from common.charts.chart import Axis, Bar, Bars, Curves, Line, Panel, Series, Spans, thinned
 from common.charts.page import document, figure, safe
-from simulation.network.critical import PathStep, critical_path
-from simulation.network.links import BusyLink, busiest
-from simulation.network.outcome import NetworkRun
+from simulation.network.critical import PathStep
 from simulation.network.request import NetworkRequest
-from simulation.network.routing import ports_of
-from simulation.network.timeline import BESIDE, COMPUTE, spans
+from simulation.network.timeline import BESIDE, COMPUTE, Span, spans
+from simulation.network.view import BusyLink, LinkUse, RunView
 from simulation.topology.fabric import port_names
 
-MOST_RANKS, MOST_LINKS, CURVES, MOST_STEPS, POINTS = 128, 10, 3, 200, 200
+MOST_RANKS, MOST_LINKS, CURVES, POINTS = 128, 10, 3, 200
 WIDE, JOINED = 1000, 0.3  # of a timeline; what is not further apart is drawn as one
 
 
-def html(request: NetworkRequest, run: NetworkRun, makespans: Sequence[float], text: str) -> str:
+def html(request: NetworkRequest, view: RunView, makespans: Sequence[float], text: str) -> str:
     """The page. `makespans` are those of other orders of simultaneous starts (us), `text` is the run's summary."""
     parts = [
-        *_timeline(request, run),
-        *_links(request, run),
-        *_durations(run),
-        *_critical(request, run),
+        *_timeline(request, view),
+        *_links(view.links),
+        *_durations(view.durations),
+        *_critical(request, view),
         *_band(makespans),
     ]
     title = f"Network of {request.topology.name}"
@@ -32,27 +29,24 @@ def html(request: NetworkRequest, run: NetworkRun, makespans: Sequence[float], t
     return document(title, f"<h1>{safe(title)}</h1>{said}\n" + "\n".join(parts))
 
 
-def _timeline(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
+def _timeline(request: NetworkRequest, view: RunView) -> Iterator[str]:
     """A line for each rank: its computation, and above it what it waited for by kind of group."""
-    ends = int(max(run.finished.max(), run.end.max(initial=0), 1))
     ranks = [rank for part in request.job.parts for rank in range(part.first, part.first + part.ranks)]
     kinds: dict[str, list[tuple[int, float, float]]] = {COMPUTE: []}
-    apart = JOINED * ends / WIDE
+    known: dict[int, dict[str, list[tuple[float, float]]]] = {}
     for row, rank in enumerate(ranks[:MOST_RANKS]):
-        for span in spans(request.job, run, request.wishes.slowness, rank):
-            if span.track == BESIDE:
-                continue
-            own = kinds.setdefault(span.kind, [])
-            if own and own[-1][0] == row and span.begin - 1000 * own[-1][2] < apart:
-                own[-1] = (row, own[-1][1], span.end / 1000)
-            else:
-                own.append((row, span.begin / 1000, span.end / 1000))
+        like = view.run.kind_of(rank)
+        if like not in known:
+            its = spans(request.job, view.run, request.wishes.slowness, rank)
+            known[like] = _joined(its, JOINED * view.end / WIDE)
+        for kind, times in known[like].items():
+            kinds.setdefault(kind, []).extend((row, begin, end) for begin, end in times)
     left = f" The first {MOST_RANKS} of {len(ranks)}." if len(ranks) > MOST_RANKS else ""
     yield figure(
         Spans(
             title="What each rank did",
             sentence=f"Computation, or waiting for a collective of a group.{left}",
-            x=Axis(name="us", end=ends / 1000),
+            x=Axis(name="us", end=view.end / 1000),
             rows=[str(rank) for rank in ranks[:MOST_RANKS]],
             kinds=list(kinds),
             spans=list(kinds.values()),
@@ -60,16 +54,29 @@ def _timeline(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
     )
 
 
-def _links(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
-    links = busiest(request.fabric, run, MOST_LINKS)
+def _joined(its: Iterable[Span], apart: float) -> dict[str, list[tuple[float, float]]]:
+    """A rank's times (us) by kind; what is less than `apart` (ns) apart is one."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for span in its:
+        if span.track == BESIDE:
+            continue
+        own = found.setdefault(span.kind, [])
+        if own and span.begin - 1000 * own[-1][1] < apart:
+            own[-1] = (own[-1][0], span.end / 1000)
+        else:
+            own.append((span.begin / 1000, span.end / 1000))
+    return found
+
+
+def _links(use: LinkUse) -> Iterator[str]:
+    links = use.links[:MOST_LINKS]
     if not links:
         return
     bars = [Bar(name=each.name, value=100 * _mean(each), text=_said(each)) for each in links]
     yield figure(Bars(title="The ten busiest links", unit="%", bars=bars, one_hue=True))
-    wide = run.bin_ns / 1000
     series = []
     for link in links[:CURVES]:
-        places = [(place + 0.5) * wide for place in range(len(link.shares))]
+        places = [(use.begin_ns + (place + 0.5) * use.bin_ns) / 1000 for place in range(len(link.shares))]
         x, (y,) = thinned(places, [100 * share for share in link.shares])
         series.append(Series(name=link.name, x=x, y=y))
     panel = Panel(y=Axis(name="%", start=0.0, end=100.0), series=series)
@@ -84,39 +91,43 @@ def _said(link: BusyLink) -> str:
     return f"{100 * _mean(link):.0f} % of {link.gbps:g} Gbit/s, {link.sent_bytes / 1e6:.1f} MB"
 
 
-def _durations(run: NetworkRun) -> Iterator[str]:
-    done = run.end >= 0
-    if not done.any():
+def _durations(took: Sequence[float]) -> Iterator[str]:
+    if not took:
         return
-    took = np.sort((run.end - run.start)[done]) / 1000
-    low, median, high = (float(np.quantile(took, share)) for share in (0.0, 0.5, 0.99))
-    shares = np.linspace(0, 1, POINTS)
-    series = Series(name="flows", x=np.quantile(took, shares).tolist(), y=(100 * shares).tolist())
-    said = f"{len(took)} flows: from {low:.1f} us, median {median:.1f}, 99 % within {high:.1f}, all {took[-1]:.1f}"
+
+    def within(share: float) -> float:
+        """The time (us) in which a share of the flows ended, between the two that are next to it."""
+        place = share * (len(took) - 1)
+        low = min(int(place), len(took) - 1)
+        high = min(low + 1, len(took) - 1)
+        return (took[low] + (took[high] - took[low]) * (place - low)) / 1000
+
+    shares = [place / (POINTS - 1) for place in range(POINTS)]
+    series = Series(name="flows", x=[within(share) for share in shares], y=[100 * share for share in shares])
+    said = f"{len(took)} flows: from {within(0):.1f} us, median {within(0.5):.1f}, 99 % within {within(0.99):.1f}, "
     panel = Panel(y=Axis(name="% of flows", start=0.0, end=100.0), series=[series])
-    yield figure(Curves(title="How long flows took", sentence=said, x=Axis(name="us"), panels=[panel]))
+    sentence = f"{said}all {within(1):.1f}"
+    yield figure(Curves(title="How long flows took", sentence=sentence, x=Axis(name="us"), panels=[panel]))
 
 
-def _critical(request: NetworkRequest, run: NetworkRun) -> Iterator[str]:
+def _critical(request: NetworkRequest, view: RunView) -> Iterator[str]:
     """The table of the critical path's last steps."""
-    count, steps = critical_path(request.job, run, ports_of(request.fabric).bps, MOST_STEPS)
-    if not steps:
+    if not view.path:
         return
     named = port_names(request.fabric)
-    rows = "".join(_row(run, step, named) for step in steps)
-    left = f", the last {MOST_STEPS}" if count > MOST_STEPS else ""
+    rows = "".join(_row(step, named) for step in view.path)
+    left = f", the last {len(view.path)}" if view.path_flows > len(view.path) else ""
     yield (
-        f"<h2>The critical path</h2><p>What the end waited for: {count} flows one after another{left}; of each "
-        "the most loaded link on its way, and how many other flows used that meanwhile.</p><table><tr><th>flow</th>"
-        "<th>waited before, us</th><th>begin, us</th><th>took, us</th><th>link</th><th>busy</th><th>shared with</th>"
-        "</tr>"
-        f"{rows}</table>"
+        f"<h2>The critical path</h2><p>What the end waited for: {view.path_flows} flows one after another{left}; of "
+        "each the most loaded link on its way, and how many other flows used that meanwhile.</p><table><tr>"
+        "<th>flow</th><th>waited before, us</th><th>begin, us</th><th>took, us</th><th>link</th><th>busy</th>"
+        f"<th>shared with</th></tr>{rows}</table>"
     )
 
 
-def _row(run: NetworkRun, step: PathStep, named: Sequence[str]) -> str:
+def _row(step: PathStep, named: Sequence[str]) -> str:
     cells = (
-        f"{run.source[step.flow]} to {run.target[step.flow]}", f"{step.idle_ns / 1000:.2f}", f"{step.begin / 1000:.2f}",
+        f"{step.source} to {step.target}", f"{step.idle_ns / 1000:.2f}", f"{step.begin / 1000:.2f}",
         f"{(step.end - step.begin) / 1000:.2f}", safe(named[step.port]) if step.port >= 0 else "",
         f"{100 * step.busy:.0f} %", str(step.shared),
     )  # fmt: skip
@@ -127,7 +138,7 @@ def _band(makespans: Sequence[float]) -> Iterator[str]:
     if len(makespans) < 2:
         return
     x, (y,) = thinned(range(1, len(makespans) + 1), list(makespans))
-    middle = Line(name="median", value=float(np.median(makespans)))
+    middle = Line(name="median", value=median(makespans))
     panel = Panel(y=Axis(name="us"), series=[Series(name="makespan", x=x, y=y, style="points")], lines=[middle])
     said = "The makespan with each order of simultaneous starts, the shortest first."
     yield figure(Curves(title="How sure", sentence=said, x=Axis(name="order"), panels=[panel]))

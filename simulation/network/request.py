@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from common.errors import InputProblems, MistakeList, input_problem
+from common.errors import MistakeList, input_problem
 from common.units import size_bytes
 from simulation.analytical.schedules import INTERLEAVED, ONE_F_ONE_B
 from simulation.analytical.workload import TextWorkload
@@ -20,7 +20,14 @@ from simulation.flows.names import ALL_REDUCE, AUTO
 from simulation.flows.train import FlowSchedule
 from simulation.network.conf import NetworkConf, read_conf
 from simulation.network.job import Job
-from simulation.network.job_reading import MOST_BYTES, JobGroups, job_of_collective, job_of_workload, together
+from simulation.network.job_reading import (
+    MOST_BYTES,
+    JobGroups,
+    job_of_collective,
+    job_of_workload,
+    read_rows,
+    together,
+)
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outages import Outage, parse
 from simulation.network.placing import groups_by_kind, link_speeds
@@ -62,21 +69,27 @@ class NetworkRequest(NamedTuple):
     notes: list[str]
 
 
-def read_request(arguments: argparse.Namespace) -> NetworkRequest:
-    """Read the files that the options name, and check options and files against each other.
+def read_request(arguments: argparse.Namespace, mistakes: MistakeList) -> NetworkRequest:
+    """Read the files that the options name, and check options and files against each other; `mistakes` are those that
+    were found before.
 
     Raises:
-        InputProblems: a file cannot be read, or options and files do not fit together.
+        InputProblems: a file cannot be read, or options and files do not fit together; all mistakes are named.
     """
-    _check_options(arguments)
-    fabric, notes = _fabric(arguments.network)
-    gpus = _gpus(fabric, arguments.network)
-    mistakes = MistakeList()
-    slowness = _slowness(arguments, gpus, mistakes)
-    outages = parse(arguments.outage, fabric, mistakes)
+    _check_options(arguments, mistakes)
+    sound = not mistakes.mistakes
+    conf = NetworkConf()
+    with mistakes.noted():
+        conf = read_conf(arguments.conf) if arguments.conf else conf
+    with mistakes.noted():
+        fabric, notes = _fabric(arguments.network)
+        gpus = _gpus(fabric, arguments.network)
+        slowness = _slowness(arguments, gpus, mistakes)
+        outages = parse(arguments.outage, fabric, mistakes)
+        if sound:  # else the options name no job
+            job = _job(arguments, fabric)
+            _check_stragglers(arguments, job, gpus, mistakes)
     mistakes.check()
-    job = _job(arguments, fabric)
-    conf = read_conf(arguments.conf) if arguments.conf else NetworkConf()
     wishes = Wishes(round(arguments.send_lat * 1000), conf, arguments.seed or 0, slowness, outages)
     idle = gpus - sum(part.ranks for part in job.parts)
     notes += [f"{gpus - idle} ranks on {gpus} GPUs: the others send nothing"] if idle else []
@@ -94,8 +107,7 @@ def _fabric(path: Path) -> tuple[Fabric, list[str]]:
     return fabric, oddities
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
-    mistakes = MistakeList()
+def _check_options(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
     if (arguments.workload is None) == (arguments.op is None):
         mistakes.add("-w, --op", None, "exactly one of the two says what is sent")
     folder = Path(f"{arguments.result}x").parent
@@ -109,7 +121,6 @@ def _check_options(arguments: argparse.Namespace) -> None:
     _check_numbers(arguments, mistakes)
     _check_engine(arguments, mistakes)
     _check_together(arguments, mistakes)
-    mistakes.check()
 
 
 def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
@@ -179,13 +190,23 @@ def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -
     return found
 
 
+def _check_stragglers(arguments: argparse.Namespace, job: Job, gpus: int, mistakes: MistakeList) -> None:
+    busy = {rank for part in job.parts for rank in range(part.first, part.first + part.ranks)}
+    for text in arguments.straggler:
+        match = _STRAGGLER.fullmatch(text)
+        if match and int(match["rank"]) in set(range(gpus)) - busy:
+            mistakes.add("--straggler", text, "must be a rank of a job: this GPU has none")
+
+
 def _job(arguments: argparse.Namespace, fabric: Fabric) -> Job:
     original = arguments.dialect == SIMAI
     schedules = _schedules(arguments, fabric, original=original)
     if arguments.op:
         return _collective(arguments, fabric, schedules, original=original)
-    placed = [_place(text, fabric) for text in arguments.workload]
-    mistakes = MistakeList()
+    mistakes, placed, jobs = MistakeList(), list[tuple[Path, range]](), list[Job]()
+    for text in arguments.workload:
+        with mistakes.noted():
+            placed.append(_place(text, fabric))
     if original and len(placed) > 1:
         mistakes.add("-w", None, "the original runs one workload; leave out --dialect simai")
     for number, (path, gpus) in enumerate(placed):
@@ -193,8 +214,11 @@ def _job(arguments: argparse.Namespace, fabric: Fabric) -> Job:
             shared = range(max(gpus.start, others.start), min(gpus.stop, others.stop))
             if shared:
                 mistakes.add("-w", f"{path}@{gpus.start}-{gpus.stop - 1}", f"GPU {shared.start} has another job")
+    for path, gpus in placed:
+        with mistakes.noted():
+            jobs.append(_workload(arguments, path, gpus, fabric, schedules))
     mistakes.check()
-    return together([_workload(arguments, path, gpus, fabric, schedules) for path, gpus in placed])
+    return together(jobs)
 
 
 def _place(text: str, fabric: Fabric) -> tuple[Path, range]:
@@ -251,16 +275,20 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
     header, place = workload.header, f"{workload.path}, line 1"
     rows = min(header.rows, path.stat().st_size // LEAST_ROW_BYTES)
     MemoryRoom(str(path), "fewer rows take less").take(rows, ROW_BYTES, "rows")
+    mistakes = MistakeList()
     if header.all_gpus > len(gpus):
-        raise input_problem(place, f"all_gpus: {header.all_gpus}", f"{arguments.network} has {len(gpus)} GPUs for it")
+        mistakes.add(place, f"all_gpus: {header.all_gpus}", f"{arguments.network} has {len(gpus)} GPUs for it")
     if original and header.pp > 1:
-        raise input_problem(place, f"pp: {header.pp}", "the original has no flows between stages: no --dialect simai")
+        mistakes.add(place, f"pp: {header.pp}", "the original has no flows between stages: no --dialect simai")
     ranks = len(gpus) if original else header.all_gpus or len(gpus)
     sizes = ParallelSizes(
         ranks=ranks, per_server=_per_server(fabric, original=original), tp=header.tp, pp=header.pp, ep=header.ep
     )
-    if wrong := sizes.mistakes().mistakes:
-        raise InputProblems(each._replace(file=f"{place}, {each.file}") for each in wrong)
+    mistakes.mistakes += [each._replace(file=f"{place}, {each.file}") for each in sizes.mistakes().mistakes]
+    if mistakes.mistakes:
+        with mistakes.noted():
+            read_rows(workload)
+    mistakes.check()
     groups = groups_by_kind(sizes, fabric, gpus.start, original=original)
     where = JobGroups(gpus.start, ranks, groups, schedules)
     job = job_of_workload(workload, where, arguments.schedule, arguments.vpp or 1)

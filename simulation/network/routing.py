@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.units import bandwidth_bps, time_seconds
-from simulation.network.flow_level.port_routes import Link, round_trip
 from simulation.topology.fabric import Fabric
 
 Ints = NDArray[np.int64]
@@ -48,28 +47,3 @@ def ports_of(fabric: Fabric, error_rate: float = 0.0) -> Ports:
         np.array(delays, dtype=np.int64)[kinds],
         np.array(errors)[kinds],
     )
-
-
-def first_links(ports: Ports, routes: Routes, source: int, target: int) -> tuple[Link, ...]:
-    """The links between two nodes on the first of the shortest ways."""
-    node, links = source, list[Link]()
-    while node != target:
-        port = int(routes.hops[routes.begin[node, target]])
-        links.append(Link(int(ports.bps[port]), int(ports.delay_ns[port])))
-        node = int(ports.peer[port])
-    return tuple(links)
-
-
-def window_bytes(ports: Ports, routes: Routes, gpus: int, payload: int) -> tuple[int, int]:
-    """The window of every flow (bytes) and the longest round trip (ns): the largest over all pairs of GPUs.
-
-    window = rtt * slowest link, rounded down to bytes.
-    """
-    largest = longest = 0
-    for source in range(gpus):
-        for target in range(gpus):
-            if source != target and routes.counts[source, target]:
-                rtt, slowest = round_trip(first_links(ports, routes, source, target), payload)
-                longest = max(longest, rtt)
-                largest = max(largest, rtt * slowest // 8_000_000_000)
-    return largest, longest

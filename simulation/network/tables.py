@@ -66,6 +66,12 @@ class RanksRun(Protocol):
     def of_rank(self, rank: int) -> RankTimes:
         """The times of one rank."""
 
+    def parts_of(self, rank: int) -> tuple[Sequence[int], Sequence[int]]:
+        """By collective: when a rank came to its part and when that ended (ns, -1: not yet)."""
+
+    def kind_of(self, rank: int) -> int:
+        """A number that is the same for ranks with the same times."""
+
 
 class IterationTimes:
     """The times of an iteration on the first rank of a job: the rows of which all phases have ended."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from simulation.network.job import INPUT_GRADIENT, SENDS, TRANSFER, WAITS, WEIGHT_GRADIENT, Job, JobPhase
-from simulation.network.outcome import NetworkRun
+from simulation.network.tables import RanksRun
 
 COMPUTE, WAITED, BESIDE = "computation", "waited for", "beside computation"
 TURN_NS = 1  # that a step takes besides its computation
@@ -25,12 +25,12 @@ class Span(NamedTuple):
     collective: int | None = None
 
 
-def spans(job: Job, run: NetworkRun, slowness: Mapping[int, float], rank: int) -> Iterator[Span]:
+def spans(job: Job, run: RanksRun, slowness: Mapping[int, float], rank: int) -> Iterator[Span]:
     """The activities of a rank, up to where the run ended; `slowness`, dimensionless, is how many times as long it
     computes.
     """
     now, factor = 0, slowness.get(rank, 1.0)
-    begins, ends = run.part_begin[:, rank].tolist(), run.part_end[:, rank].tolist()
+    begins, ends = run.parts_of(rank)
     for phase in job.phases(rank):
         computed = int(phase.compute_ns * factor)
         name = _name(job, phase)

@@ -4,24 +4,26 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from common.errors import input_problem
+from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
-from simulation.network import links
 from simulation.network.answer import Sureness, summary
 from simulation.network.engine import EngineCall, EngineRun, environment_of, run_engine, simulator_words
 from simulation.network.fast_forward import FastForward, OverlapsError
 from simulation.network.flow_file import FlowFile
+from simulation.network.flow_level.net import check_ways
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
 from simulation.network.measured import measured_faults, with_cost, with_faults
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
+from simulation.network.packet_view import view_of
 from simulation.network.packets import Network, network_of, simulate
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
 from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
 from simulation.network.trace import write_trace
+from simulation.network.view import RunView
 
 FLOW_BYTES = 1000  # of memory that a flow takes, measured
 GIVEN_UP = "--fast-forward was given up: parts overlap so much that all packets were simulated"
@@ -30,10 +32,11 @@ PROBES = 2  # shuffled orders of starts that say whether there is a band
 
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how sure the result is."""
+    mistakes = MistakeList()
     if arguments.routing not in (None, ECMP):
-        raise input_problem("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
-    request = read_request(arguments)
-    refuse_names(request.job, request.prefix, (FLOWS, LINKS, PAGE), arguments.trace)
+        mistakes.add("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
+    request = read_request(arguments, mistakes)
+    refuse_names(request.job, request.prefix, arguments.trace)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
@@ -44,7 +47,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
         request = with_faults(request, faults)
         network = _network(request)
     theirs = run_engine(call) if call else None
-    found, files = _written(request, network, arguments.trace)
+    found, view, files = _written(request, network, arguments.trace)
     request.notes.extend(warn_of_untimed(request.job, found.finished.tolist()) if arguments.workload else ())
     others = _others(request, network) if found.complete else []
     page = Path(request.prefix + PAGE)
@@ -53,7 +56,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     if healthy and found.complete:
         answer = with_cost(answer, healthy.iteration_us, found.iteration_us)
     answer = _beside(answer, found, theirs) if theirs else answer
-    write_whole(page, [html(request, found, sure.makespans, answer.text).encode()])
+    write_whole(page, [html(request, view, sure.makespans, answer.text).encode()])
     return answer
 
 
@@ -72,28 +75,29 @@ def _network(request: NetworkRequest) -> Network:
     return network
 
 
-def _written(request: NetworkRequest, network: Network, trace: Path | None) -> tuple[NetworkRun, list[Path]]:
-    """The run, and the files that it left."""
+def _written(request: NetworkRequest, network: Network, trace: Path | None) -> tuple[NetworkRun, RunView, list[Path]]:
+    """The run, what is shown of it, and the files that it left."""
     flows = FlowFile(Path(request.prefix + FLOWS), network)
-    rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
     busy = Path(request.prefix + LINKS)
 
     def write(run: NetworkRun) -> None:
-        flows.write(run)
         rows.write(run)
+        flows.write(run)
 
-    found = _run(request, network, write)
+    with RowFiles(request.job, request.prefix, request.wishes.slowness) as rows:
+        found = _run(request, network, write)
     flows.close()
     if found.not_kept:
         flows.path.unlink()
     files = [*([] if found.not_kept else [flows.path]), *rows.paths]
+    view = view_of(request, found)
     if not request.fast_forward or GIVEN_UP in request.notes:
-        write_whole(busy, (line.encode() for line in links.table(request.fabric, found)))
+        write_whole(busy, (line.encode() for line in view.links.table()))
         files.append(busy)
     if trace:
-        write_trace(trace, request, found)
+        write_trace(trace, request, view)
         files.append(trace)
-    return found, files
+    return found, view, files
 
 
 def _others(request: NetworkRequest, network: Network) -> list[float]:
@@ -151,7 +155,7 @@ def _beside(answer: Summary, found: NetworkRun, theirs: EngineRun) -> Summary:
 
 
 def _check_routes(request: NetworkRequest, network: Network) -> None:
-    """Every flow has a way; the first that has none is named."""
+    """Every flow has a way."""
     schedules = {id(each): each for collective in request.job.collectives for each in collective.schedules}
     ends = {
         (train.source, target)
@@ -160,7 +164,4 @@ def _check_routes(request: NetworkRequest, network: Network) -> None:
         for train in schedule.trains(source)
         for target in ((train.targets,) if isinstance(train.targets, int) else train.targets)
     }
-    for source, target in sorted(ends):
-        if not network.routes.counts[source, target]:
-            what = f"GPU {source} does not reach GPU {target}: GPUs do not forward"
-            raise input_problem(str(request.topology), None, what)
+    check_ways(ends, network.ways, str(request.topology))

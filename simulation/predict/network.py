@@ -16,7 +16,7 @@ from simulation.flows.names import ALL_REDUCE, AUTO, OP_OF_CELL
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.port_routes import RAIL, PortRoutes
 from simulation.network.flow_level.simulate import FlowWishes, simulate
-from simulation.network.flow_level.trust import window_of
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.job_reading import JobGroups, job_of_collective
 from simulation.network.placing import groups_by_kind, link_speeds
 from simulation.predict.machine import NIC_SHARE, Machine
@@ -81,7 +81,8 @@ class Network:
         found = []
         for size in (_SMALL, _LARGE):
             job = job_of_collective(OP_OF_CELL[op], "DP", size, JobGroups(0, gpus, groups, schedules))
-            wishes = FlowWishes(SEND_NS, payload, window_of(self._ways, self.fabric.gpus, payload), {})
+            window, _rtt = window_bytes(self._ways, self.fabric.gpus, payload, some=True)
+            wishes = FlowWishes(SEND_NS, payload, window, {})
             run = simulate(self._ways, job, wishes, str(self.path))
             found.append((max(run.rank_ends()) - run.first_start()) / 1000)
         return found[0], found[1]

@@ -46,9 +46,11 @@ def read(path: Path) -> ReadTopology:
         with path.open(encoding="ascii") as file:
             head = _head(path, file.readline(_LONGEST))
             longest = _LONGEST + _LONGEST_ID * (head.nvswitches + head.switches)
-            roles, oddities = _roles(path, head, file.readline(longest))
+            mistakes, roles, oddities = MistakeList(), bytearray(head.nodes), list[str]()
+            with mistakes.noted():
+                roles, oddities = _roles(path, head, file.readline(longest))
             fabric = empty(head.per_server, head.gpu_type, roles)
-            _links(path, iter(partial(file.readline, _LONGEST), ""), head.links, fabric)
+            _links(path, iter(partial(file.readline, _LONGEST), ""), head.links, fabric, mistakes)
     except OSError as error:
         raise input_problem(str(path), None, error.strerror or "cannot be read") from error
     except UnicodeDecodeError as error:
@@ -92,8 +94,7 @@ def _roles(path: Path, head: _Head, line: str) -> tuple[bytearray, list[str]]:
     return roles, [] if in_order else ["the switches' ids do not follow those of the GPUs"]
 
 
-def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric) -> None:
-    mistakes = MistakeList()
+def _links(path: Path, lines: Iterable[str], expected: int, fabric: Fabric, mistakes: MistakeList) -> None:
     known: dict[str, int] = {}
     numbers: dict[LinkText, int] = {}
     first, second, kinds = fabric.first, fabric.second, fabric.kinds

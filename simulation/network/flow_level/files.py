@@ -1,7 +1,7 @@
 """Writes what the flow level found: a line for each flow, and how busy each link was."""
 
 import itertools
-from collections.abc import Iterable
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 from operator import itemgetter
@@ -12,6 +12,7 @@ from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
+from simulation.network.view import BusyLink, LinkUse
 
 LINES = 4096  # of fct.txt, written at once
 SLICES = 20  # of the makespan, of each of which a link's load is told
@@ -66,22 +67,26 @@ class LinkLoads:
             self.loads = loads_of_lanes(built.state, built.ports, begin, self.slice_ns, SLICES)
             return
         known: dict[tuple[int, int], list[list[float]]] = {}
-        totals: dict[tuple[int, int], list[float]] = {}
+        fixed_on: dict[int, Counter[tuple[int, int]]] = {}
         for group in run.groups():
             where = group.number, group.kind
             if where not in known:
                 times = zip(*run.times(*where), strict=True)
                 known[where] = [self._parts(float(start), float(end), group.size) for start, end in times]
-                totals[where] = [sum(column) for column in zip(*known[where], strict=True)]
             fixed = ways.only_path(group.source, group.target)
             if fixed is not None:
-                self._add([(port, 1.0) for port in fixed], totals[where])
+                for port in fixed:
+                    fixed_on.setdefault(port, Counter())[where] += 1
                 continue
             for step, parts in enumerate(known[where]):
                 number = group.sport - FIRST_SPORT + step * group.stride
                 way = way_of_flow(ways, group.source, group.target, number)
                 shares = way.forward_shares or (1.0,) * len(way.forward)
                 self._add(list(zip(way.forward, shares, strict=True)), parts)
+        totals = {where: [sum(column) for column in zip(*parts, strict=True)] for where, parts in known.items()}
+        for port, hops in fixed_on.items():
+            for where, count in hops.items():
+                self._add([(port, count)], totals[where])
 
     def _add(self, way: list[tuple[int, float]], parts: list[float]) -> None:
         for port, share in way:
@@ -111,14 +116,11 @@ class LinkLoads:
     def _share(self, port: int, size: float, slices: int) -> float:
         return size * BITS / (self.ways.link(port).bps * self.slice_ns * slices)
 
-    def lines(self, names: list[str]) -> Iterable[str]:
-        """The table of the links that carry data, by the names of their ports, the busiest first.
-
-        Its columns are those of the packet level, but 20 slices from the first flow on.
-        """
-        slices = (f"{(self.begin + place * self.slice_ns) / 1000:.3f} us" for place in range(SLICES))
-        yield ",".join(["link", "Gbps", "bytes", *slices]) + "\n"
+    def use(self, names: list[str]) -> LinkUse:
+        """All links that carry data, by the names of their ports."""
+        links = []
         for port, _share in self.busiest():
-            name, its = names[port], self.loads[port]
-            shares = ",".join(f"{100 * self._share(port, size, 1):.1f}" for size in its)
-            yield f"{name},{self.ways.link(port).bps / 1e9:g},{round(sum(its))},{shares}\n"
+            its = self.loads[port]
+            shares = [self._share(port, size, 1) for size in its]
+            links.append(BusyLink(names[port], self.ways.link(port).bps / 1e9, round(sum(its)), shares))
+        return LinkUse(links, self.begin, self.slice_ns)

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from common.errors import input_problem
+from common.summary import counted
 from simulation.network.flow_level.hops import Hop, hops_of
 from simulation.network.flow_level.lanes import CostModel, Costs, Way, way_of_flow
 from simulation.network.flow_level.port_routes import RAIL, SPREAD, PortRoutes
@@ -74,15 +75,19 @@ class HopNet:
         return [key for key in self.keys for _hop in self.of_key(key)]
 
 
-def check_ways(net: HopNet, ways: PortRoutes, place: str) -> None:
-    """Say which GPU another one does not reach.
+def check_ways(pairs: Collection[tuple[int, int]], ways: PortRoutes, place: str) -> None:
+    """Say which GPU another one does not reach, and how many pairs there are of such.
 
     Raises:
         InputProblems: there is one.
     """
-    for source, target in {(hop.source, hop.target) for hop in net.hops}:
-        if not ways.reaches(source, target):
-            raise input_problem(place, None, f"GPU {source} does not reach GPU {target}: GPUs do not forward")
+    apart = sorted(pair for pair in pairs if not ways.reaches(*pair))
+    if apart:
+        source, target = apart[0]
+        pairs_said = counted(len(apart), "such pair")
+        raise input_problem(
+            place, None, f"GPU {source} does not reach GPU {target} ({pairs_said}): GPUs do not forward"
+        )
 
 
 def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from types import ModuleType
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
 from simulation.network.flow_level.steady import undisturbed
 from simulation.network.flow_level.twins import alike
-from simulation.network.flow_level.work import Span, Work
+from simulation.network.flow_level.work import Work
 from simulation.network.job import Job
 from simulation.network.tables import RankTimes
 
@@ -26,6 +26,7 @@ MOST_LOADS_IN_LISTS = 500_000  # links that they load in all, of which --routing
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
 ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
 MOST_LINES = 1 << 20  # flows of which each one's times are kept, and written
+ROWS_S = 1.0  # between two looks at which rows have ended
 
 
 class FlowGroup(NamedTuple):
@@ -47,11 +48,18 @@ class FlowRun:
     """The result of a simulation at flow level; times are ns.
 
     `simulated` is the number of flows that stand for all; `collide` says whether each takes a way of its own by ECMP,
-    `best_case` whether it should.
+    `best_case` whether it should; `laid` are the hops on their ways, unless each flow has one of its own.
     """
 
-    def __init__(self, classes: Classes, work: Work, known: Mapping[tuple[int, int], Built], seconds: float) -> None:
-        self.classes, self.work, self.known, self.seconds = classes, work, known, seconds
+    def __init__(
+        self,
+        classes: Classes,
+        work: Work,
+        known: Mapping[tuple[int, int], Built],
+        laid: Sequence[Laid] | None,
+        seconds: float,
+    ) -> None:
+        self.classes, self.work, self.known, self.laid, self.seconds = classes, work, known, laid, seconds
         self.job, self.best_case = classes.net.job, False
         self.simulated = sum(len(built.state.flow_hop) for built in (work.built, *known.values()))
         self.collide = len(work.built.state.flow_lane) > 0
@@ -67,12 +75,6 @@ class FlowRun:
     def flows(self) -> int:
         """The number of flows of all collectives."""
         return self.classes.net.flows
-
-    def spans(self, kind: int) -> Iterator[tuple[int, Span]]:
-        """When ranks of a kind had their part of each collective."""
-        for number in range(len(self.job.collectives)):
-            if (number, kind) in self.work.ends:
-                yield number, Span(self.work.begins[number, kind], self.work.ends[number, kind])
 
     def groups(self) -> Iterator[FlowGroup]:
         """The flows, hop by hop, in the order in which the collectives begin."""
@@ -114,15 +116,25 @@ class FlowRun:
 
     def of_rank(self, rank: int) -> RankTimes:
         """The times of one rank; see RankTimes."""
-        kind, count = self.classes.likeness.ranks[rank], len(self.job.collectives)
-        begins, ends, moved = [-1] * count, [-1] * count, {}
-        for number, span in self.spans(kind):
-            begins[number], ends[number] = round(span.begin), round(span.end)
+        begins, ends = self.parts_of(rank)
+        moved = {}
         for number, collective in enumerate(self.job.collectives):
             if collective.kind == "PP" and ends[number] >= 0:
                 moved[number] = self._moved(number, rank)
-        worker = self.work.workers[kind]
+        worker = self.work.workers[self.kind_of(rank)]
         return RankTimes(begins, ends, moved, round(worker.walked), round(worker.ended))
+
+    def parts_of(self, rank: int) -> tuple[list[int], list[int]]:
+        """By collective: when a rank came to its part and when that ended (ns, -1: not yet)."""
+        kind, numbers = self.kind_of(rank), range(len(self.job.collectives))
+        begins, ends = (
+            [round(of.get((number, kind), -1)) for number in numbers] for of in (self.work.begins, self.work.ends)
+        )
+        return begins, ends
+
+    def kind_of(self, rank: int) -> int:
+        """The kind of a rank: those of one kind do the same at the same time."""
+        return self.classes.likeness.ranks[rank]
 
     def _moved(self, number: int, rank: int) -> int:
         """How long the transfer took that a rank received."""
@@ -144,7 +156,8 @@ class FlowRun:
 
     def first_start(self) -> float:
         """The start of the first flow."""
-        least = [self.times(number, colour)[0] for number, colour in self._firsts()]
+        every = [self.work.built.state.start] if self.collide else []
+        least = every or [self.times(number, colour)[0] for number, colour in self._firsts()]
         return min((float(start) for each in least for start in each if start >= 0), default=0.0)
 
     def _firsts(self) -> Iterator[tuple[int, int]]:
@@ -172,8 +185,10 @@ class TooManyWaysError(Exception):
     """More flows than `most_ways` would each take a way of its own."""
 
 
-def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") -> FlowRun:
-    """Run a job; `place` names the network in messages.
+def simulate(
+    ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "", finished: Callable[[FlowRun], None] | None = None
+) -> FlowRun:
+    """Run a job; `place` names the network in messages, `finished` sees now and then, and at Ctrl-C, what is there.
 
     Raises:
         InputProblems: a GPU does not reach one that it sends to, or there is too little memory.
@@ -181,7 +196,7 @@ def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") ->
     """
     began = time.perf_counter()
     net = HopNet(job, wishes.latency_ns, place)
-    check_ways(net, ways, place)
+    check_ways({(hop.source, hop.target) for hop in net.hops}, ways, place)
     model = CostModel(ways, wishes.payload, wishes.window)
     laid = laid_out(net, ways, model)
     if laid is None and wishes.most_ways is not None and net.flows > wishes.most_ways:
@@ -192,18 +207,22 @@ def simulate(ways: PortRoutes, job: Job, wishes: FlowWishes, place: str = "") ->
     if lanes and laid and not wishes.apart:
         known = {where: _alone(lanes, *where, wishes) for where in undisturbed(classes, laid)}
 
+    def found(of: Classes, work: Work) -> FlowRun:
+        kept = laid if net.flows <= MOST_LINES else None
+        return FlowRun(of, work, known, kept, time.perf_counter() - began)
+
     def worked(of: Classes) -> Work:
         built, module = _built(of, lanes, model, known)
         work = Work(built, module, job.collectives, wishes.latency_ns, _durations(of, known))
         for kind, rank in of.first_rank.items():
             work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0))
-        _go(work, built)
+        _go(work, built, (lambda: finished(found(of, work))) if finished and of is classes else lambda: None)
         return work
 
     work = None
     if lanes and len(job.collectives) == 1 and not known and net.flows > MOST_LINES:
         work = in_fewer_steps(classes, worked)
-    return FlowRun(classes, work or worked(classes), known, time.perf_counter() - began)
+    return found(classes, work or worked(classes))
 
 
 def _classes(net: HopNet, laid: Sequence[Laid] | None, ways: PortRoutes, job: Job, wishes: FlowWishes) -> Classes:
@@ -217,18 +236,25 @@ def _rank_kinds(job: Job, slowness: Mapping[int, float]) -> list[Hashable]:
     return [(program, slowness.get(rank, 1.0)) for rank, program in enumerate(job.program_of)]
 
 
-def _go(work: Work, built: Built) -> bool:
+def _go(work: Work, built: Built, finished: Callable[[], None]) -> None:
     total = len(built.state.flow_hop)
     with StepProgress("flows", total) as progress:
-        done = 0
+        done, then = 0, time.monotonic() + ROWS_S
 
         def tell() -> None:
-            nonlocal done
+            nonlocal done, then
             now = int(built.state.counts[PLANNED]) // 2
             progress.advance(now - done)
             done = now
+            if time.monotonic() >= then:
+                finished()
+                then = time.monotonic() + ROWS_S
 
-        return work.run(tell)
+        try:
+            work.run(tell)
+        except KeyboardInterrupt:
+            finished()
+            raise
 
 
 def _built(

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from simulation.network.conf import NetworkConf
 from simulation.network.flow_level.fluid_state import BEHIND, TIGHT
 from simulation.network.flow_level.lanes import BITS
-from simulation.network.flow_level.port_routes import PortRoutes, round_trip
+from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.quotient import Built
 from simulation.network.flow_level.simulate import FlowRun
+from simulation.network.flow_level.window import window_bytes
 from simulation.topology.fabric import GPU, SWITCH, Fabric
 
-ALL_PAIRS = 64  # GPUs up to which the window is looked for among all pairs
 MARKS, PAUSES, LOSSES, SHORT, COLLISIONS = "marks", "pauses", "losses", "short", "collisions"
 DRIFT, QUEUES, WINDOWS, SURE = "drift", "queues", "windows", "sure"
 RESERVED_BYTES, PAUSE_SHIFT = 4096, 3  # PFC's, see packet_state
@@ -35,20 +35,6 @@ class Queue(NamedTuple):
     port: int
     queue: int
     threshold: int
-
-
-def window_of(ways: PortRoutes, gpus: int, payload: int) -> int:
-    """The largest product of round trip and slowest link (bytes), over all pairs of the network's GPUs, whoever
-    works there; of a large network, some."""
-    chosen = range(0, gpus, max(gpus // ALL_PAIRS, 1))
-    sources = chosen if gpus <= ALL_PAIRS else [0, 1, gpus - 1]
-    best = 0
-    for source in sources:
-        for target in (*chosen, gpus - 1):
-            if source != target and ways.next_ports(source, target):
-                rtt, bps = round_trip(ways.first_links(source, target), payload)
-                best = max(best, rtt * bps // BITS)
-    return best
 
 
 def queues(run: FlowRun, ways: PortRoutes, conf: NetworkConf) -> list[Queue]:
@@ -74,7 +60,7 @@ def _full_ports(run: FlowRun) -> Iterator[tuple[int, int]]:
 
 def judged(run: FlowRun, ways: PortRoutes, fabric: Fabric, conf: NetworkConf) -> tuple[str, list[Queue]]:
     """The effect that a flow model cannot follow in a run, or SURE where there is none, and the marked queues."""
-    window = window_of(ways, fabric.gpus, conf.payload_bytes)
+    window, _rtt = window_bytes(ways, fabric.gpus, conf.payload_bytes, some=True)
     marked = queues(run, ways, conf)
     if marked:
         return MARKS, marked

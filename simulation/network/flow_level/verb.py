@@ -1,6 +1,7 @@
 """Carries out `python -m simulation network --level flow`: simulates, writes the files, says how far to trust it."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -25,11 +26,15 @@ from simulation.network.flow_level.trust import (
     Queue,
     judged,
     loses,
-    window_of,
 )
-from simulation.network.job import Job, iterations, warn_of_untimed
+from simulation.network.flow_level.view import view_of
+from simulation.network.flow_level.window import window_bytes
+from simulation.network.job import iterations, warn_of_untimed
+from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, RowFiles, refuse_names
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
+from simulation.network.trace import write_trace
+from simulation.network.view import RunView
 from simulation.topology.fabric import Fabric, names, port_names, tiers
 
 BUSIEST_SHOWN = 3
@@ -43,53 +48,52 @@ DOUBTS = {
     QUEUES: "only roughly right: ACKs, or whole flows, stand in queues, so that rates are not fair",
     WINDOWS: "only roughly right: windows hold flows back while their ACKs wait behind packets",
 }
-PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator", "trace")
+PACKETS_ONLY = ("seed", "seeds", "outage", "fast_forward", "engine", "simulator")
 
 
 @without_collection()
 def simulated(arguments: argparse.Namespace) -> Summary:
     """Simulate what the options ask for, write the files, and say how far the result can be trusted."""
-    _check_options(arguments)
-    request = read_request(arguments)
-    refuse_names(request.job, request.prefix, _names(request.job))
-    return _what_if(request, arguments) if arguments.what_if else _simulated(request, arguments)
+    mistakes = MistakeList()
+    for name in PACKETS_ONLY:
+        if getattr(arguments, name):
+            mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
+    request, routing = read_request(arguments, mistakes), arguments.routing
+    refuse_names(request.job, request.prefix, arguments.trace)
+    healthy = None
+    if arguments.what_if:
+        from simulation.network.measured import measured_faults, with_cost, with_faults  # which need pydantic
 
-
-def _names(job: Job) -> tuple[str, ...]:
-    """The names of the files beside the tables."""
-    flows = sum(schedule.flow_count for collective in job.collectives for schedule in collective.schedules)
-    return (FLOWS, LINKS) if flows <= MOST_LINES else ()
-
-
-def _what_if(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:
-    """The summary of the network as a run of the benchmarks found it, with what that costs."""
-    from simulation.network.measured import measured_faults, with_cost, with_faults  # which need pydantic
-
-    faulty = with_faults(request, measured_faults(arguments.what_if, request.fabric, packets=False))
-    healthy, _ways = _run(request, arguments.routing)
-    answer = _simulated(faulty, arguments)
-    if answer.failed or not healthy.complete:
-        return answer
-    return with_cost(answer, max(healthy.finished) / 1000, float(str(answer.data["iteration_us"])))
-
-
-def _simulated(request: NetworkRequest, arguments: argparse.Namespace) -> Summary:
-    run, ways = _run(request, arguments.routing)
+        faults = measured_faults(arguments.what_if, request.fabric, packets=False)
+        healthy, _ways = _run(request, routing)
+        request = with_faults(request, faults)
+    with RowFiles(request.job, request.prefix, request.wishes.slowness) as rows:
+        run, ways = _run(request, routing, rows.write)
+        rows.write(run)
     request.notes.extend(warn_of_untimed(request.job, run.finished) if arguments.workload else ())
-    return _summary(request, run, ways)
+    page, loads = Path(request.prefix + PAGE), _loads(run, ways)
+    view = view_of(run, loads.use(port_names(request.fabric)) if loads else None)
+    files = [*_written(request, run, ways, view, arguments.trace), *rows.paths, page]
+    answer = _summary(request, run, ways, loads, files)
+    if healthy and healthy.complete and run.complete:
+        answer = with_cost(answer, max(healthy.finished) / 1000, max(run.finished) / 1000)
+    write_whole(page, [html(request, view, [], answer.text).encode()])
+    return answer
 
 
-def _run(request: NetworkRequest, routing: str | None) -> tuple[FlowRun, PortRoutes]:
+def _run(
+    request: NetworkRequest, routing: str | None, finished: Callable[[FlowRun], None] | None = None
+) -> tuple[FlowRun, PortRoutes]:
     """The run, and the ways of its flows: those of ECMP, unless another routing was asked for or they are too many."""
     ways, place = PortRoutes(request.fabric, routing or ECMP), str(request.topology)
     wishes = flow_wishes(request, ways)
     if routing:
-        return simulate(ways, request.job, wishes, place), ways
+        return simulate(ways, request.job, wishes, place, finished), ways
     try:
-        return simulate(ways, request.job, wishes._replace(most_ways=MOST_LINES), place), ways
+        return simulate(ways, request.job, wishes._replace(most_ways=MOST_LINES), place, finished), ways
     except TooManyWaysError:
         ways = PortRoutes(request.fabric, RAIL)
-        run = simulate(ways, request.job, wishes, place)
+        run = simulate(ways, request.job, wishes, place, finished)
         run.best_case = True
         request.notes.append(
             f"by ecmp {run.flows:,} flows would each take a way of its own, which is done for {MOST_LINES:,} at most: "
@@ -101,28 +105,40 @@ def _run(request: NetworkRequest, routing: str | None) -> tuple[FlowRun, PortRou
 def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
     """The wishes of a request that the flow level follows."""
     wishes, payload = request.wishes, request.wishes.conf.payload_bytes
-    window = window_of(ways, request.fabric.gpus, payload)
+    window, _rtt = window_bytes(ways, request.fabric.gpus, payload, some=True)
     return FlowWishes(wishes.latency_ns, payload, window, wishes.slowness)
 
 
-def _check_options(arguments: argparse.Namespace) -> None:
-    mistakes = MistakeList()
-    for name in PACKETS_ONLY:
-        if getattr(arguments, name):
-            mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
-    mistakes.check()
+def _loads(run: FlowRun, ways: PortRoutes) -> LinkLoads | None:
+    """How busy each link was; None of more flows than are told one by one."""
+    if run.flows > MOST_LINES:
+        return None
+    first = run.first_start()
+    return LinkLoads(run, ways, first, max(run.rank_ends(), default=first))
 
 
-def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary:
-    rows = RowFiles(request.job, request.prefix, request.wishes.slowness)
-    flows, links = Path(request.prefix + FLOWS), Path(request.prefix + LINKS)
-    written = run.flows <= MOST_LINES
-    files = [str(path) for path in ((flows, links) if written else ())] + [str(path) for path in rows.paths]
-    ends, first = run.rank_ends(), run.first_start()
+def _written(request: NetworkRequest, run: FlowRun, ways: PortRoutes, view: RunView, trace: Path | None) -> list[Path]:
+    """The files that are written after a run, but for the page."""
+    files = []
+    if run.flows <= MOST_LINES:
+        flows, links = files = [Path(request.prefix + FLOWS), Path(request.prefix + LINKS)]
+        write_flows(flows, run, ways, request.wishes.conf.payload_bytes)
+        write_whole(links, (line.encode() for line in view.links.table()))
+    if trace:
+        write_trace(trace, request, view)
+        files.append(trace)
+    return files
+
+
+def _summary(
+    request: NetworkRequest, run: FlowRun, ways: PortRoutes, loads: LinkLoads | None, paths: Sequence[Path]
+) -> Summary:
+    files = [str(path) for path in paths]
+    ends, first = run.rank_ends(), loads.begin if loads else run.first_start()
     marks = (max(ends), fmean(ends), ends[0]) if ends else (first, first, first)
     makespan, mean, zero = ((each - first) / 1000 for each in marks)
     data: dict[str, JsonValue] = {
-        "files": files,
+        "files": [*files],
         "level": "flow",
         "routing": ways.routing,
         "complete": run.complete,
@@ -141,15 +157,13 @@ def _summary(request: NetworkRequest, run: FlowRun, ways: PortRoutes) -> Summary
     if not run.complete:
         stuck = sum(end < 0 for end in run.finished)
         lines.append(f"did not complete: {counted(stuck, 'rank')} of {len(run.finished)} wait for what never comes")
-    if not written:
-        lines.append(f"no fct.txt and no links.csv: they are written for at most {MOST_LINES} flows")
+    if not loads:
+        lines.append(
+            f"no {FLOWS}, no {LINKS}, and of flows and links nothing in {PAGE}: that is for at most {MOST_LINES} flows"
+        )
     lines += _assumed(request, run, data)
     lines.append(_trust(request, run, ways, data))
-    rows.write(run)
-    if written:
-        write_flows(flows, run, ways, request.wishes.conf.payload_bytes)
-        loads = LinkLoads(run, ways, first, max(ends, default=first))
-        write_whole(links, (line.encode("ascii") for line in loads.lines(port_names(request.fabric))))
+    if loads:
         lines.append(_busiest(loads, ways, names(request.fabric, tiers(request.fabric)), data))
     return Summary("\n".join(lines), data, failed=not run.complete)
 

@@ -7,7 +7,6 @@ queue up, of which one runs at a time and then the latest.
 from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from types import ModuleType
-from typing import NamedTuple
 
 from simulation.network.flow_level.fluid import FOREVER, TOGETHER_NS
 from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, EVENTS, NOW
@@ -18,13 +17,6 @@ from simulation.network.job import QUEUES, SENDS, GroupCollective, JobPhase
 TURN_NS = 1  # that a step takes besides its computation
 SLICE = 1 << 16  # events between two looks at Ctrl-C
 NOT_YET = -1.0
-
-
-class Span(NamedTuple):
-    """When a rank's part of a collective began and ended (ns)."""
-
-    begin: float
-    end: float
 
 
 class _Worker:

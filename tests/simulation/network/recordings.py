@@ -13,6 +13,7 @@ from typing import NamedTuple, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from common.errors import MistakeList
 from simulation.network import command
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import network_of, simulate
@@ -93,7 +94,7 @@ def request(words: list[str], dialect: str = "simai") -> NetworkRequest:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     parser.set_defaults(dialect=dialect, output=None)
-    return read_request(parser.parse_args(words))
+    return read_request(parser.parse_args(words), MistakeList())
 
 
 def ours(recording: Recording, folder: Path, seed: int = 0) -> NetworkRun:

@@ -10,16 +10,18 @@ import pytest
 
 from simulation.cli import main
 from simulation.network import memory_room
+from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level import verb
 from simulation.network.memory_room import MemoryRoom
-from tests.simulation.network.recordings import DATA
+from tests.pages import charts_of
+from tests.simulation.network.recordings import DATA, arguments, recordings
 from tests.simulation.network.test_network_input import HEADER, ROW, refused
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
 ONE = ["--op", "AllToAll", "--size", "1M"]
 
 
-@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "3"], ["--trace", "t.json"], ["--fast-forward"]])
+@pytest.mark.parametrize("words", [["--seed", "1"], ["--seeds", "3"], ["--fast-forward"]])
 def test_an_option_of_the_packet_level_is_refused(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +139,7 @@ def test_the_memory_of_flows_with_ways_of_their_own_is_estimated_by_what_they_ta
             rooms.append(self)
 
     monkeypatch.setattr("simulation.network.flow_level.net.MemoryRoom", Noted)
+    monkeypatch.setattr(verb, "html", lambda *_: "")  # which takes as much whatever the flows
     words = ["network", "-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--force", *ONE]
     assert main(words) == 0  # loads what it needs
     tracemalloc.start()
@@ -156,24 +159,52 @@ def test_files_of_another_run_are_all_named_before_anything_is_simulated(
     error = refused(words, tmp_path, capsys)
     for name in ("x-EndToEnd.csv", "x-fct.txt"):
         assert f"{tmp_path}/{name}: is there; give --force to overwrite it" in error
-    if level == "packet":
-        for other in (f"{tmp_path}/x-links.csv", f"{tmp_path}/../{tmp_path.name}/x-links.csv"):
-            error = refused([*words, "--force", "--trace", other], tmp_path, capsys)
-            assert f"--trace {other}: is the name of another file" in error
-    else:
-        assert main(["network", *words, "--force"]) == 0
-        assert (tmp_path / "x-fct.txt").read_text() != "older"
+    for other in (f"{tmp_path}/x-links.csv", f"{tmp_path}/../{tmp_path.name}/x-links.csv"):
+        error = refused([*words, "--force", "--trace", other], tmp_path, capsys)
+        assert f"--trace {other}: is the name of another file" in error
 
 
-def test_a_file_that_the_flow_level_does_not_write_is_no_obstacle(
+def test_no_file_of_another_run_stays_beside_new_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "network.html").write_text("older")
-    words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", "--level", "flow", *ONE]
-    assert main(words) == 0, capsys.readouterr().err
-    (tmp_path / "EndToEnd.csv").unlink()
+    others = [tmp_path / name for name in ("fct.txt", "links.csv", "network.html")]
+    for path in others:
+        path.write_text("older")
     monkeypatch.setattr(verb, "MOST_LINES", 10)
-    assert main(words) == 0, capsys.readouterr().err
+    words = ["-n", str(TOPOLOGY), "-r", f"{tmp_path}/", "--level", "flow", *ONE]
+    assert main(["network", *words]) == 2
+    error = capsys.readouterr().err
+    assert all(f"{path}: is there" in error for path in others)
+    apart = tmp_path / "apart"
+    apart.write_text("4 2 0 2 2 A100\n2 3\n0 2 100Gbps 0.0005ms 0\n1 3 100Gbps 0.0005ms 0\n", encoding="utf-8")
+    assert main(["network", *words, "-n", str(apart), "--force"]) == 2
+    assert [path.read_text() for path in others] == ["older"] * 3  # by a mistake nothing is lost
+    assert main(["network", *words, "--force"]) == 0
+    assert "no fct.txt, no links.csv, and of flows and links nothing in network.html" in capsys.readouterr().out
+    assert [path.exists() for path in others] == [False, False, True]
+    assert [chart["title"] for chart in charts_of(others[2].read_text())] == ["What each rank did"]
+
+
+def test_rows_are_written_as_they_end_and_stay_at_an_interruption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = recordings()["megatron_tp8dp2_g16_A100"]
+    table, words = tmp_path / "EndToEnd.csv", ["-r", f"{tmp_path}/", "--level", "flow", "--dialect", "simai"]
+    words = ["network", *arguments(recording, tmp_path), *words]
+    assert main(words) == 0
+    whole = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()[3:-2]]
+    monkeypatch.setattr(simulating, "ROWS_S", 0.0)
+
+    def interrupt(*_: object) -> None:
+        if len(table.read_text().splitlines()) > 3 + 2 + 4 and "incomplete" in table.read_text():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("common.progress.StepProgress.advance", interrupt)
+    assert main([*words, "--force"]) == 130
+    lines = [line.rsplit(",", 1)[0].replace("incomplete", "test1") for line in table.read_text().splitlines()[3:-2]]
+    assert 4 < len(lines) < len(whole) and lines == [line for line in whole if line in lines]
+    assert f"{table}: {len(lines)} of {len(whole)} rows had ended\ninterrupted\n" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["EndToEnd.csv"]
 
 
 def test_links_that_take_no_time_leave_a_flow_no_window(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,8 +93,10 @@ def test_a_workload_that_does_not_fit_is_named_with_its_line(
     ("text", "message"),
     [
         ("CC_MODE 3\n", "allowed is 1 (DCQCN)"),
-        ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE"),
-        ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP"),
+        ("BUFFER_SIZE many\n", "is no value of BUFFER_SIZE: a number from 1 to 1e+06"),
+        ("RP_TIMER\n", "is no value of RP_TIMER: a number from 0.001 to"),
+        ("KMAX_MAP 2 100 1\nRATE_AI fast\n", "is no value of KMAX_MAP: how many pairs follow"),
+        ("KMAX_MAP two 100 1\n", "is no value of KMAX_MAP: how many pairs follow"),
         ("PACKET_PAYLOAD_SIZE 0\n", "is no value of PACKET_PAYLOAD_SIZE: a number from 1 to"),
         ("RP_TIMER 0\n", "is no value of RP_TIMER: a number from 0.001 to"),
         ("FAST_RECOVERY_TIMES 1.5\n", "is no value of FAST_RECOVERY_TIMES: a whole number"),
@@ -170,7 +172,36 @@ def test_ranks_that_cannot_reach_one_another_are_named(tmp_path: Path, capsys: p
     apart = tmp_path / "apart"
     apart.write_text("4 2 0 2 2 A100\n2 3\n0 2 100Gbps 0.0005ms 0\n1 3 100Gbps 0.0005ms 0\n", encoding="utf-8")
     error = refused(["-n", str(apart), "--op", "AllToAll", "--size", "1M"], tmp_path, capsys)
-    assert "GPU 0 does not reach GPU 1" in error
+    assert f"{apart}: GPU 0 does not reach GPU 1 (2 such pairs): GPUs do not forward" in error
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_mistakes_of_all_options_and_files_are_named_at_once(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload, conf, topology = (tmp_path / name for name in ("w.txt", "SimAI.conf", "network"))
+    rows = ROW.replace("ALLREDUCE", "SCATTER") + ROW.replace("16777216", "9" * 18)
+    head = HEADER.replace("all_gpus: 8", "all_gpus: 60").replace("\n1\n", "\n2\n")
+    workload.write_text(head + rows, encoding="utf-8")
+    conf.write_text("RP_TIMER 0\n", encoding="utf-8")
+    topology.write_text("4 2 0 2 2 A100\n2 9\n0 2 0Gbps 0.0005ms 0\n1 3 100 5 0\n", encoding="utf-8")
+    words = ["--level", level, "-w", str(workload), "-w", "missing.txt", "--conf", str(conf), "--straggler", "99:1.3"]
+    error = refused(["-n", str(TOPOLOGY), *words], tmp_path, capsys)
+    for place in ("line 1 all_gpus: 60", "line 1, --ranks", "line 3", f"line 4 {'9' * 18} bytes"):
+        assert f"{workload}, {place}" in error
+    assert f"{conf}, line 1 RP_TIMER 0" in error and "--straggler 99:1.3: must be a rank from 0 to 7" in error
+    assert "-w missing.txt: cannot be read" in error
+    error = refused(["-n", str(topology), *words, "--send-lat", "-1"], tmp_path, capsys)
+    assert all(f"{topology}, line {number}" in error for number in (2, 3, 4))
+    assert f"{conf}, line 1" in error and "--send-lat -1" in error
+
+
+def test_a_straggler_without_a_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    workload = tmp_path / "w.txt"
+    workload.write_text(HEADER.replace("8 ep", "4 ep").replace("all_gpus: 8", "all_gpus: 4") + ROW, encoding="utf-8")
+    words = ["-n", str(TOPOLOGY), "-w", str(workload), "--straggler", "3:1.3", "--straggler", "6:1.3"]
+    error = refused(words, tmp_path, capsys)
+    assert "--straggler 6:1.3: must be a rank of a job" in error and "3:1.3" not in error
 
 
 def test_what_is_compiled_is_compiled_again_when_its_modules_change() -> None:

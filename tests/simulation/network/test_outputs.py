@@ -9,16 +9,22 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from simulation.cli import main
 from simulation.network import fast_forward
-from simulation.network.critical import critical_path
-from simulation.network.links import busiest
+from simulation.network.critical import FlowGraph, critical_path
+from simulation.network.flow_level.port_routes import DPORT, PortRoutes
+from simulation.network.flow_level.simulate import simulate
+from simulation.network.flow_level.verb import flow_wishes
+from simulation.network.flow_level.view import FairFlows
+from simulation.network.packet_view import PacketFlows, link_use
 from simulation.network.packets import network_of
 from simulation.network.profiles import Instance, Profiles
+from simulation.network.request import NetworkRequest
 from simulation.network.routing import ports_of
 from simulation.topology.fabric import port_names
 from tests.simulation.network import test_jobs
@@ -29,12 +35,14 @@ from tests.simulation.network.trace_format import events_of
 fabric = test_jobs.fabric
 
 
+@pytest.mark.parametrize("level", ["packet", "flow"])
 def test_a_trace_has_the_form_that_viewers_read_and_the_times_of_the_run(
-    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    level: str, fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.json"
     words = ["-n", str(fabric), "-w", str(pipeline(tmp_path)), "-r", f"{tmp_path}/t-", "--trace", str(trace)]
-    answer = network(words, capsys)
+    assert main(["network", *words, "--level", level, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
     events = events_of(trace)
     spans = [each for each in events if each["ph"] == "X"]
     for rank in range(4):
@@ -51,7 +59,8 @@ def test_links_are_as_busy_as_the_bytes_that_the_flows_sent(fabric: Path, tmp_pa
     sent = dict.fromkeys(port_names(found.fabric), 0)
     for source, size in zip(run.source.tolist(), run.size.tolist(), strict=True):
         sent[f"gpu{source}-leaf{source // 2}"] += size
-    by_name = {link.name: link for link in busiest(found.fabric, run, 100)}
+    use = link_use(found.fabric, run, ports_of(found.fabric).bps)
+    by_name = {link.name: link for link in use.links}
     for gpu in range(4):
         name = f"gpu{gpu}-leaf{gpu // 2}"
         # Its own packets with headers, and an ACK for each of what it received.
@@ -61,17 +70,27 @@ def test_links_are_as_busy_as_the_bytes_that_the_flows_sent(fabric: Path, tmp_pa
         assert busy_ns == pytest.approx(by_name[name].sent_bytes * 8 / 100, rel=0.02)
 
 
-def test_the_critical_path_leads_from_the_first_flow_to_the_last_over_the_slow_link() -> None:
+def flows_of(level: str, found: NetworkRequest) -> tuple[FlowGraph[Any], int, int]:
+    """The flows of a run, its first start and its last end."""
+    if level == "flow":
+        ways = PortRoutes(found.fabric)
+        fair = simulate(ways, found.job, flow_wishes(found, ways))
+        return FairFlows(fair), round(fair.first_start()), round(max(fair.rank_ends()))
+    run = simulated(found)
+    return PacketFlows(run, ports_of(found.fabric).bps), run.first_start, int(run.end.max())
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_the_critical_path_leads_from_the_first_flow_to_the_last_over_the_slow_link(level: str) -> None:
     """A ring's chain has a flow for each step; the slow NIC of GPU 1 holds its part of it up."""
     recording = recordings()["dp4tp8_16M_g32_H100_400_half_noecn"]
     topology = DATA / "topology" / recording["topology"]
     found = request(["-n", str(topology), "--op", "AllReduce", "--group", "DP", "--tp", "8", "--size", "4M"])
-    run = simulated(found)
-    bps = ports_of(found.fabric).bps
-    count, steps = critical_path(found.job, run, bps, 100)
+    flows, first, last = flows_of(level, found)
+    count, steps = critical_path(found.job, flows, 100)
     assert count == len(steps) == 2 * (4 - 1)
-    assert critical_path(found.job, run, bps, 2) == (count, steps[-2:])
-    assert run.end[steps[-1].flow] == run.end.max() and run.start[steps[0].flow] == run.first_start
+    assert critical_path(found.job, flows, 2) == (count, steps[-2:])
+    assert steps[-1].end == last and steps[0].begin == first
     assert all(one.end <= other.begin for one, other in itertools.pairwise(steps))
     names = port_names(found.fabric)
     slow = [step for step in steps if "gpu3-" in names[step.port] or names[step.port].endswith("-gpu3")]
@@ -87,9 +106,38 @@ def test_the_critical_path_goes_on_over_what_a_rank_waited_for_before(tmp_path: 
     (tmp_path / "rows.txt").write_text(f"{head}one {row}two {row}", encoding="utf-8")
     found = request(["-n", str(tmp_path / "network"), "-w", str(tmp_path / "rows.txt")], "clusterdyno")
     run = simulated(found)
-    count, steps = critical_path(found.job, run, ports_of(found.fabric).bps, 100)
-    assert count == 4 and [int(run.collective[step.flow]) for step in steps] == [0, 0, 1, 1]
+    count, steps = critical_path(found.job, PacketFlows(run, ports_of(found.fabric).bps), 100)
+    assert count == 4 and [step.collective for step in steps] == [0, 0, 1, 1]
     assert [step.idle_ns > 3000 for step in steps] == [True] * 4
+
+
+@pytest.mark.parametrize("words", ["--op AllToAll", "--op AllReduce --group DP --tp 8"])
+def test_the_busiest_link_of_a_step_is_the_one_that_most_bytes_come_to_meanwhile(words: str) -> None:
+    """Beside a loop over all flows and the ways that the hash gives them."""
+    topology = DATA / "topology" / "specx32_H100_400G_psn4"
+    found = request(["-n", str(topology), "--size", "4M", *words.split()])
+    ways = PortRoutes(found.fabric)
+    run = simulate(ways, found.job, flow_wishes(found, ways))
+    assert run.collide is ("AllToAll" in words)
+    flows = [
+        (begin, end, each, ways.path(each.source, each.target, each.sport + number * each.stride, DPORT))
+        for each in run.groups()
+        for number, (begin, end) in enumerate(zip(*run.times(each.number, each.kind), strict=True))
+    ]
+    _count, steps = critical_path(found.job, FairFlows(run))
+    for step in (steps[0], steps[-1]):
+        busy, users = dict[int, float](), dict[int, int]()
+        for begin, end, each, path in flows:
+            within = max(min(end, step.end) - max(begin, step.begin), 0)
+            for port in path:
+                took = each.size * 8e9 / ways.link(port).bps
+                busy[port] = busy.get(port, 0.0) + within / (end - begin) * took / (step.end - step.begin)
+                users[port] = users.get(port, 0) + (within > 0)
+        pair = step.source, step.target
+        own = {port for _begin, _end, each, path in flows if (each.source, each.target) == pair for port in path}
+        assert step.port in own and busy[step.port] == pytest.approx(max(busy[port] for port in own), rel=1e-3)
+        # Headers are on the links, too.
+        assert step.busy == pytest.approx(min(busy[step.port], 1.0), rel=0.01) and step.shared == users[step.port] - 1
 
 
 @pytest.fixture

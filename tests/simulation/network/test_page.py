@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from simulation.network.page import html
+from simulation.cli import main
+from simulation.network.packet_view import view_of
+from simulation.network.page import POINTS, html
 from tests.browser import browser, needs_browser
 from tests.pages import charts_of
 from tests.simulation.network import test_jobs
@@ -16,13 +19,46 @@ from tests.simulation.network.recordings import request, simulated
 fabric = test_jobs.fabric
 
 
+def words(fabric: Path) -> list[str]:
+    return ["-n", str(fabric), "--op", "AllToAll", "--size", "400K", "--send-lat", "0"]
+
+
+@pytest.mark.parametrize("routing", ["ecmp", "spread"])
+def test_the_flow_level_fills_the_page_of_the_packet_level(
+    routing: str, fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its figures are those of the other files."""
+    level = ["--level", "flow", "--routing", routing, "-r", f"{tmp_path}/", "--dialect", "simai"]
+    assert main(["network", *words(fabric), *level]) == 0
+    text = (tmp_path / "network.html").read_text()
+    charts = {chart["title"]: chart for chart in charts_of(text)}
+    assert [*charts] == ["What each rank did", "The ten busiest links", "Busy links over time", "How long flows took"]
+    flows = [[*map(int, line.split()[4:7])] for line in (tmp_path / "fct.txt").read_text().splitlines()]
+    took = [each[2] / 1000 for each in flows]
+    (series,) = charts["How long flows took"]["panels"][0]["series"]
+    assert series["x"] == pytest.approx(np.quantile(took, np.linspace(0, 1, POINTS)).tolist(), rel=1e-3)
+    ends = max(start + lasted for _size, start, lasted in flows) / 1000
+    total = float((tmp_path / "EndToEnd.csv").read_text().rsplit(",", 1)[1])
+    assert charts["What each rank did"]["x"]["to"] == pytest.approx(total, rel=1e-3)
+    (waited,) = [its for its in charts["What each rank did"]["spans"] if its]
+    assert [row for row, _begin, _end in waited] == [0, 1, 2, 3]
+    table = [line.split(",") for line in (tmp_path / "links.csv").read_text().splitlines()[1:11]]
+    bars = charts["The ten busiest links"]["bars"]
+    assert [bar["name"] for bar in bars] == [cells[0] for cells in table]
+    means = [sum(map(float, cells[3:])) / len(cells[3:]) for cells in table]
+    assert [bar["value"] for bar in bars] == pytest.approx(means, abs=0.1)
+    (last,) = re.findall("<tr><td>(.*?)</tr>", text)
+    _flow, _waited, begin, lasted, *_link = last.split("</td><td>")
+    assert float(begin) + float(lasted) == pytest.approx(ends, abs=0.02)
+
+
 @pytest.fixture
 def page(fabric: Path, tmp_path: Path) -> Path:
     """The page of an all-to-all among four GPUs."""
-    found = request(["-n", str(fabric), "--op", "AllToAll", "--size", "400K", "--send-lat", "0"])
+    found = request([*words(fabric)])
     run = simulated(found)
     file = tmp_path / "network.html"
-    file.write_text(html(found, run, [10.0, 11.0, 13.0], "first line\n<b>second</b>"))
+    file.write_text(html(found, view_of(found, run), [10.0, 11.0, 13.0], "first line\n<b>second</b>"))
     charts = {chart["title"]: chart for chart in charts_of(file.read_text())}
     took = np.sort((run.end - run.start)[run.end >= 0]) / 1000
     (flows,) = charts["How long flows took"]["panels"][0]["series"]

@@ -21,8 +21,8 @@ from simulation.network.flow_level.trust import (
     SHORT,
     SHORTER_PERCENT,
     SURE,
-    window_of,
 )
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.row_files import RowFiles
 from tests.simulation.network import levels
 from tests.simulation.network.flow_runs import Errors, FlowLevelRun, errors, flow_level
@@ -104,7 +104,7 @@ def has_few_packets(found: FlowLevelRun) -> bool:
     """Whether flows or windows are those of which "short" is said."""
     classes, payload = found.run.classes, found.conf.payload_bytes
     longest = max(classes.hop(colour).size for colour in classes.first_hop)
-    window = window_of(found.ways, found.fabric.gpus, payload)
+    window, _rtt = window_bytes(found.ways, found.fabric.gpus, payload, some=True)
     return longest < FEW_PACKETS * payload or window < FEW_AT_ONCE * payload
 
 

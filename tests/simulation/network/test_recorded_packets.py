@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from simulation.cli import main
+from simulation.network.flow_level.port_routes import PortRoutes
+from simulation.network.flow_level.window import window_bytes
 from simulation.network.outcome import NetworkRun
 from simulation.network.packets import routes_of
-from simulation.network.routing import ports_of, window_bytes
+from simulation.network.routing import ports_of
 from simulation.network.tables import IterationTimes
 from simulation.topology.reading import read
 from tests.simulation.network import levels
@@ -98,8 +100,7 @@ def test_every_recording_has_its_bar() -> None:
 def test_window_and_longest_round_trip_are_those_of_ns3(name: str) -> None:
     each = recordings()[name]
     fabric = read(DATA / "topology" / each["topology"]).fabric
-    ports = ports_of(fabric)
-    found = window_bytes(ports, routes_of(fabric), fabric.gpus, 9000)
+    found = window_bytes(PortRoutes(fabric), fabric.gpus, 9000)
     assert found == (each["window_bytes"], each["max_rtt_ns"])
 
 
