@@ -52,7 +52,7 @@ def _left(exit_code: int, folder: Path, *, has_record: bool = True) -> Answer | 
 
 
 def _version_of(folder: Path) -> tuple[int, int] | None:
-    """What differs once a run's record is written anew; None: it has none."""
+    """The inode and modification time, in ns, of a run's record, new ones once it is written anew; None: no record."""
     from run_benchmarks.results.loading import RUN_FILE
 
     try:
