@@ -1,7 +1,5 @@
 """Accepts a cluster: `run.py accept` climbs the rungs, and says which hosts to take out, with proof."""
 
-from __future__ import annotations
-
 import re
 import signal
 import tempfile
