@@ -45,8 +45,8 @@ def unlike_domains(lines: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, Fo
     where most hosts share one. lines: by host, of its GPUs; hosts without any, and those with a GPU that has not
     joined, which has a finding of its own, are not missed in a domain.
     """
-    told = {host: found for host, own in lines.items() if (found := list(_told(own)))}
-    domains = {host: _domains(found) for host, found in told.items()}
+    told = {host: gpus for host, own in lines.items() if (gpus := list(_told(own)))}
+    domains = {host: _domains(gpus) for host, gpus in told.items()}
     cliques: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for host, found in domains.items():
         if len(found) > 1:
