@@ -65,7 +65,7 @@ def _unlike_cliques(cluster: str, own: Mapping[str, str]) -> Iterator[tuple[str,
     """The hosts of a domain that are not in the clique of most; all of them where none has most. own: by host."""
     for most, count in Counter(own.values()).most_common(1):
         expected = f"{most}, as {count} of {len(own)} hosts of {cluster}"
-        is_split = 2 * count <= len(own) and count < len(own)
+        is_split = 2 * count <= len(own)
         for host, clique in own.items():
             if is_split:
                 said = f"the {len(own)} hosts of {cluster} are in several cliques, of which none has most"
@@ -89,7 +89,7 @@ def _domains(gpus: Iterable[_Gpu]) -> Sequence[_Domain]:
 
 
 def _told(lines: Iterable[str]) -> Iterator[_Gpu]:
-    """What is told of each GPU; a word in brackets is why it is not told, as "[Insufficient Permissions]"."""
+    """The fields of each GPU; a word in brackets is why one is not told, as "[Insufficient Permissions]"."""
     for line in lines:
         address, *rest = (field.strip()[:80] for field in line.split(","))
         if len(rest) == 4 and address:
