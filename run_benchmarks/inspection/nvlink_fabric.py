@@ -7,7 +7,7 @@ A domain has one cluster UUID; a clique is the part of it whose GPUs reach each 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from run_benchmarks.inspection.findings import Found
 from run_benchmarks.results.host_findings import FEWEST
@@ -48,17 +48,15 @@ def unlike_domains(lines: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, Fo
     told = {host: gpus for host, own in lines.items() if (gpus := list(_told(own)))}
     domains = {host: _domains(gpus) for host, gpus in told.items()}
     cliques: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for host, found in domains.items():
-        if len(found) > 1:
-            said = f"its GPUs are in {len(found)} of them: {', '.join(' '.join(each) for each in found[:4])}"
-            yield host, ("NVLink domain", said, "one clique of one domain", ACTION, "warning")
-        for cluster, clique in found:
-            cliques[cluster][host] = clique
-    sharing = {host for own in cliques.values() if len(own) > 1 for host in own}
-    joined = [host for host, gpus in told.items() if all(gpu[1:3] == JOINED for gpu in gpus)]
-    yield from _alone({host: domains[host] for host in joined if len(domains[host]) < 2 or host in sharing}, sharing)
+    for host, cluster, clique in ((host, *each) for host, found in domains.items() for each in found):
+        cliques[cluster][host] = clique
+    several = {host: found for host, found in domains.items() if len(found) > 1}
+    for host, found in several.items():
+        said = f"its GPUs are in {len(found)} of them: {', '.join(' '.join(each) for each in found[:4])}"
+        yield host, ("NVLink domain", said, "one clique of one domain", ACTION, "warning")
+    yield from _alone(told, domains, cliques)
     for cluster, own in cliques.items():
-        yield from _unlike_cliques(cluster, {host: clique for host, clique in own.items() if len(domains[host]) == 1})
+        yield from _unlike_cliques(cluster, {host: clique for host, clique in own.items() if host not in several})
 
 
 def _unlike_cliques(cluster: str, own: Mapping[str, str]) -> Iterator[tuple[str, Found]]:
@@ -74,10 +72,18 @@ def _unlike_cliques(cluster: str, own: Mapping[str, str]) -> Iterator[tuple[str,
                 yield host, ("clique of its NVLink domain", clique, expected, ACTION, "warning")
 
 
-def _alone(domains: Mapping[str, Sequence[_Domain]], sharing: set[str]) -> Iterator[tuple[str, Found]]:
-    """Hosts that share their domain with none, where most do."""
-    if len(domains) >= FEWEST and 2 * len(sharing & domains.keys()) > len(domains):
-        for host in (each for each in domains if each not in sharing):
+def _alone(
+    told: Mapping[str, Sequence[_Gpu]], domains: Mapping[str, Sequence[_Domain]], hosts: Mapping[str, Collection[str]]
+) -> Iterator[tuple[str, Found]]:
+    """Hosts in one domain, or none, all of whose GPUs joined, that share it with none, where most do. hosts: by UUID of
+    the domain.
+    """
+    sharing = {host for own in hosts.values() if len(own) > 1 for host in own}
+    sound = [host for host, gpus in told.items() if all(gpu[1:3] == JOINED for gpu in gpus)]
+    alone = [host for host in sound if host not in sharing and len(domains[host]) < 2]
+    shared = len(sharing.intersection(sound))
+    if shared > len(alone) and shared + len(alone) >= FEWEST:
+        for host in alone:
             said = f"{domains[host][0][0]}, in which no other host is" if domains[host] else "none that it tells of"
             yield host, ("NVLink domain", said, "one that it shares, as most hosts", ACTION, "warning")
 
