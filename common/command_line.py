@@ -6,12 +6,14 @@ each), --json, --output, what is printed, and the exit codes.
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
@@ -25,8 +27,8 @@ PYTHON = ".venv/bin/python"
 EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
 COMPLETION = "completion"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
-"""Options that name the files of a verb."""
-_OVERWRITES, _GUARDED = "overwrites", "guarded"
+"""Options that name the files of a verb, which overwrites those with other content only with --force."""
+_OVERWRITES = "overwrites"
 _UNREAD = object()
 _NONE: Mapping[str, str] = {}
 _Handler: TypeAlias = "Callable[[int, FrameType | None], object] | int | None"
@@ -136,7 +138,7 @@ class Program(NamedTuple):
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
     is_summarised: whether all verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
     operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
-    before the verb. keeps_others: whether a verb overwrites files with other content only with --force.
+    before the verb.
     """
 
     module: str
@@ -151,7 +153,6 @@ class Program(NamedTuple):
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
     begin: Callable[[argparse.Namespace], None] = _ignored
     exit_codes: str = EXIT_CODES
-    keeps_others: bool = False
 
     @property
     def is_script(self) -> bool:
@@ -243,11 +244,9 @@ class Program(NamedTuple):
             made.add_json()
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
-        if self.keeps_others and names & WRITES:
-            made.set_defaults(**{_GUARDED: True})
-            if "--force" not in names:
-                what = "overwrite files that are there"
-                made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
+        if names & WRITES:
+            what = "overwrite files that are there"
+            made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
         return made
 
     def _run(self, words: list[str]) -> int:
@@ -260,20 +259,15 @@ class Program(NamedTuple):
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         self.begin(arguments)
-        overwrites = vars(arguments).pop(_OVERWRITES, getattr(arguments, "force", False))
         with (
-            others_kept(keep=vars(arguments).pop(_GUARDED, False) and not overwrites),
+            others_kept(keep=not vars(arguments).pop(_OVERWRITES, True)),
             redirect_stdout(sys.stderr) if as_json else nullcontext(),
         ):
             result = self.verb(name).run(arguments)
         if isinstance(result, int):
             return result
-        if as_json:
-            print(result.as_json())
-        elif isinstance(result, Answer):
-            result.show()
-        elif result.text:
-            print(printable(result.text), file=sys.stderr if to_stdout else sys.stdout)
+        with redirect_stdout(sys.stderr) if to_stdout else nullcontext():
+            _show(result, as_json=as_json)
         return result.exit_code
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
@@ -312,6 +306,20 @@ def _imported(place: str) -> Any:
 def _underscored(name: str) -> str:
     """`--gpu-type` as `--gpu_type`."""
     return name[:2] + name[2:].replace("-", "_") if name.startswith("--") else name
+
+
+def _show(result: Summary | Answer, *, as_json: bool) -> None:
+    """Print it. A document's reader that has gone, such as `head`, does not change how the verb ended."""
+    if as_json:
+        try:
+            print(result.as_json(), flush=True)
+        except BrokenPipeError:
+            with Path(os.devnull).open("wb") as null:  # for what is buffered, which would fail again at the exit
+                os.dup2(null.fileno(), sys.stdout.fileno())
+    elif isinstance(result, Answer):
+        result.show()
+    elif result.text:
+        print(printable(result.text))
 
 
 def _complain(text: str) -> None:

@@ -4,8 +4,6 @@ The rule is MLPerf's: a result follows from the lines of a log and their times (
 the program states of itself (mlperf_logging, result_summarizer and compliance_checker).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Benchmarks without an outcome.py use it, with the METRICS of their config.py; the outcomes of others extend it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from statistics import median

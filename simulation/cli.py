@@ -65,6 +65,5 @@ PROGRAM = Program(
     purpose="Simulates AI clusters on a laptop, without a GPU.",
     verbs=VERBS,
     common=_add_common,
-    keeps_others=True,
 )
 main = PROGRAM.main

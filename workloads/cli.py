@@ -95,7 +95,6 @@ PROGRAM = Program(
         "diff aicb.csv framework.csv",
     ),
     abbreviates=True,
-    keeps_others=True,
     renamed={f"--{name}": f"--{ours}" for name, ours in SCRIPTS_NAMES.items()},
 )
 main = PROGRAM.main

@@ -1,7 +1,5 @@
 """Follows a run on a terminal: its log, and below it all its cases with what runs now and the time that is left."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs `run.py bundle`: a case as an archive for a vendor."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

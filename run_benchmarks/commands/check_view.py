@@ -1,7 +1,5 @@
 """Prints what the check found: a row per host, and a row per finding."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from run_benchmarks.console.console import say

@@ -1,7 +1,5 @@
 """Runs `run.py compare A B`: which case became better or worse between two runs or sets of runs."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

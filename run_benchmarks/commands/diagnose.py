@@ -1,7 +1,5 @@
 """Runs `run.py diagnose`: tests the connection of the hosts step by step, and names the first step that fails."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs `run.py export`: a run in the format of another tool."""
 
-from __future__ import annotations
-
 import argparse
 
 from common.errors import ABSENT, Problem

@@ -1,7 +1,5 @@
 """Runs `run.py history`: how a metric of a case went over the runs, when its level changed, and a host's record."""
 
-from __future__ import annotations
-
 import argparse
 
 from common.summary import Answer

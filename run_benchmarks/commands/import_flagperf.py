@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from common.errors import ABSENT, Problem
+from common.whole_files import write_all
 from run_benchmarks.console.command_line import ROOT, own_command
 from run_benchmarks.console.console import say
 from run_benchmarks.errors import InputProblems
@@ -22,14 +22,11 @@ def run(arguments: argparse.Namespace) -> int:
     tree, output = arguments.tree, arguments.output
     done = translate(tree)
     _show(done, tree)
-    problems = [*done.problems, *([] if arguments.force else _in_the_way(done, output))]
-    if problems:
-        raise InputProblems(problems)
-    for path, text in done.files.items():
-        target = output / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-        say(f"written: {target}")
+    if done.problems:
+        raise InputProblems(done.problems)
+    write_all([(output / path, text) for path, text in done.files.items()])
+    for path in done.files:
+        say(f"written: {output / path}")
     if output.resolve() == ROOT:
         files = ("--cluster-conf", str(ROOT / CLUSTER_FILE), "--test-conf", str(ROOT / TEST_FILE))
         say(f"See what a run would do:\n  {own_command(*files, 'plan')}")
@@ -46,12 +43,3 @@ def _show(done: Translation, tree: Path) -> None:
         say(str(file.relative_to(tree)) if file.is_relative_to(tree) else str(file))
         for line in own:
             say(f"  {line.key:<{width}}  {line.outcome:<11}  {line.note}".rstrip())
-
-
-def _in_the_way(done: Translation, output: Path) -> list[Problem]:
-    """Existing files with another content."""
-    return [
-        Problem(str(output / path), "", ABSENT, "is there with other content; --force overwrites it")
-        for path, text in done.files.items()
-        if (output / path).is_file() and (output / path).read_text(encoding="utf-8") != text
-    ]

@@ -1,7 +1,5 @@
 """Runs `run.py list`: lists vendors, models, case configs and settings from their definitions; no host is used."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

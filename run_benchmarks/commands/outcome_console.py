@@ -1,7 +1,5 @@
 """Prints each benchmark's tables of its rounds on the console at the end of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Formats a plan for people."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from protocol.masking import mask_argv, mask_config, mask_environment

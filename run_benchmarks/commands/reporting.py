@@ -1,7 +1,5 @@
 """Runs `run.py report RUN... --output F`: one page of a run, or of any set of runs, from their records."""
 
-from __future__ import annotations
-
 import argparse
 
 from common.errors import Problem

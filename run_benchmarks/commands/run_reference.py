@@ -1,7 +1,5 @@
 """Finds a run by its name or the path of its result folder, and the files that it was started with by its journal."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

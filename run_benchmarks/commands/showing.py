@@ -1,7 +1,5 @@
 """Runs `run.py show`: the essentials of a run, or of one of its cases, within 80 columns."""
 
-from __future__ import annotations
-
 import argparse
 import textwrap
 from collections.abc import Iterable, Iterator

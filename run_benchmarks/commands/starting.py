@@ -1,7 +1,5 @@
 """Starts or resumes a run, in the foreground or detached from the terminal."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

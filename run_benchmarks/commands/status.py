@@ -1,7 +1,5 @@
 """Reports the state of the runs in a result folder from their journals and locks, without asking a host."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Sequence

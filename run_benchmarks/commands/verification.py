@@ -4,8 +4,6 @@ Every file is hashed and compared with seal.json and the round.json; the ranks' 
 verdicts of the records must follow from them; all rounds must be of one code and of their case's settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Tables and log lines, which take rich, are in terminal.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

@@ -1,7 +1,5 @@
 """Translates headings and sentences of report and terminal: English in the code, Chinese in zh.toml beside it."""
 
-from __future__ import annotations
-
 import functools
 import re
 import string

@@ -3,8 +3,6 @@
 Control sequences are removed here: much of what is written came from hosts.
 """
 
-from __future__ import annotations
-
 import logging
 import textwrap
 from collections.abc import Iterable, Sequence

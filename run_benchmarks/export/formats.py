@@ -1,7 +1,5 @@
 """Names the formats that a run can be written in; each is one function of a run, its cases and a table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

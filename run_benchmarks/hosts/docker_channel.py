@@ -4,8 +4,6 @@ docker-py's `ssh://` opens a second SSH connection and any number of channels; h
 and are kept open, since opening one takes about 0.2 s.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import time

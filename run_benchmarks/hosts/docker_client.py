@@ -4,8 +4,6 @@ A streaming call (an image, a build, logs) may take any time; its time-out limit
 client has a `check`, it is called while a call waits, and an exception from it ends the call.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import socket

@@ -1,7 +1,5 @@
 """Keeps one client of a host's Docker engine, which everybody who asks the host shares."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The head node as a host: without ssh and, for the process runtime, without Docker."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

@@ -6,8 +6,6 @@ command past its deadline is killed by group over a second channel. A host that 
 own clock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import socket

@@ -1,7 +1,5 @@
 """Logs in to a host over SSH: checks its host key, and reports errors with advice."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import random

@@ -1,7 +1,5 @@
 """Judges what was collected of a round: its verdict, its first failure and its metrics."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Runs tasks as containers through the Engine API: one container per task, its command under an init."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

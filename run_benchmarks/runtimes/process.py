@@ -1,7 +1,5 @@
 """Runs tasks as supervised process trees on hosts without Docker, under the host's Python."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

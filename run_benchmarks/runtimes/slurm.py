@@ -4,8 +4,6 @@ The step (driver/launch/step.py) begins with the monitor, waits for the workload
 both along when it is ended. What else is asked of the node (stop, wait, look) comes as short steps beside it.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -5,11 +5,7 @@ from typing import NamedTuple
 
 from common.errors import MistakeList
 from simulation.analytical.workload import TextWorkload
-from simulation.flows.names import (
-    EVERY_KIND,
-    OP_OF_CELL,
-    SEND_RECEIVE,
-)
+from simulation.flows.names import EVERY_KIND, OP_OF_CELL, SEND_RECEIVE
 from workloads.formats.simai_text import NONE, Row, parse_row, split_row
 
 MOST_MISTAKES = 20

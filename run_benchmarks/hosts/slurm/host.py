@@ -5,8 +5,6 @@ its own. So the command runs under a shell that reports its exit code on stderr;
 and the job's state says why.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

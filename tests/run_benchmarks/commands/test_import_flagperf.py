@@ -86,7 +86,7 @@ def test_the_translated_tree_passes_plan(tmp_path: Path) -> None:
     (config / "flagperf_test_conf.py").write_text("# somebody's own\n")
     shipped = {path: path.read_bytes() for path in (root / "vendors").rglob("*") if path.is_file()}
     refused = call("import-flagperf", str(TREE))
-    assert refused.returncode == 2 and "is there with other content; --force overwrites it" in refused.stderr
+    assert refused.returncode == 2 and "is there with other content; give --force to overwrite it" in refused.stderr
     assert not (config / "flagperf_cluster_conf.py").exists(), "something was written beside a mistake"
     answer = call("import-flagperf", str(TREE), "--force")
     assert answer.returncode == 0, answer

@@ -1,7 +1,5 @@
 """Outcome of AICB workloads: the iteration's time on the slowest rank, and what each class of operations takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Outcome of the device tests: the slowest device's figure in each test, and its percentage of the datasheet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

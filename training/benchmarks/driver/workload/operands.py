@@ -11,8 +11,6 @@ Which rank contributes which part changes from element to element. Every result 
 in the iteration before.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, log2
 

@@ -1,7 +1,5 @@
 """Outcome of the network benchmark: busbw and its analysis, a reference for each collective and group."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

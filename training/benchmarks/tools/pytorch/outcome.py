@@ -4,8 +4,6 @@ A figure is compared with that of the same part (device, matrix cell) of the oth
 the same. What was not run passes nothing: it degrades the round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Outcome of the training benchmarks: throughputs, MFU, memory and the target. Imports no torch."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
