@@ -9,7 +9,7 @@ from simulation.network.critical import FlowFacts, PortUsers, critical_path
 from simulation.network.outcome import NetworkRun
 from simulation.network.request import NetworkRequest
 from simulation.network.routing import Floats, Ints, ports_of
-from simulation.network.view import BusyLink, LinkUse, RunView, Transfer
+from simulation.network.view import BusyLink, LinkUse, RunView, Transfer, fitted
 from simulation.topology.fabric import Fabric, port_names
 
 
@@ -27,25 +27,17 @@ def link_use(fabric: Fabric, run: NetworkRun, bps: Ints) -> LinkUse:
     sent = run.usage.sum(axis=1)
     order = np.argsort(-(sent / bps), kind="stable")
     chosen = [port for port in order.tolist() if sent[port]]
-    shares = _shares(run, bps)
+    wanted = _wanted(run, bps)
     named = port_names(fabric) if chosen else []
-    links = [BusyLink(named[port], bps[port] / 1e9, int(sent[port]), shares[port].tolist()) for port in chosen]
+    links = [BusyLink(named[port], bps[port] / 1e9, int(sent[port]), fitted(wanted[port].tolist())) for port in chosen]
     return LinkUse(links, 0.0, run.bin_ns)
 
 
-def _shares(run: NetworkRun, bps: Ints) -> Floats:
-    """By port and bin; bins after the last end are left out.
-
-    A packet was counted in the bin in which it begins: what does not fit into that one is in the next.
-    """
+def _wanted(run: NetworkRun, bps: Ints) -> Floats:
+    """The shares by port and bin, of packets in the bin in which they begin; bins after the last end are left out."""
     bins = min(run.usage.shape[1], max(1, -(-int(max(run.end.max(initial=0), run.finished.max())) // run.bin_ns)))
-    wanted = run.usage[:, :bins] * 8e9 / bps[:, None] / run.bin_ns
-    left = np.zeros(len(wanted))
-    for place in range(bins):
-        left += wanted[:, place]
-        wanted[:, place] = np.minimum(left, 1.0)
-        left -= wanted[:, place]
-    return wanted
+    shares: Floats = run.usage[:, :bins] * 8e9 / bps[:, None] / run.bin_ns
+    return shares
 
 
 def _transfers(request: NetworkRequest, run: NetworkRun) -> Iterator[Transfer]:

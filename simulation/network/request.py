@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from common.errors import MistakeList, input_problem
 from common.units import size_bytes
+from common.whole_files import STDOUT_NAMES
 from simulation.analytical.schedules import INTERLEAVED, ONE_F_ONE_B
 from simulation.analytical.workload import TextWorkload
 from simulation.common.dialect import SIMAI
@@ -116,6 +117,8 @@ def _check_options(arguments: argparse.Namespace, mistakes: MistakeList) -> None
         mistakes.add("-r", arguments.result, f"{there} is no folder")
     if arguments.trace is not None and arguments.trace.is_dir():
         mistakes.add("--trace", arguments.trace, "is a folder")
+    if arguments.trace in STDOUT_NAMES:
+        mistakes.add("--trace", arguments.trace, "is where the summary goes: name a file")
     if arguments.output is not None:
         mistakes.add("--output", arguments.output, "two files are written: -r PREFIX names them")
     _check_numbers(arguments, mistakes)

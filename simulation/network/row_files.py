@@ -25,6 +25,9 @@ def refuse_names(job: Job, prefix: str, trace: Path | None) -> None:
     paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in OTHERS)]
     if trace is not None and trace.resolve() in [path.resolve() for path in paths]:
         mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
+    for path in paths:
+        if path.is_dir():
+            mistakes.add(str(path), None, "is a folder; take another -r")
     with mistakes.noted():
         refuse_present(paths if trace is None else [*paths, trace], "take another -r")
     mistakes.check()
@@ -64,17 +67,23 @@ class RowFiles:
             for part in self._job.parts
         ]
 
-    def write(self, run: RanksRun) -> None:
-        """Write the tables that have more rows than at the last call; the first call removes files of a former run."""
+    def write(self, run: RanksRun, *, anyway: bool = False) -> None:
+        """Write the tables that have more rows than at the last call; the first ones remove files of a former run.
+
+        Where no row has ended nothing is touched, unless it is to be written `anyway`.
+        """
+        tables = self.times(run)
+        ends = [bool(run.finished[part.first] >= 0) for part in self._job.parts]
+        if not (anyway or any(ends) or any(times.rows for times in tables)):
+            return
         for path in self._others:
             if path.is_file():
                 path.resolve().unlink()
         self._others = []
-        for number, (path, part, times) in enumerate(zip(self.paths, self._job.parts, self.times(run), strict=True)):
-            ended = bool(run.finished[part.first] >= 0)
+        for number, (path, times, ended) in enumerate(zip(self.paths, tables, ends, strict=True)):
             rows = len(times.rows) + ended
             if rows > self._written[number]:
-                self._written[number] = rows
                 lines = times.lines() if ended else times.lines(INCOMPLETE)
                 with others_kept(keep=False):  # the rows before
                     write_whole(path, (line.encode() for line in lines))
+                self._written[number] = rows

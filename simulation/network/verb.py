@@ -81,11 +81,14 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
     busy = Path(request.prefix + LINKS)
 
     def write(run: NetworkRun) -> None:
-        rows.write(run)
-        flows.write(run)
+        if (run.end >= 0).any():
+            rows.write(run, anyway=True)
+            flows.write(run)
 
     with RowFiles(request.job, request.prefix, request.wishes.slowness) as rows:
         found = _run(request, network, write)
+        rows.write(found, anyway=True)
+        flows.write(found)
     flows.close()
     if found.not_kept:
         flows.path.unlink()

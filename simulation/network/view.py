@@ -33,6 +33,16 @@ class LinkUse(NamedTuple):
             yield f"{link.name},{link.gbps:g},{link.sent_bytes},{cells}\n"
 
 
+def fitted(wanted: Iterable[float]) -> list[float]:
+    """The shares of bins that a link can have sent: what does not fit into one is in the next, in the end before."""
+    shares, left = [*wanted], 0.0
+    for place in (*range(len(shares)), *reversed(range(len(shares)))):
+        left += shares[place]
+        shares[place] = min(left, 1.0)
+        left -= shares[place]
+    return shares
+
+
 class Transfer(NamedTuple):
     """A flow between stages of a pipeline: when its ends came to it, `received` that which waits, and its end (ns)."""
 

@@ -12,7 +12,7 @@ from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
-from simulation.network.view import BusyLink, LinkUse
+from simulation.network.view import BusyLink, LinkUse, fitted
 
 LINES = 4096  # of fct.txt, written at once
 SLICES = 20  # of the makespan, of each of which a link's load is told
@@ -121,6 +121,6 @@ class LinkLoads:
         links = []
         for port, _share in self.busiest():
             its = self.loads[port]
-            shares = [self._share(port, size, 1) for size in its]
+            shares = fitted(self._share(port, size, 1) for size in its)
             links.append(BusyLink(names[port], self.ways.link(port).bps / 1e9, round(sum(its)), shares))
         return LinkUse(links, self.begin, self.slice_ns)

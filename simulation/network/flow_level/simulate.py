@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from types import ModuleType
 from typing import NamedTuple
@@ -26,7 +27,7 @@ MOST_LOADS_IN_LISTS = 500_000  # links that they load in all, of which --routing
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
 ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
 MOST_LINES = 1 << 20  # flows of which each one's times are kept, and written
-ROWS_S = 1.0  # between two looks at which rows have ended
+ROWS_S, ROWS_PAUSE = 1.0, 10  # between two looks at which rows have ended: seconds, or times as long as a look took
 
 
 class FlowGroup(NamedTuple):
@@ -246,14 +247,16 @@ def _go(work: Work, built: Built, finished: Callable[[], None]) -> None:
             now = int(built.state.counts[PLANNED]) // 2
             progress.advance(now - done)
             done = now
-            if time.monotonic() >= then:
+            if (began := time.monotonic()) >= then:
                 finished()
-                then = time.monotonic() + ROWS_S
+                ended = time.monotonic()
+                then = ended + max(ROWS_S, ROWS_PAUSE * (ended - began))
 
         try:
             work.run(tell)
         except KeyboardInterrupt:
-            finished()
+            with suppress(OSError):  # of a full disk: it is an interruption all the same
+                finished()
             raise
 
 

@@ -69,7 +69,7 @@ def simulated(arguments: argparse.Namespace) -> Summary:
         request = with_faults(request, faults)
     with RowFiles(request.job, request.prefix, request.wishes.slowness) as rows:
         run, ways = _run(request, routing, rows.write)
-        rows.write(run)
+        rows.write(run, anyway=True)
     request.notes.extend(warn_of_untimed(request.job, run.finished) if arguments.workload else ())
     page, loads = Path(request.prefix + PAGE), _loads(run, ways)
     view = view_of(run, loads.use(port_names(request.fabric)) if loads else None)
@@ -95,10 +95,11 @@ def _run(
         ways = PortRoutes(request.fabric, RAIL)
         run = simulate(ways, request.job, wishes, place, finished)
         run.best_case = True
-        request.notes.append(
+        note = (
             f"by ecmp {run.flows:,} flows would each take a way of its own, which is done for {MOST_LINES:,} at most: "
             "they take those of --routing rail"
         )
+        request.notes.extend([note] if note not in request.notes else [])  # with --what-if there are two runs
         return run, ways
 
 

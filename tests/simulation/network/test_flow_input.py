@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from simulation.cli import main
-from simulation.network import memory_room
+from simulation.network import memory_room, row_files
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level import verb
+from simulation.network.flow_level.files import LinkLoads
 from simulation.network.memory_room import MemoryRoom
 from tests.pages import charts_of
 from tests.simulation.network.recordings import DATA, arguments, recordings
@@ -197,6 +200,7 @@ def test_rows_are_written_as_they_end_and_stay_at_an_interruption(
     assert main(words) == 0
     whole = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()[3:-2]]
     monkeypatch.setattr(simulating, "ROWS_S", 0.0)
+    monkeypatch.setattr(simulating, "ROWS_PAUSE", 0)
 
     def interrupt(*_: object) -> None:
         if len(table.read_text().splitlines()) > 3 + 2 + 4 and "incomplete" in table.read_text():
@@ -249,3 +253,85 @@ def test_ranks_that_wait_for_each_other_are_told_and_the_run_fails(
     answer = json.loads(capsys.readouterr().out)
     assert answer["iteration_us"] is answer["iteration_of_rank_0_us"] is None
     assert "-" not in (tmp_path / "fct.txt").read_text()
+
+
+def test_before_a_row_has_ended_an_interruption_leaves_the_files_of_the_run_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = [tmp_path / name for name in ("EndToEnd.csv", "fct.txt", "links.csv", "network.html")]
+    for path in older:
+        path.write_text("older")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulating.Work, "run", interrupt)
+    words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", "--level", "flow", "--force", *ONE]
+    assert main(words) == 130
+    assert [path.read_text() for path in older] == ["older"] * 4
+    assert capsys.readouterr().err.endswith("interrupted\n")
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_rows_are_told_to_have_ended_only_if_they_are_written(
+    full: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, write, calls = tmp_path / "EndToEnd.csv", row_files.write_whole, list[Path]()
+
+    def interrupted(path: Path, chunks: Any) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        if full:
+            raise OSError(28, "No space left on device", str(path))
+        write(path, chunks)
+
+    monkeypatch.setattr(row_files, "write_whole", interrupted)
+    monkeypatch.setattr(simulating, "ROWS_S", 0.0)
+    words = ["-r", f"{tmp_path}/", "--level", "flow", "--dialect", "simai"]
+    assert main(["network", *arguments(recordings()["megatron_tp8dp2_g16_A100"], tmp_path), *words]) == 130
+    told = capsys.readouterr().err
+    assert (len(calls), table.exists(), "rows had ended" in told) == (2, not full, not full)
+
+
+def test_looks_at_rows_take_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = 0.0, 0
+
+    def look() -> None:
+        nonlocal now, looks
+        now, looks = now + 5, looks + 1
+
+    def run(tell: Any) -> None:
+        nonlocal now
+        for _ in range(1000):
+            now += 1
+            tell()
+
+    monkeypatch.setattr(simulating, "time", SimpleNamespace(monotonic=lambda: now))
+    built: Any = SimpleNamespace(state=SimpleNamespace(flow_hop=[0], counts=[0] * 100))
+    work: Any = SimpleNamespace(run=run)
+    simulating._go(work, built, look)
+    assert 5 < looks <= 20  # of 5 s each in 1000 s
+
+
+def test_no_link_is_busier_than_its_time() -> None:
+    loads: Any = object.__new__(LinkLoads)
+    loads.ways = SimpleNamespace(link=lambda _port: SimpleNamespace(bps=8_000_000_000))
+    loads.begin, loads.slice_ns = 0.0, 200.0
+    flows = loads._parts(0, 3000, 2000), loads._parts(1000, 4000, 2000)
+    loads.loads = {0: [sum(both) for both in zip(*flows, strict=True)]}
+    assert loads.use(["one"]).links[0].shares == pytest.approx([1.0] * 20)  # 4000 bytes in 4000 ns at a byte a ns
+
+
+def test_a_trace_is_not_written_between_the_lines_of_the_summary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", str(TOPOLOGY), "--level", "flow", *ONE, "--trace", "-"]
+    assert "--trace -: is where the summary goes" in refused(words, tmp_path, capsys)
+
+
+def test_a_folder_of_a_files_name_is_told_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "x-network.html"
+    page.mkdir()
+    words = ["-n", str(TOPOLOGY), "-r", f"{tmp_path}/x-", "--level", "flow", *ONE]
+    assert f"{page}: is a folder" in refused(words, tmp_path, capsys)
