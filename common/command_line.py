@@ -6,12 +6,14 @@ each), --json, --output, what is printed, and the exit codes.
 
 import argparse
 import importlib
+import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
@@ -264,12 +266,8 @@ class Program(NamedTuple):
             result = self.verb(name).run(arguments)
         if isinstance(result, int):
             return result
-        if as_json:
-            print(result.as_json())
-        elif isinstance(result, Answer):
-            result.show()
-        elif result.text:
-            print(printable(result.text), file=sys.stderr if to_stdout else sys.stdout)
+        with redirect_stdout(sys.stderr) if to_stdout else nullcontext():
+            _show(result, as_json=as_json)
         return result.exit_code
 
     def _split(self, words: list[str]) -> tuple[str, list[str]]:
@@ -308,6 +306,20 @@ def _imported(place: str) -> Any:
 def _underscored(name: str) -> str:
     """`--gpu-type` as `--gpu_type`."""
     return name[:2] + name[2:].replace("-", "_") if name.startswith("--") else name
+
+
+def _show(result: Summary | Answer, *, as_json: bool) -> None:
+    """Print it. A document's reader that has gone, such as `head`, does not change how the verb ended."""
+    if as_json:
+        try:
+            print(result.as_json(), flush=True)
+        except BrokenPipeError:
+            with Path(os.devnull).open("wb") as null:  # for what is buffered, which would fail again at the exit
+                os.dup2(null.fileno(), sys.stdout.fileno())
+    elif isinstance(result, Answer):
+        result.show()
+    elif result.text:
+        print(printable(result.text))
 
 
 def _complain(text: str) -> None:

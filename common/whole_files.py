@@ -18,10 +18,10 @@ STDOUT_NAMES = (STDOUT, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self
 NAME_BYTES = "surrogateescape"  # a file's name whose bytes the locale cannot read keeps them
 RESERVE_FROM = 4 << 20  # bytes
 _OTHER = "is there with other content; give --force to overwrite it, or name another file"
-_PRESENT = "is there; give --force to overwrite it, or name another file"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
-_KEEPS_OTHERS = ContextVar("_KEEPS_OTHERS", default=False)  # files with other content: what --force switches off
+# Whether files with other content are kept: what --force switches off; None: nobody said, and they are not.
+_KEEPS_OTHERS = ContextVar[bool | None]("_KEEPS_OTHERS", default=None)
 
 
 class _Written(NamedTuple):
@@ -64,8 +64,15 @@ def others_kept(*, keep: bool) -> Generator[None, None, None]:
         _KEEPS_OTHERS.reset(before)
 
 
-def refuse_present(paths: Iterable[Path]) -> None:
+def is_forced() -> bool:
+    """Whether a block or --force says that files with other content go."""
+    return _KEEPS_OTHERS.get() is False
+
+
+def refuse_present(paths: Iterable[Path], otherwise: str = "name another file") -> None:
     """Before work of minutes: files that are there are refused where others are kept, as its result would be.
+
+    otherwise: what the user can do in place of --force.
 
     Raises:
         InputProblems: some are there; it names all of them.
@@ -73,7 +80,7 @@ def refuse_present(paths: Iterable[Path]) -> None:
     mistakes = MistakeList()
     for path in paths if _KEEPS_OTHERS.get() else ():
         if path != STDOUT and path.is_file():
-            mistakes.add(str(path), None, _PRESENT)
+            mistakes.add(str(path), None, f"is there; give --force to overwrite it, or {otherwise}")
     mistakes.check()
 
 
@@ -256,7 +263,7 @@ def _replacing(path: Path, target: Path, *, size: int = 0, mode: int | None = No
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     with _waiting() as waiting:
         waiting.undo.callback(temporary.unlink, missing_ok=True)
-        waiting.files.append(_Written(temporary, path, target, _KEEPS_OTHERS.get()))
+        waiting.files.append(_Written(temporary, path, target, bool(_KEEPS_OTHERS.get())))
         with temporary.open("xb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)

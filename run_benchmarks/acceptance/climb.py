@@ -46,7 +46,7 @@ from run_benchmarks.acceptance.suspects import (
     usual_of,
     without_result,
 )
-from run_benchmarks.acceptance.warned import Warned, warnings_of
+from run_benchmarks.acceptance.warned import NOBODY, Warned, warnings_of
 from run_benchmarks.results.loading import LoadedRun
 
 NO_DATA = "data_read, data_write: no case of CASES has a data_dir_host"
@@ -55,8 +55,6 @@ GOOD_BESIDE = 3
 MOST_WITHOUT = 3
 """Times that a stage that failed runs again, each without those whom the runs before suspect."""
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-NOBODY = ("-",)
-"""Stands for the hosts of a fault that names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +105,7 @@ class Climb:
     _is_short: bool = False
     _untested: set[str] = field(default_factory=set)
     _occasions: list[LoadedRun] = field(default_factory=list)
+    _named: Suspects = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -196,7 +195,7 @@ class Climb:
         """Run a stage, and take out the hosts that it proves or confirms to be bad. Returns the seconds of the run
         that was measured, if one was.
         """
-        self._occasions = []
+        self._occasions, self._named = [], {}
         loaded, found = self._occasion(record, stage, hosts)
         if loaded.record.verdict.is_measured:
             self._note(record, loaded)
@@ -221,7 +220,7 @@ class Climb:
 
         One that concerns a host that is out went with it.
         """
-        seen = [_standing(record, run) for run in self._occasions]
+        seen = [_standing(record, unattributed(run)) for run in self._occasions]
         place = self._occasions.index(loaded)
         others = [each for at, faults in enumerate(seen) for each in faults if at != place]
         once = [each for each in seen[place] if not _is_among(each, others)]
@@ -231,15 +230,15 @@ class Climb:
                 seen[place] = [each for each in seen[place] if each not in once]
                 if self._is_looked_at_again(record, stage, hosts, loaded, once):
                     seen[place] += once
-                    seen.append(_standing(record, self._occasions[-1]))
+                    seen.append(unattributed(self._occasions[-1]))
         finally:
-            self._tell(record, seen)
+            self._tell(record, [_standing(record, faults) for faults in seen])
 
     def _is_looked_at_again(
         self, record: RungRecord, stage: int, hosts: Sequence[str], loaded: LoadedRun, once: Sequence[PartFinding]
     ) -> bool:
-        """Whether there was another occasion for faults of `loaded`; its suspects come and go. Without one it is noted
-        that they were not tested again.
+        """Whether there was another occasion for faults of `loaded`; whom it and one before it name is out, its other
+        suspects come and go. Without one it is noted that they were not tested again.
         """
         is_measured = loaded.record.verdict.is_measured
         why = self._is_spent if self._room < 1 else "it ended before" if is_measured else "its run failed"
@@ -247,16 +246,21 @@ class Climb:
         if self._room < 1 or not is_measured:
             _add_reasons(record, *not_again)
             return False
+        before = {host: [*said] for host, said in self._named.items()}
         try:
             again, found = self._occasion(record, stage, hosts)
         except BaseException:
             _add_reasons(record, *not_again)
             raise
+        both, _ = agreed(before, found)
+        record.out |= both
+        record.unsteady = {host: said for host, said in record.unsteady.items() if host not in both}
+        others = {host: said for host, said in found.items() if host not in both}
         if again.record.verdict.is_measured:
-            _append(record.unsteady, found)
+            _append(record.unsteady, others)
         else:
             _add_reasons(record, _why(again))
-            self._leave_in_doubt(record, found, _why(again))
+            self._leave_in_doubt(record, others, _why(again))
         return True
 
     def _tell(self, record: RungRecord, seen: Sequence[Sequence[PartFinding]]) -> None:
@@ -353,7 +357,7 @@ class Climb:
     def _leave_in_doubt(self, record: RungRecord, found: Suspects, why: str) -> None:
         """Note the suspects that could not be tested again; they are neither out nor accepted."""
         if found:
-            _add_reasons(record, f"suspects were not tested again: {why}")
+            _add_reasons(record, f"suspects are left in doubt: {why}")
             record.not_run += _not_again(found)
             self._untested |= {*found}
 
@@ -394,7 +398,9 @@ class Climb:
         self.kinds |= {host: kind for case in loaded.rounds for host, kind in kinds_of(loaded, case).items()}
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
-        return loaded, {host: said for host, said in found.items() if host not in record.out}
+        suspects = {host: said for host, said in found.items() if host not in record.out}
+        _append(self._named, suspects)
+        return loaded, suspects
 
     def states(self) -> dict[str, HostState]:
         """The state of each host after the rungs so far."""
@@ -432,9 +438,9 @@ class Climb:
         return {*self.planned} <= {rung.rung for rung in self.rungs}
 
 
-def _standing(record: RungRecord, run: LoadedRun) -> list[PartFinding]:
-    """The faults of a run of which no host is known to be guilty, but those of hosts that are out."""
-    return [each for each in unattributed(run) if record.out.keys().isdisjoint(each.hosts)]
+def _standing(record: RungRecord, faults: Sequence[PartFinding]) -> list[PartFinding]:
+    """The faults but those of hosts that are out."""
+    return [each for each in faults if record.out.keys().isdisjoint(each.hosts)]
 
 
 def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
@@ -447,15 +453,15 @@ def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
 
 def _once(faults: Sequence[PartFinding], place: int) -> dict[str, list[tuple[str, str]]]:
     """The warnings by host of faults that one occasion alone showed, with its place among those of the stage."""
-    hosts = dict.fromkeys(host for each in faults for host in each.hosts or NOBODY)
-    subject = f"{SEEN_ONCE}, on the {ORDINALS[place]} occasion" if place else SEEN_ONCE
-    return {host: [(subject, each.sentence) for each in faults if host in (each.hosts or NOBODY)] for host in hosts}
+    hosts = dict.fromkeys(host for each in faults for host in each.hosts or (NOBODY,))
+    subject = f"seen once, on the {ORDINALS[place]} occasion" if place else SEEN_ONCE
+    return {host: [(subject, each.sentence) for each in faults if host in (each.hosts or (NOBODY,))] for host in hosts}
 
 
 def _not_again(found: Suspects, out: Container[str] = ()) -> list[str]:
-    """A sentence on each suspect that was not tested again, nor is out."""
+    """A sentence on each suspect that is neither confirmed nor cleared, nor out."""
     doubtful = ((host, "; ".join(said)) for host, said in found.items() if host not in out)
-    return [f"{host}: suspected, not tested again: {said}" for host, said in doubtful]
+    return [f"{host}: suspected, left in doubt: {said}" for host, said in doubtful]
 
 
 def _append(found: Suspects, more: Suspects) -> None:

@@ -42,11 +42,12 @@ def kinds_of(run: LoadedRun, case: str) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=2)
-def identities_of(run: LoadedRun, case: str) -> Mapping[str, Mapping[int, str]]:
-    """By host and number of a device what it keeps when devices are numbered anew, its UUID or PCI address; none of a
-    host whose ranks have not all of its devices, each one: their numbers may be others.
+def identities_of(run: LoadedRun, case: str) -> Mapping[str, Mapping[str, str]]:
+    """By host and name of a device what it keeps when devices are numbered anew, its UUID or PCI address. Names:
+    "accelerator 3", as its driver numbers it; "device 3", as the ranks do, if they have all of the host's devices, each
+    one. None of a host that numbers them otherwise in another round.
     """
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for node, info in node_infos(run, case):
         told = mapping(info.get("accelerator")).get("devices")
         devices = [mapping(each) for each in told] if isinstance(told, list) else []
@@ -55,7 +56,9 @@ def identities_of(run: LoadedRun, case: str) -> Mapping[str, Mapping[int, str]]:
             for number, each in enumerate(devices)
             if (name := each.get("uuid") or each.get("pci_bus_id") or each.get("pci")) and each.get("index") == number
         }
-        found[node.host] = own if len(devices) == len(node.ranks) else {}
+        kinds = ("accelerator", "device") if len(devices) == len(node.ranks) else ("accelerator",)
+        names = {f"{kind} {number}": name for kind in kinds for number, name in own.items()}
+        found[node.host] = names if found.get(node.host, names) == names else {}
     return found
 
 

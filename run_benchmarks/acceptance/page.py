@@ -10,6 +10,7 @@ from common.charts.page import document, safe
 from common.whole_files import write_text
 from run_benchmarks.acceptance.estimate import about
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord
+from run_benchmarks.acceptance.warned import NOBODY
 from run_benchmarks.console.language import ENGLISH, Words
 
 PAGE_FILE = "accept.html"
@@ -88,9 +89,10 @@ def warned_rows(record: AcceptRecord, words: Words) -> list[tuple[str, str, str]
     """Of each kind of warning how many hosts have it, the first of them, and what was said of the first one."""
     rows = []
     for each in record.warnings:
-        shown = list(each.hosts)[:SHOWN]
+        said = _joined(next(iter(each.hosts.values())), words)
+        shown = [host for host in each.hosts if host != NOBODY][:SHOWN]
         more = [words("and {n} more", n=each.count - len(shown))] if each.count > len(shown) else []
-        rows.append((str(each.count), ", ".join([*shown, *more]), _joined(each.hosts[shown[0]], words)))
+        rows.append((str(each.count), ", ".join([*shown, *more]), said))
     return rows
 
 

@@ -55,7 +55,8 @@ class Usual(BaseModel):
 
 class WarningRecord(BaseModel):
     """A warning of the health check, which takes no host out. kind: the sentence, each number #, or its subject;
-    count: hosts that have it, of which `hosts` names some, with what was said of each first, and last if that differs.
+    count: hosts that have it, of which `hosts` names some ("-" is none), with what was said of each first, and last if
+    that differs.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -48,15 +48,15 @@ PROOFS = {UNLIKE, "lost", "memory_errors"}
 NO_LEVELS: Levels = MappingProxyType({})
 SEEN_ONCE = "seen once"
 Suspects = dict[str, list[str]]
-_DEVICE = re.compile(r"(?:\w+: )?(?:device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)")
+_DEVICE = re.compile(r"(?:\w+: )?(device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)")
 """The beginning of a sentence on one device of a host, or on two; or the name of one."""
 
 
 class OfDevice(str):
-    """Evidence that is of one device of a host, or of a pair. identity: what these keep when they get other numbers."""
+    """Evidence that is of one device of a host, or of a pair. devices: what these keep when they get other numbers."""
 
-    __slots__ = ("identity",)
-    identity: str
+    __slots__ = ("devices",)
+    devices: frozenset[str]
 
 
 def suspects_of(run: LoadedRun, limit: float, usual: Levels = NO_LEVELS) -> Suspects:
@@ -79,12 +79,13 @@ def suspects_of(run: LoadedRun, limit: float, usual: Levels = NO_LEVELS) -> Susp
 
 def _of_device(run: LoadedRun, case: str, host: str, said: str, name: str) -> str:
     """Evidence with the identity of the devices that `name` begins with, where they are known."""
-    numbers = [int(each) for each in match.groups() if each] if (match := _DEVICE.match(name)) else []
-    known = [identities_of(run, case).get(host, {}).get(number, "") for number in numbers]
+    kind, *numbers = match.groups() if (match := _DEVICE.match(name)) else ("",)
+    named = identities_of(run, case).get(host, {})
+    known = [named.get(f"{kind} {int(number)}", "") for number in numbers if number]
     if not known or not all(known):
         return said
     found = OfDevice(f"{said} ({' to '.join(known)})")
-    found.identity = " to ".join(known)
+    found.devices = frozenset(known)
     return found
 
 
@@ -526,6 +527,9 @@ def agreed(first: Mapping[str, list[str]], second: Mapping[str, list[str]]) -> t
 
 
 def _are_of_one_part(said: Sequence[str], again: Sequence[str]) -> bool:
-    """Whether one of the two is of the whole host, or both are of the same device."""
-    one, other = ({each.identity if isinstance(each, OfDevice) else "" for each in side} for side in (said, again))
+    """Whether one of the two is of the whole host, or both are of the same device, alone or in a pair."""
+    one, other = (
+        {device for each in side for device in (each.devices if isinstance(each, OfDevice) else ("",))}
+        for side in (said, again)
+    )
     return "" in one | other or not one.isdisjoint(other)

@@ -13,6 +13,8 @@ MOST_KINDS, MOST_HOSTS, MOST_PARTS, MOST_OF_HOST = 64, 64, 8, 32
 """Kinds of an acceptance, hosts of a kind that are named, sentences of a host on one kind, as of its devices, and kinds
 of a host.
 """
+NOBODY = "-"
+"""Stands for the host of a fault that names none; it counts as no host."""
 RAW = ("kernel log",)
 """Subjects whose sentences quote what differs on each host: each is one kind."""
 _NUMBER = re.compile(r"[0-9]+(?:[.:]?[0-9A-Fa-f]+)*")
@@ -60,7 +62,7 @@ class Warned:
         return [
             WarningRecord(
                 kind=kind,
-                count=len(by_host),
+                count=len(by_host.keys() - {NOBODY}),
                 hosts={
                     host: [each for said in parts.values() for each in said]
                     for host, parts in list(by_host.items())[:MOST_HOSTS]

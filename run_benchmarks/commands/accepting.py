@@ -12,6 +12,7 @@ from types import FrameType
 
 from pydantic import ValidationError
 
+import vendors
 from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
@@ -397,9 +398,13 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
     Raises:
-        InputProblems: the vendor lacks a config, or --nproc suits none.
+        InputProblems: the vendor's ranks use no device, it lacks a config, or --nproc suits none.
         OSError: the disk of temporary files is full.
     """
+    vendor = vendors.load(settings.test.VENDOR)
+    if vendor.device_type == "cpu" and vendor.monitor_name:
+        allowed = "a vendor whose devices the ranks use: accept is not for this one, whose ranks compute on the CPU"
+        raise InputProblems([Problem(settings.source("VENDOR"), "VENDOR", vendor.name, allowed)])
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), nproc)

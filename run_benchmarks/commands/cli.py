@@ -55,11 +55,11 @@ VERBS = {
         "collect what a run could not collect from its hosts, and judge those rounds again; starts nothing there",
     ),
     "drain": (
-        f"{_READING}:DRAIN {_HERE}.draining:DRAIN",
+        f"{_VERBS}:DRAIN",
         "print the commands that take a run's bad hosts out of service, in Slurm and in Kubernetes",
     ),
     "undrain": (
-        f"{_READING}:UNDRAIN {_HERE}.draining:UNDRAIN",
+        f"{_VERBS}:UNDRAIN",
         "take back what `drain --apply` of this run did in Slurm; nodes that somebody else drained stay as they are",
     ),
     "compare": (

@@ -1,6 +1,5 @@
 """Brings the drain list of a run to Slurm or Kubernetes, and takes back from Slurm only what it says of that run."""
 
-import argparse
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +7,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from run_benchmarks.commands.options import of_a_run
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
@@ -97,19 +95,26 @@ def _undrain(entry: DrainRecord, run: str) -> str:
     return words("in service again")
 
 
-def _drain_run(arguments: argparse.Namespace, folder: Path) -> int:
+def drain(folder: Path, *, apply: bool) -> int:
+    """Drain the hosts of a run's drain list in Slurm, or print the commands that do; returns the exit code.
+
+    Raises:
+        InputProblems: see `drain_list`.
+    """
     listed = drain_list(folder)
     if not listed:
         say(words("{run}: no host is to be taken out of service", run=folder.name))
-    if arguments.apply:
+    if apply:
         return EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS
     for line in commands(listed, folder.name):
         print(line)
     return EXIT_PASS
 
 
-def _undrain_run(_: argparse.Namespace, folder: Path) -> int:
+def undrain(folder: Path) -> int:
+    """Put the hosts back in service that `drain` of this run drained in Slurm; returns the exit code.
+
+    Raises:
+        InputProblems: see `drain_list`.
+    """
     return EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS
-
-
-DRAIN, UNDRAIN = of_a_run(_drain_run), of_a_run(_undrain_run)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import ABSENT, Problem
+from common.whole_files import STDOUT
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import Words, words
 from run_benchmarks.console.terminal import print_table
@@ -70,7 +71,8 @@ def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
     except OSError as error:
         problem = Problem("history", "--output", str(output), f"cannot be written: {error.strerror}")
         raise InputProblems([problem]) from error
-    say(words("Page: {file}", file=output))
+    if output != STDOUT:
+        say(words("Page: {file}", file=output))
 
 
 def rebuilt(root: Path, url: str) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from common.command_line import VerbParser
 from common.whole_files import STDOUT
-from run_benchmarks.commands.options import add_run, add_run_and_files, add_test_conf
+from run_benchmarks.commands.options import add_run, add_test_conf
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.export.meanings import MEANINGS
 
@@ -88,11 +88,5 @@ def _add_import(parser: VerbParser) -> None:
     add("--output", type=Path, metavar="DIR", default=ROOT, help="where the files go; default: this repository")
 
 
-def _add_drain(parser: VerbParser) -> None:
-    add_run_and_files(parser)
-    parser.add_argument("--apply", action="store_true", help="do it in Slurm, as an operator")
-
-
 COMPARE, REPORT, SHOW, HISTORY = map(Options, (_add_compare, _add_report, _add_show, _add_history))
 EXPORT, BUNDLE, LIST, IMPORT = map(Options, (_add_export, _add_bundle, _add_list, _add_import))
-DRAIN, UNDRAIN = Options(_add_drain), Options(add_run_and_files)

@@ -1,4 +1,4 @@
-"""The commands of run.py that run, watch, check and clean: each imports what it does when it is called."""
+"""The commands of run.py that run, watch, check, drain and clean: each imports what it does when it is called."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ from run_benchmarks.commands.options import (
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
-from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
 
 RUN_ID_SLOT = "run<timestamp>"
 
@@ -36,15 +36,30 @@ def _add_detach(parser: VerbParser) -> None:
     parser.add_argument("--detach", action="store_true", help="run in the background; see `status` and `attach`")
 
 
-def _left(exit_code: int, folder: Path) -> Answer:
-    """The record of a run that a command worked on; before the run has one, its name alone."""
-    from run_benchmarks.results.loading import RUN_FILE
-    from run_benchmarks.results.records import RunRecord, load_record
+def _left(exit_code: int, folder: Path, *, has_record: bool = True) -> Answer | int:
+    """The record of a run that a command worked on; where it wrote none, the run's name alone; if refused, nothing."""
+    from run_benchmarks.results.loading import LoadError, record_of
 
-    file = folder / RUN_FILE
-    return Answer(
-        lambda: load_record(file, RunRecord) if file.is_file() else {"run_id": folder.name}, exit_code=exit_code
-    )
+    def data() -> object:
+        if has_record and _version_of(folder):
+            try:
+                return record_of(folder)
+            except LoadError as error:
+                complain(str(error))
+        return {"run_id": folder.name}
+
+    return exit_code if exit_code == EXIT_USAGE else Answer(data, exit_code=exit_code)
+
+
+def _version_of(folder: Path) -> tuple[int, int] | None:
+    """The inode and modification time, in ns, of a run's record, new ones once it is written anew; None: no record."""
+    from run_benchmarks.results.loading import RUN_FILE
+
+    try:
+        found = (folder / RUN_FILE).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _run(arguments: argparse.Namespace) -> Answer | int:
@@ -58,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> Answer | int:
         allowed = "needs --save-baseline, whose file it overwrites"
         raise InputProblems([Problem("--force", "", True, allowed)])
     code, folder = starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
-    return _left(code, folder) if folder is not None else code
+    return _left(code, folder, has_record=not arguments.detach) if folder is not None else code
 
 
 def _add_resume(parser: VerbParser) -> None:
@@ -67,12 +82,14 @@ def _add_resume(parser: VerbParser) -> None:
     parser.add_json()
 
 
-def _resume(arguments: argparse.Namespace, folder: Path) -> Answer:
+def _resume(arguments: argparse.Namespace, folder: Path) -> Answer | int:
     from run_benchmarks.commands import starting
     from run_benchmarks.commands.run_reference import settings_of
 
     settings = settings_of(folder, arguments.cluster_conf, arguments.test_conf)
-    return _left(starting.resume(settings, folder, detach=arguments.detach), folder)
+    before = _version_of(folder)
+    code = starting.resume(settings, folder, detach=arguments.detach)
+    return _left(code, folder, has_record=not arguments.detach and _version_of(folder) != before)
 
 
 def _add_collect(parser: VerbParser) -> None:
@@ -80,7 +97,7 @@ def _add_collect(parser: VerbParser) -> None:
     parser.add_json()
 
 
-def _collect(arguments: argparse.Namespace, folder: Path) -> Answer:
+def _collect(arguments: argparse.Namespace, folder: Path) -> Answer | int:
     from run_benchmarks.commands import starting
     from run_benchmarks.commands.run_reference import settings_of
 
@@ -269,6 +286,23 @@ def _clean(arguments: argparse.Namespace) -> Answer:
     return Answer(lambda: data, exit_code=EXIT_FAIL if failed else EXIT_PASS)
 
 
+def _add_drain(parser: VerbParser) -> None:
+    add_run_and_files(parser)
+    parser.add_argument("--apply", action="store_true", help="do it in Slurm, as an operator")
+
+
+def _drain(arguments: argparse.Namespace, folder: Path) -> int:
+    from run_benchmarks.commands import draining
+
+    return draining.drain(folder, apply=arguments.apply)
+
+
+def _undrain(_: argparse.Namespace, folder: Path) -> int:
+    from run_benchmarks.commands import draining
+
+    return draining.undrain(folder)
+
+
 def _add_verify(parser: VerbParser) -> None:
     add_run_and_files(parser)
     parser.add_argument(
@@ -305,5 +339,7 @@ PLAN = FunctionVerb(_add_plan, _plan)
 CHECK = FunctionVerb(_add_check, _check)
 TRUST = FunctionVerb(_add_trust, _trust)
 DIAGNOSE = FunctionVerb(add_selection, _diagnose)
+DRAIN = of_a_run(_drain, _add_drain)
+UNDRAIN = of_a_run(_undrain)
 CLEAN = FunctionVerb(_add_clean, _clean)
 VERIFY = FunctionVerb(_add_verify, _verify)

@@ -8,7 +8,7 @@ from statistics import median
 
 from common.charts.chart import Axis, Curves, Number, Panel, Series
 from common.charts.page import document, figure, safe
-from common.whole_files import write_text
+from common.whole_files import write_whole
 from run_benchmarks.console.language import Words
 from run_benchmarks.history.view import CaseHistory
 from run_benchmarks.results.summary import show
@@ -68,7 +68,7 @@ def write_page(path: Path, found: Sequence[CaseHistory], words: Words) -> None:
             *_changes(each, words),
         ]
         body += _runs(each, words)
-    write_text(path, document(words("History"), "\n".join(body), lang=words.language))
+    write_whole(path, [document(words("History"), "\n".join(body), lang=words.language).encode()])
 
 
 def _changes(found: CaseHistory, words: Words) -> Iterator[str]:

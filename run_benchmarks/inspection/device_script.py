@@ -60,10 +60,13 @@ done
 if [ "$gpus" -gt 0 ]; then
   say setting "GPUs in a hive of XGMI	$linked"
   if [ -n "$blind" ]; then say cannot "memory errors of the GPUs	amdgpu shows no ras/*_err_count"; fi
-  asks 30 amd-smi xgmi --link-status | awk '/^GPU[0-9]+ +[0-9a-fA-F]+:/ {
+  asks 30 amd-smi xgmi --link-status | awk -v linked="$linked" '/^GPU[0-9]+ +[0-9a-fA-F]+:/ {
       up = down = 0; for (n = 3; n <= NF; n++) {if ($n == "U") up++; if ($n == "D") down++}
-      if (up) told = 1; links[$2] = up "\t" down}
-    END {if (told) for (gpu in links) print "xgmi\t" gpu "\t" links[gpu]; exit !told}' ||
+      if (up) told = 1; if (!($2 in links)) shown++; links[$2] = up "\t" down}
+    END {if (told) for (gpu in links) print "xgmi\t" gpu "\t" links[gpu]
+      if (told && shown < linked)
+        print "cannot\tXGMI links of the GPUs\tamd-smi xgmi shows " shown " of " linked " GPUs in a hive"
+      exit !told}' ||
     say cannot "XGMI links of the GPUs	amd-smi xgmi does not tell of one that is up"
   for option in --throttle --violation; do
     if state=$(asks 30 amd-smi metric "$option"); then break; fi

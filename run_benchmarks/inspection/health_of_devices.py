@@ -57,11 +57,16 @@ def device_state(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Foun
 
 
 def _of_links(of: Callable[[str, int], Iterator[list[str]]]) -> Iterator[Found]:
-    """Links that are inactive on a host on which others are active, and those that had to send again."""
+    """Links that are inactive on a host on which others are active, devices that show none there, and links that had to
+    send again.
+    """
     for key, (kind, what, action) in LINKS.items():
         links = [(name, int(up), int(down)) for name, up, down in of(key, 3) if up.isdecimal() and down.isdecimal()]
         active = [up for _, up, _ in links]
         for name, up, down in links:
+            if not up + down and any(active):
+                subject, expected = f"{kind} {name[:MAX_CHARACTERS]}", "links, as other devices of its host have"
+                yield subject, "no link of it is shown", expected, action, "not seen"
             if are_links_lost(up, down, active):
                 found, is_proven = f"{down} of {up + down} {what}", key == "nvlinks" or up < max(active)
                 severity: Severity = "failure" if is_proven else "warning"  # a board may lack some XGMI links

@@ -38,7 +38,7 @@ def load_run(folder: Path | str) -> LoadedRun:
         LoadError: run.json or the record of a round that it counts is missing or damaged.
     """
     path = Path(folder)
-    record = _read(path / RUN_FILE, RunRecord)
+    record = record_of(path)
     rounds: dict[str, list[RoundRecord]] = {}
     for case in record.cases:
         attempts = case.attempts or [1] * len(case.rounds)
@@ -48,6 +48,15 @@ def load_run(folder: Path | str) -> LoadedRun:
         ]
         rounds[case.name] = found
     return LoadedRun(folder=path, record=record, rounds=rounds)
+
+
+def record_of(folder: Path) -> RunRecord:
+    """The record of the run in a result folder, which may come from anybody.
+
+    Raises:
+        LoadError: run.json is missing or damaged.
+    """
+    return _read(folder / RUN_FILE, RunRecord)
 
 
 def _read(path: Path, record: type[RecordT]) -> RecordT:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from common.errors import input_problem
+from common.errors import MistakeList
 from common.whole_files import others_kept, refuse_present, write_whole
 from simulation.network.job import Job
 from simulation.network.tables import IterationTimes, RanksRun
@@ -15,15 +15,19 @@ FLOWS, LINKS, PAGE = OTHERS = "fct.txt", "links.csv", "network.html"
 
 
 def refuse_names(job: Job, prefix: str, trace: Path | None) -> None:
-    """Before a simulation: no file that is kept has the name of one of a run, whether or not this run writes it.
+    """Before a simulation: no file that is there and kept has a name that a run's files have, though this run may not
+    write all of them.
 
     Raises:
-        InputProblems: some have, and all are named; or the trace has the name of another.
+        InputProblems: some have, or the trace has the name of another; all are named.
     """
+    mistakes = MistakeList()
     paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in OTHERS)]
     if trace is not None and trace.resolve() in [path.resolve() for path in paths]:
-        raise input_problem("--trace", trace, f"is the name of another file, with -r {prefix}")
-    refuse_present(paths if trace is None else [*paths, trace])
+        mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
+    with mistakes.noted():
+        refuse_present(paths if trace is None else [*paths, trace], "take another -r")
+    mistakes.check()
 
 
 class RowFiles:

@@ -83,12 +83,10 @@ class Stopwatch:
         self._bytes_us = machine.memory_GBps * 1e3 * MEMORY_SHARE
 
     def part(self, part: Part) -> Times:
-        """Microseconds of a part by class, forward and backward; with full recomputation forward twice."""
+        """Microseconds of a part by class, forward and backward; selective recomputation repeats shares of forward."""
         forward = self._sequence(part.forward)
         backward = self._sequence(part.backward)
-        if self.job.recompute == "full":
-            backward.add(forward)
-        elif self.job.recompute.startswith("selective"):
+        if self.job.recompute.startswith("selective"):
             again = _AGAIN_FSDP if self.job.of_torch else _AGAIN
             again = _AGAIN_ELEMENTWISE if self.job.recompute == ELEMENTWISE else again
             backward.add({key: us * again.get(key, 0.0) for key, us in forward.items()})

@@ -108,7 +108,7 @@ def _milliseconds(classes: Mapping[str, float]) -> dict[str, float]:
 
 def model_flops(job: TrainingJob) -> float:
     """FLOPs of an iteration over all GPUs: products three times, causal attention 3.5 times its forward pass."""
-    its = operations.parts(job)
+    its = operations.parts(job.without_recompute())
     counted = ((its.dense, job.leading_dense), (its.expert, job.layers - job.leading_dense), (its.head, 1))
     whole = sum(part.flops * count for part, count in counted if part)
     return whole * job.tp * job.cp * job.micro_batches * job.dp

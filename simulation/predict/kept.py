@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from common.whole_files import refuse_present
+from common.errors import input_problem
+from common.whole_files import is_forced
 
 EVERY = 256  # layouts between two writes
 
@@ -26,7 +27,7 @@ class KeptLayouts:
         """Take up what an interrupted sweep left; `sweep` identifies it.
 
         Raises:
-            InputProblems: the file is of another sweep, and others are kept.
+            InputProblems: the file is of another sweep, and no others_kept(keep=False), as by --force, is around.
         """
         self.path = None if output is None else output.with_name(f"{output.name}.partial")
         self._sweep, self._new = sweep, list[tuple[int, int, Estimate]]()
@@ -35,7 +36,8 @@ class KeptLayouts:
             return
         first, *lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
         if first != sweep:
-            refuse_present([self.path])
+            if not is_forced():
+                raise input_problem("--output", self.path, "is what another sweep left; remove it, or give --force")
             self.path.unlink()
             return
         for line in lines:

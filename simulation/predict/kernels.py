@@ -9,8 +9,8 @@ of whole sequences by tokens and heads times sequences, decoding by the tokens b
 GPUs of a server by the engines' own kernels, of the newest version of each, by GPUs and bytes.
 
 data/experts.csv has the four figures of `experts_us` that explain the tables of experts (systems/data/*/moe, balanced,
-each engine as much) with the least mean error of the logarithm, and the median and 90th percentile of its errors in %;
-the same script finds them.
+each table of an engine as much, by 2500 of its rows) with the least mean error of the logarithm, and the median and
+90th percentile of its errors in %; the same script finds them.
 """
 
 import csv

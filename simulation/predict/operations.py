@@ -194,19 +194,21 @@ _GROUPS = {"tp": TP, "cp": CP, "ep": EP, "tp_ep": EP}
 
 
 def parts(job: TrainingJob) -> Parts:
-    """The pieces of the job's model on one rank."""
+    """The pieces of the job's model on one rank; with full recomputation a layer's backward pass begins with its second
+    forward pass.
+    """
     # Of a sweep's layouts many differ in what no piece depends on.
     return _parts(replace(
         job, name="", gpu=job.gpu if job.precision == FP8 else "", gpus=0, gpus_per_node=0,
         precision=job.precision if job.precision in (FP8, FP4) else "",
-        power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1, micro_batches=1, recompute="none",
-        distributed_optimizer=False, overlap=False,
+        power_limit=0, memory_GBps=0, pp=1, vpp=1, dp=1, micro_batches=1,
+        recompute=job.recompute if job.recompute == "full" else "none", distributed_optimizer=False, overlap=False,
     ))  # fmt: skip
 
 
 @lru_cache(maxsize=1 << 10)
 def _parts(job: TrainingJob) -> Parts:
-    args = replace(_one_of_each(job), fp8_recipe=_recipe(job))
+    args = replace(_one_of_each(job), fp8_recipe=_recipe(job), activation_recompute=job.recompute)
     if job.is_torch_decoder:
         return _decoder_parts(job, replace(args, frame="FSDP2"))
     chunk = Chunk(of_one_rank(args), RankPlacement(args, 0), Span(0, args.num_layers, first=True, last=True))
@@ -283,10 +285,14 @@ def _decoder_parts(job: TrainingJob, args: WorkloadArgs) -> Parts:
         back = [call for each in reversed(modules) for call in (*each.backward, *each.after)]
         return Part(_priced(job, [*ahead, *forward]), _priced(job, [*backward, *back]))
 
-    ends, whole = kernels.ends(), layer(args, 0)
+    ends, whole, again = kernels.ends(), layer(args, 0), list[Call]()
+    modules = list(kernels.layer(whole).values())
+    if args.activation_recompute == "full":
+        # torch's checkpoint ends where all that is needed is there: before the last product.
+        again = [call for each in modules for call in (*each.before, *each.forward)][: -len(modules[-1].forward)]
     return Parts(
         part([ends["embed_tokens"]], [], []),
-        part(kernels.layer(whole).values(), kernels.end(whole), []),
+        part(modules, kernels.end(whole), again),
         None,
         part([ends["norm"], ends["lm_head"]], kernels.loss("forward"), kernels.loss("backward")),
     )

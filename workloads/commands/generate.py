@@ -56,7 +56,7 @@ class Writing:
         args = options.described(given, self.target, dialect)
         if every:
             _refuse_stages(given, output, dialect)
-            return _of_every_stage(args, output, form, breaks)
+            return _of_every_stage(args, output, form, break_rules=breaks)
         made = simai(args, dialect=dialect, break_rules=breaks) if self.target == "simai" else None
         workload = generate(args, dialect=dialect, break_rules=breaks) if made is None else None
         options.note_idle(given, args, dialect, self.target)
@@ -86,14 +86,14 @@ def _place(args: WorkloadArgs, output: Path | None, kind: str, dialect: str) -> 
     return usual if output is None else target(output, usual.name)
 
 
-def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, breaks: bool) -> Summary:
+def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, *, break_rules: bool) -> Summary:
     """Write the workload of each stage beside the others."""
-    check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", break_rules=breaks)
+    check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", break_rules=break_rules)
     path = _place(args, output, "csv", dialects.DEFAULT_DIALECT)
     lines, files = list[str](), list[JsonValue]()
     with whole_set():
         for stage in range(args.pipeline_model_parallel):
-            workload = generate(replace(args, pp_rank=stage), break_rules=breaks)
+            workload = generate(replace(args, pp_rank=stage), break_rules=break_rules)
             file = path.with_stem(f"{path.stem}-stage{stage}")
             size = _save(workload, file, form)
             lines.append(f"wrote {file}: {len(workload)} rows, {size} bytes")

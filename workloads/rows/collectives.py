@@ -6,7 +6,7 @@ A simulator's name is that of a call: `all_reduce` is ALL_REDUCE in Chakra, ALLR
 SIMULATED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 """The collectives that simulators know."""
 ROOTED = ("reduce", "gather", "scatter")
-"""Those with a root, which are in traces alone, as `barrier` is."""
+"""Those with a root that simulators do not know: they are in traces alone, as `barrier` is."""
 CALLS = {name: name for name in (*SIMULATED, *ROOTED, "barrier")} | {
     "all_gather_into_tensor": "all_gather",
     "reduce_scatter_tensor": "reduce_scatter",
@@ -21,5 +21,5 @@ def capitals(name: str) -> str:
 
 
 def camel(name: str) -> str:
-    """AllReduce of all_reduce, as NCCL's functions and our flows spell it."""
+    """AllReduce of all_reduce, as flows spell it."""
     return name.title().replace("_", "")

@@ -39,7 +39,9 @@ class Link(NamedTuple):
 
 @cache
 def round_trip(links: tuple[Link, ...], payload: int) -> tuple[int, int]:
-    """The round trip over links (ns), twice their delays and a payload's transmission on each; the slowest (bit/s)."""
+    """The round trip over one link or more (ns), twice their delays and a payload's transmission on each; the slowest
+    (bit/s).
+    """
     return sum(2 * link.delay_ns + payload * 8_000_000_000 // link.bps for link in links), min(links).bps
 
 
@@ -209,7 +211,7 @@ class PortRoutes:
         return path
 
     def first_links(self, source: int, target: int) -> tuple[Link, ...]:
-        """The links between two nodes on the first of the shortest ways."""
+        """The links between two nodes on the first of the shortest ways; none between a node and itself."""
         return tuple([self.kinds[kind] for kind in self._first_kinds(source, target)])
 
     def _first_kinds(self, source: int, target: int) -> tuple[int, ...]:

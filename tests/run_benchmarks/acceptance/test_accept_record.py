@@ -12,8 +12,9 @@ import pytest
 from pydantic import ValidationError
 
 from run_benchmarks.acceptance.climb import GOOD_BESIDE
-from run_benchmarks.acceptance.page import write_page
+from run_benchmarks.acceptance.page import warned_rows, write_page
 from run_benchmarks.acceptance.records import AcceptRecord, RungRecord, Usual, WarningRecord
+from run_benchmarks.acceptance.warned import NOBODY
 from run_benchmarks.commands.accepting import _record, recorded
 from run_benchmarks.console.language import Words
 from run_benchmarks.errors import InputProblems
@@ -52,6 +53,13 @@ def sample(**changes: object) -> AcceptRecord:
         warnings=[WarningRecord(kind="clock: is not synchronised", count=7, hosts={"n3": [f"clock: {EVIL}"]})],
     )
     return record.model_copy(update=changes)
+
+
+def test_a_warning_of_no_host_has_no_name_and_counts_none() -> None:
+    warnings = [WarningRecord(kind="rack #", count=0, hosts={NOBODY: ["seen once: rack 7: slow"]}), *sample().warnings]
+    rows = warned_rows(sample(warnings=warnings), Words())
+    assert [row[:2] for row in rows] == [("0", ""), ("7", "n3, and 6 more")]
+    assert rows[0][2] == "seen once: rack 7: slow"
 
 
 def test_the_page_begins_with_what_to_take_out_and_how_to_test_it_again(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from run_benchmarks.acceptance.rungs import (
     stages_of,
 )
 from run_benchmarks.acceptance.suspects import Suspects
+from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RoundRecord, RunRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round, case
@@ -253,7 +254,7 @@ def test_a_second_failure_that_may_have_another_cause_takes_nobody_out_for_the_f
     assert [name for name, _, _ in cluster.asked][3:6] == ["whole1", "whole2", "whole3"]
     assert list(found.rungs[3].out) == (["n0"] if how == "another falls ill" else [])
     assert found.states()["n3"] == "not tested" and not found.ready
-    assert "n3: suspected, not tested again: whole1: slow" in found.rungs[3].not_run
+    assert "n3: suspected, left in doubt: whole1: slow" in found.rungs[3].not_run
 
 
 def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_suspects_are_noted() -> None:
@@ -263,7 +264,7 @@ def test_a_run_that_was_not_made_says_of_no_host_that_it_fails_without_it_and_su
     network = found.rungs[2]
     assert network.runs == ["run_network1", "run_network2", "run_network3"]
     assert network.reason == "PAIRS: rank 0 failed; PAIRS: rank 0 failed", "of the pairs, and of all hosts together"
-    assert network.not_run == ["n0: suspected, not tested again: network2: slow"]
+    assert network.not_run == ["n0: suspected, left in doubt: network2: slow"]
 
 
 def test_pairs_of_a_suspect_alone_prove_nothing() -> None:
@@ -310,8 +311,8 @@ def test_a_second_occasion_that_measures_nothing_leaves_its_suspects_in_doubt(ho
     setattr(cluster, how, {"network2"})
     found = cluster.climb()
     network = found.rungs[2]
-    assert "n2: suspected, not tested again: network1: slow" in network.not_run and not network.unsteady
-    assert network.verdict == "fail" and "suspects were not tested again: PAIRS: rank 0 failed" in network.reason
+    assert "n2: suspected, left in doubt: network1: slow" in network.not_run and not network.unsteady
+    assert network.verdict == "fail" and "suspects are left in doubt: PAIRS: rank 0 failed" in network.reason
     assert found.states()["n2"] == "not tested" and found.states()["n0"] == "accepted"
     assert list(network.out) == (["n4"] if how == "fails" else [])
 
@@ -333,7 +334,7 @@ def test_what_was_measured_before_an_interruption_is_kept_and_what_was_not_judge
     assert [rung.rung for rung in climb.rungs] == [*RUNGS] and list(climb.rungs[1].out) == ["n0"]
     ended, *rest = (rung for rung in climb.rungs if rung.verdict == "not run")
     assert ended.rung == at[:-1] and f"run_{at} was interrupted" in ended.reason
-    assert ("n2: suspected, not tested again: network1: slow" in ended.not_run) == doubtful
+    assert ("n2: suspected, left in doubt: network1: slow" in ended.not_run) == doubtful
     assert all(rung.reason == "the acceptance ended before it" for rung in rest)
     assert climb.states() == dict.fromkeys(HOSTS, "not tested") | {"n0": "out"} and not climb.ready
 
@@ -456,6 +457,9 @@ def test_what_the_second_occasion_beside_suspects_alone_shows_comes_and_goes_and
     assert found.states()["n1"] == "comes and goes" and "n1" in found.rungs[3].hosts
     assert told_of(found, "n3") == ["seen once, on the second occasion: pair n0-n3: 60 % slow"]
     assert told_of(found, "-") == ["seen once, on the second occasion: rack 7: slow"]
+    assert [each.count for each in found.warned.records()] == [0, 2]
+    chinese = Words("zh").reason(told_of(found, "-")[0])
+    assert chinese == "只出现一次，在第二次测试中：rack 7：slow"
     assert [name for name, *_ in cluster.asked if name.startswith("network")] == ["network1", "network2", "network3"]
 
 
@@ -463,8 +467,9 @@ def test_whom_a_second_occasion_that_fails_names_first_is_in_doubt() -> None:
     cluster = Cluster({"network": [{"n2"}, {"n1"}]})
     cluster.fails = {"network2"}
     found = cluster.climb()
-    said = "n1: suspected, not tested again: seen once, on the second occasion: network2: slow"
+    said = "n1: suspected, left in doubt: seen once, on the second occasion: network2: slow"
     assert said in found.rungs[2].not_run and found.states()["n1"] == "not tested"
+    assert "tested again" not in "; ".join([found.rungs[2].reason, *found.rungs[2].not_run]), "it was, and failed"
 
 
 def test_a_link_that_two_of_three_occasions_show_fails_its_rung() -> None:
@@ -510,13 +515,37 @@ def test_a_fault_is_seen_again_if_one_of_the_second_occasion_is_like_it(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_whom_the_second_look_at_a_link_suspects_comes_and_goes_or_is_not_tested_again(fails: bool) -> None:
-    cluster = Cluster({"network": [{"n5"}, set(), {"n5"}]})
+    cluster = Cluster({"network": [{"n5"}, set(), {"n4"}]})
     cluster.sees = {"network1": [fault("n1", "n2")]}
     cluster.fails = {"network3"} if fails else set()
     found = cluster.climb()
-    assert found.rungs[2].unsteady == {"n5": ["network1: slow", *([] if fails else ["network3: slow"])]}
-    assert ("n5: suspected, not tested again: network3: slow" in found.rungs[2].not_run) is fails
+    said = {"n5": ["network1: slow"]} | ({} if fails else {"n4": ["network3: slow"]})
+    assert found.rungs[2].unsteady == said
+    assert ("n4: suspected, left in doubt: network3: slow" in found.rungs[2].not_run) is fails
     assert (found.rungs[2].verdict == "fail") is fails
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("at", [0, 1])
+def test_whom_two_of_three_occasions_name_is_out(at: int, fails: bool) -> None:
+    first = [{"n2"}, {"n1"}]
+    cluster = Cluster({"network": [*first, first[at]]})
+    cluster.sees = {"network1": [fault("n0", "n3")]}
+    cluster.fails = {"network3"} if fails else set()
+    found = cluster.climb()
+    (host,), (other,) = first[at], first[1 - at]
+    assert found.rungs[2].out == {host: [f"network{at + 1}: slow", "again: network3: slow"]}
+    assert [*found.rungs[2].unsteady] == [other] and found.states()[host] == "out"
+    assert not found.rungs[2].not_run
+
+
+def test_a_fault_of_a_host_that_the_second_look_takes_out_went_with_it() -> None:
+    for seen in ({"network1"}, {"network1", "network2"}):
+        cluster = Cluster({})
+        cluster.sees = {name: [fault("n1", "n2")] for name in seen}
+        cluster.falls_ill = {"network2": "n1"}
+        found = cluster.climb()
+        assert [*found.rungs[2].out] == ["n1"] and found.rungs[2].reason == "" and told_of(found, "n2") == []
 
 
 def test_a_run_that_failed_is_not_run_again_for_a_link() -> None:

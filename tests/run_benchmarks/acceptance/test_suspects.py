@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from run_benchmarks.acceptance.climb import Climb, Looked
-from run_benchmarks.acceptance.kinds import alike_first, kinds_of
+from run_benchmarks.acceptance.kinds import alike_first, identities_of, kinds_of
 from run_benchmarks.acceptance.records import Usual
 from run_benchmarks.acceptance.rungs import SINGLE, Cases
 from run_benchmarks.acceptance.suspects import (
@@ -25,7 +25,7 @@ from run_benchmarks.acceptance.suspects import (
     usual_of,
 )
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import FirstFailure, NodeRecord, RoundRecord, Verdict
+from run_benchmarks.results.records import DrainEvidence, DrainRecord, FirstFailure, NodeRecord, RoundRecord, Verdict
 from tests.run_benchmarks.results.network_rounds import a_round
 from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.tiers import samples
@@ -324,6 +324,48 @@ def test_a_device_is_met_again_by_what_it_keeps_when_another_falls_off_the_bus(
     assert found[0]["n1"][0].endswith("(GPU-d)")
     if not is_met:
         assert [said[:34] for said in once["n1"]] == [found[0]["n1"][0][:34], "seen once, on the second occasion:"]
+
+
+def test_one_device_is_met_again_alone_or_in_either_pair_that_it_is_in(tmp_path: Path) -> None:
+    """A bad link between two devices is seen from either end; a slow device makes its pairs slow."""
+    rows = [[None if peer == rank % DEVICES else 200.0 for peer in range(DEVICES)] for rank in range(4 * DEVICES)]
+    found = {}
+    for one, other in ((0, 1), (1, 0), (1, 2), (2, 3)):
+        slow = [[*row] for row in rows]
+        slow[DEVICES + one][other] = 25.0
+        record = of_test("peers", [200.0] * 4 * DEVICES, peers_of_ranks=slow)
+        run = with_kinds(tmp_path / f"{one}{other}", record, [named("abcdefgh")] * 4)
+        found[one, other] = suspects_of(run, LIMIT)
+    record = measured(4, 0.005, 1, {1: ("memory", 0, 0.8)})
+    alone = suspects_of(with_kinds(tmp_path / "alone", record, [named("abcdefgh")] * 4), LIMIT)
+    assert found[0, 1]["n1"][0].endswith("(GPU-a to GPU-b)") and alone["n1"][0].endswith("(GPU-a)")
+    assert [*agreed(found[0, 1], found[1, 0])[0]] == [*agreed(alone, found[0, 1])[0]] == ["n1"]
+    assert [*agreed(found[0, 1], found[1, 2])[0]] == ["n1"], "both are of device 1"
+    assert agreed(found[0, 1], found[2, 3])[0] == agreed(alone, found[1, 2])[0] == {}
+
+
+def test_an_accelerator_has_the_driver_s_number_though_few_ranks_run_and_no_name_where_two_rounds_differ(
+    tmp_path: Path,
+) -> None:
+    """A case of tools runs one rank on each host."""
+    record = of_a_tool([1.0] * 2)
+    run = with_kinds(tmp_path, record, [named("abcd"), named("a")])
+    own = {f"accelerator {number}": f"GPU-{name}" for number, name in enumerate("abcd")}
+    assert identities_of(run, "PAIRS") == {"n0": own, "n1": {"accelerator 0": "GPU-a", "device 0": "GPU-a"}}
+    like = DrainEvidence(
+        case="PAIRS", rounds=[1], part="device", hosts=["n0"], device="accelerator 3", kind="constant", evidence="",
+        action="",
+    )  # fmt: skip
+    drain = DrainRecord(host="n0", reasons=["accelerator 3: slow"], evidence=[like])
+    blamed = replace(run, record=run.record.model_copy(update={"drain": [drain]}))
+    assert suspects_of(blamed, LIMIT) == {"n0": ["accelerator 3: slow (GPU-d)"]}
+    second = record.model_copy(update={"round": 2})
+    for node, told in zip(record.nodes, (named("abce"), named("a")), strict=True):
+        folder = tmp_path / "PAIRS/round2" / f"{node.host}_noderank{node.node_rank}"
+        folder.mkdir(parents=True)
+        (folder / "sys_info.json").write_text(json.dumps(told))
+    both = identities_of(replace(run, rounds={"PAIRS": [record, second]}), "PAIRS")
+    assert both == {"n0": {}, "n1": {"accelerator 0": "GPU-a", "device 0": "GPU-a"}}
 
 
 def with_kinds(root: Path, record: RoundRecord, of_hosts: Sequence[object]) -> LoadedRun:

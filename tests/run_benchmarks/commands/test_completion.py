@@ -60,3 +60,8 @@ def test_every_command_and_run_is_offered(script: str) -> None:
     of_a_run = ["resume", "collect", "status", "attach", "stop", "clean", "verify", "drain", "undrain", "report"]
     of_a_run += ["show", "export", "bundle"]
     assert script.count("/result/'run*'") == len(of_a_run)
+
+
+def test_the_options_of_a_command_are_in_one_place() -> None:
+    apart = [name for name, (places, _) in cli.VERBS.items() if " " in places]
+    assert apart and not [name for name in apart if hasattr(cli.PROGRAM.verb(name), "add_arguments")]

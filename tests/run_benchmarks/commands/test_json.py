@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 
 from run_benchmarks.acceptance.climb import Looked
+from run_benchmarks.commands import run_reference, starting
 from run_benchmarks.commands.accepting import Acceptance
+from run_benchmarks.results.records import write_text
+from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_PASS, EXIT_USAGE
 from tests.cluster.faulty_project import LIGHT
 from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.conftest import CLUSTER, TEST
@@ -101,6 +105,56 @@ def test_an_acceptance_prints_its_record(files: list[str], monkeypatch: pytest.M
     found = answered("accept", *files, "--rungs", "health", "--nproc", "1")
     kept = Path(files[3]).parent / "result" / found["accept_id"] / "accept.json"
     assert found == json.loads(kept.read_text()) and [rung["rung"] for rung in found["rungs"]] == ["health"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "writes", "left"),
+    [
+        (["resume"], EXIT_PASS, True, "record"),
+        (["resume", "--detach"], EXIT_PASS, False, "name"),
+        (["resume", "--detach"], EXIT_PASS, True, "name"),
+        (["resume"], EXIT_CHECK, False, "name"),
+        (["resume"], EXIT_USAGE, False, ""),
+        (["collect"], EXIT_PASS, False, "record"),
+        (["collect"], EXIT_USAGE, False, ""),
+    ],
+)
+def test_an_older_record_is_not_given_as_what_a_command_left(
+    words: list[str], code: int, writes: bool, left: str, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(files[3]).parent / "result" / A / "run.json"
+
+    def ended(_settings: object, _folder: Path, **_: bool) -> int:
+        if writes:
+            write_text(file, file.read_text())
+        return code
+
+    monkeypatch.setattr(run_reference, "settings_of", lambda *_: None)
+    monkeypatch.setattr(starting, words[0], ended)
+    answer = call(*words, A, "--json", *files[2:])
+    of_record = {"record": json.loads(file.read_text()), "name": {"run_id": A}}
+    assert answer.exit_code == code and (json.loads(answer.stdout) if left else answer.stdout) == of_record.get(
+        left, ""
+    )
+
+
+def test_a_record_that_is_damaged_is_named_and_the_run_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = on_disk(tmp_path, a_run(A, [100.0]))
+    (folder / "run.json").write_text("{")
+    monkeypatch.setattr(run_reference, "settings_of", lambda *_: None)
+    monkeypatch.setattr(starting, "collect", lambda *_: EXIT_PASS)
+    answer = call("collect", str(folder), "--json").checked()
+    assert (answer.exit_code, json.loads(answer.stdout)) == (EXIT_PASS, {"run_id": A})
+    assert answer.stderr.startswith(f"{folder}/run.json: is no RunRecord: ") and answer.stderr.count("\n") == 1
+
+
+def test_a_reader_that_has_gone_does_not_change_the_exit_code(root: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, str(root / "run_benchmarks/run.py"), "list", "vendors", "--json"]
+    done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (EXIT_PASS, "")
 
 
 @pytest.mark.timeout(300)

@@ -82,6 +82,15 @@ PASSED: dict[str, tuple[str, ...]] = {
         "remapped rows",
         "state of the GPUs",
         "not seen",
+        "NVLinks are inactive",
+        "XGMI links are down",
+    ),
+    "run_benchmarks/acceptance/suspects.py": (
+        r"(?:\w+: )?(device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)",
+        "on the second occasion",
+        "the bits of {} of its kind",
+        "one device were compared with none: it is alone",
+        "devices were compared with none: each is alone",
     ),
     "run_benchmarks/commands/diagnose.py": (
         "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more",

@@ -20,9 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families as of_node_e
 
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.export.formats import FORMATS, ExportError, write
+from run_benchmarks.export.meanings import MEANINGS
 from run_benchmarks.results import frame, load_run
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import DrainRecord, Verdict
+from run_benchmarks.results.tables import TABLES
 from tests.run_benchmarks.calling import call
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.run_benchmarks.results.recorded_runs import KEY, a_run, on_disk
@@ -60,6 +62,12 @@ def run(tmp_path: Path) -> LoadedRun:
     drain = [DrainRecord(host="h1", reasons=["it is slow"])]
     record = made.record.model_copy(update={"cases": [of_case, skipped], "hosts": [HOST], "drain": drain})
     return LoadedRun(folder=tmp_path, record=record, rounds={"PAIRS": rounds, "LATER": []})
+
+
+def test_the_help_names_every_format_and_table() -> None:
+    """It is written without their modules, which take long to import."""
+    said = " ".join(call("export", "--help").stdout.split())
+    assert list(MEANINGS) == list(FORMATS) and f"of a table: {', '.join(TABLES)}" in said
 
 
 def test_tables_come_back_from_csv_json_lines_parquet_and_pandas(run: LoadedRun) -> None:

@@ -238,9 +238,12 @@ def test_the_command_rebuilds_from_folders_names_a_damaged_one_and_shows_the_tre
     assert "run20261101120000: from" in said and "worse" in said and "code: 000" in said
     assert "▁" in said and KEY in said
     assert [line.split()[0] for line in call()[1].splitlines()[2:]] == ["PAIRS"], "a row a case"
+    call("PAIRS", "--output", str(tmp_path / "english.html"))
     code, said = call("PAIRS", "--lang", "zh", "--output", str(tmp_path / "page.html"))
     assert "页面" in said and len(charts_of((tmp_path / "page.html").read_text())) == 1
     assert code == 0 and "变差" in said and "运行" in said
+    piped = calling.call("--test-conf", str(file), "history", "PAIRS", "--output", "-")
+    assert piped.stdout == (tmp_path / "english.html").read_text() and KEY in piped.stderr, "the page, and nothing else"
     for words, expected in (
         (("PAIR",), "did you mean 'PAIRS'"),
         (("PAIRS", "--metric", "throughput"), "expected one that the case has"),

@@ -38,7 +38,7 @@ def amd_files(
 
 def amd_smi(file: str = "amd-smi-throttle.txt", links: str = "UUUUUUUX UUUUUUUX") -> dict[str, str]:
     """links: of each device the states of its links, as `amd-smi xgmi --link-status` lists them."""
-    rows = zip(("05", "26"), links.split(), strict=True)
+    rows = zip(("05", "26"), links.split(), strict=False)
     states = "".join(f"GPU{n}   0000:{bus}:00.0  {'  '.join(own)}\\n" for n, (bus, own) in enumerate(rows))
     shown = f"'xgmi --link-status') printf 'XGMI LINK STATUS:\\n       bdf           link_status\\n{states}' ;;"
     listed = "GPU: 0\\n    BDF: 0000:05:00.0\\n\\nGPU: 1\\n    BDF: 0000:26:00.0\\n"
@@ -88,6 +88,8 @@ def test_errors_pages_clocks_power_and_heat_of_amd_devices_are_told(tmp_path: Pa
     [
         ("UUUUUUDX UUUUUUUX", {("accelerator 0000:05:00.0", "1 of 7 XGMI links are down"): "failure"}),
         ("DDDDDDDX UUUUUUUX", {}),
+        ("NNNNNNNX UUUUUUUX", {("accelerator 0000:05:00.0", "no link of it is shown"): "not seen"}),
+        ("UUUUUUUX", {("XGMI links of the GPUs", "amd-smi xgmi shows 1 of 2 GPUs in a hive"): "not seen"}),
         ("DDDDDDDX DDDDDDDX", "not seen"),
         ("N N", "not seen"),
     ],

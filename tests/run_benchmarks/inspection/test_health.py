@@ -318,6 +318,7 @@ def test_a_translating_iommu_and_a_missing_fabric_manager_are_told(tmp_path: Pat
         ("rows\t00000000:3B:00.0, Yes, No", "warning"),
         ("rows\t00000000:3B:00.0, Yes, Yes", "failure"),
         ("nvlinks\t3\t17\t1", "failure"),
+        ("nvlinks\t2\t18\t0\nnvlinks\t3\t0\t0", "not seen"),
         ("nvlink_errors\t3\t2", "warning"),
         ("rdma_memory\tnvidia_peermem", "warning"),
         ("rdma_memory\tkernel", "warning"),

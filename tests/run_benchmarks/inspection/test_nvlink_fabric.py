@@ -45,6 +45,8 @@ def found_in(hosts: Mapping[str, str]) -> dict[tuple[str, str, str], str]:
         ("[N/A]", "[N/A]", {"nvidia-smi does not tell: NVLink fabric": "not seen"}),
         ("Not Supported", "Success", {"nvidia-smi does not tell: NVLink fabric": "not seen"}),
         ("Completed", "Not Supported", {"nvidia-smi does not tell: NVLink fabric": "not seen"}),
+        ("[Insufficient Permissions]", "[N/A]", {"nvidia-smi does not tell: NVLink fabric": "not seen"}),
+        ("Completed", "[Unknown Error]", {"nvidia-smi does not tell: NVLink fabric": "not seen"}),
     ],
 )
 def test_a_gpu_that_is_not_registered_is_named_and_one_that_does_not_tell_passes_nothing(
@@ -68,6 +70,23 @@ def test_hosts_of_one_domain_in_two_cliques_are_told_and_racks_of_their_own_are_
     assert found_in(racks | {"n1": lines("dc6e 2", "dc6e 3")}) == {("n1", "NVLink domain", two): "warning"}
     alone = {f"n{n}": lines(f"rack{n} 1") for n in range(4)}
     assert found_in(alone) == {}, "each its own: nobody is odd"
+
+
+def test_of_a_domain_in_two_halves_none_is_odd_and_it_is_told() -> None:
+    halves = {f"n{n}": lines(f"dc6e {n % 2}") for n in range(4)}
+    said = "the 4 hosts of dc6e are in several cliques, of which none has most"
+    assert found_in(halves) == {(host, "NVLink domain", said): "warning" for host in halves}
+
+
+def test_only_a_host_all_of_whose_gpus_joined_is_missed_in_the_others_domain() -> None:
+    """One without such GPUs is not; one with a GPU that waits, or that is in two cliques, is told of once."""
+    racks = {f"n{n}": lines("dc6e 2") for n in range(8)}
+    assert found_in(racks | {"n8": ""}) == {}
+    waits = found_in(racks | {"n1": lines(f"{NONE} 0", state="In Progress", status="[N/A]")})
+    assert {(host, subject) for host, subject, _ in waits} == {("n1", f"GPU {bus}") for bus in GPUS}
+    for first, second in (("dc6e 3", "dc6e 2"), ("beef 1", "beef 2")):
+        two = f"its GPUs are in 2 of them: {first}, {second}"
+        assert found_in(racks | {"n1": lines(first, second)}) == {("n1", "NVLink domain", two): "warning"}
 
 
 @pytest.mark.parametrize("text", ["x", ", , , ,", "a, b", 900 * "y,", "0, Completed, Success, , ", "0, 1, 2, 3, 4, 5"])

@@ -73,7 +73,7 @@ def network(folder: Path, options: list[str]) -> Path:
 
     parser = argparse.ArgumentParser()
     topology.add_arguments(parser)
-    arguments = parser.parse_args(options, argparse.Namespace(force=True, json=False, dialect="clusterdyno"))
+    arguments = parser.parse_args(options, argparse.Namespace(dialect="clusterdyno"))
     arguments.output = folder / "network"
     topology.run(arguments)
     return folder / "network"

@@ -156,10 +156,13 @@ def test_files_of_another_run_are_all_named_before_anything_is_simulated(
     (tmp_path / "x-EndToEnd.csv").write_text("older")
     (tmp_path / "x-fct.txt").write_text("older")
     words = ["-n", str(TOPOLOGY), "-r", f"{tmp_path}/x-", "--level", level, *ONE]
-    error = refused(words, tmp_path, capsys)
-    for name in ("x-EndToEnd.csv", "x-fct.txt"):
-        assert f"{tmp_path}/{name}: is there; give --force to overwrite it" in error
-    for other in (f"{tmp_path}/x-links.csv", f"{tmp_path}/../{tmp_path.name}/x-links.csv"):
+    links = f"{tmp_path}/x-links.csv"
+    for more in ([], ["--trace", links]):
+        error = refused([*words, *more], tmp_path, capsys)
+        for name in ("x-EndToEnd.csv", "x-fct.txt"):
+            assert f"{tmp_path}/{name}: is there; give --force to overwrite it, or take another -r" in error
+        assert (f"--trace {links}: is the name of another file" in error) == bool(more)
+    for other in (links, f"{tmp_path}/../{tmp_path.name}/x-links.csv"):
         error = refused([*words, "--force", "--trace", other], tmp_path, capsys)
         assert f"--trace {other}: is the name of another file" in error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
+from typing import TypeGuard
 
 import pytest
 from hypothesis import given, settings
@@ -184,3 +186,31 @@ def test_every_stage_has_its_time_and_memory() -> None:
     shown = text(found)
     assert all(f"{each.reserved:.1f}" in shown for each in found.stages_memory)
     assert f"{found.most_joules / 1e6:.3g} MJ" in shown and " ms beside compute" in shown
+
+
+@pytest.mark.parametrize("words", [{}, {"precision": "fp8"}, {"precision": "fp8 delayed"}, {"precision": "fp8 mxfp8"}])
+def test_full_recomputation_runs_the_layers_alone_again_and_quantises_once_for_each_pass(words: dict[str, str]) -> None:
+    """Transformer Engine makes copies in the other order only of what the backward pass finds."""
+    once, twice = (operations.parts(job("mixtral_8x7b", recompute=each, **words)) for each in ("none", "full"))
+    assert once.expert and twice.expert and (twice.embedding, twice.head) == (once.embedding, once.head)
+    assert Counter(twice.expert.backward) == Counter(once.expert.forward + once.expert.backward)
+    assert [each for each in twice.expert.forward if not _quantises(each)] == [
+        each for each in once.expert.forward if not _quantises(each)
+    ]
+    first, whole = (
+        sum(each.bytes for each in part.expert.forward if _quantises(each)) for part in (twice, once) if part.expert
+    )
+    assert first < whole if words else first == whole == 0
+
+
+def _quantises(each: operations.Operation) -> TypeGuard[operations.Traffic]:
+    return isinstance(each, operations.Traffic) and each.part == operations.QUANTISATION
+
+
+@pytest.mark.parametrize("words", [{}, {"fsdp": "8", "gpus": "8"}])
+def test_the_time_of_full_recomputation_is_that_of_the_layers_forward_pass(words: dict[str, str]) -> None:
+    once, twice = (predict(job(gbs=8, recompute=each, **words), machines()["H100"]) for each in ("none", "full"))
+    assert twice.classes["head"] == once.classes["head"] and twice.flops == once.flops
+    assert twice.classes["attention"] == pytest.approx(once.classes["attention"] * 4.5 / 3.5, rel=0.1)
+    share = twice.classes["products"] / once.classes["products"]
+    assert share == pytest.approx(1 + (1 / 3 if not words else 0.25), rel=0.02)

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import InputProblems
 from common.summary import Summary
 from simulation import cli
 from simulation.predict import sweep_command, sweep_report
 from simulation.predict.iteration import predict
 from simulation.predict.job_table import jobs_of, preset, read_rows
-from simulation.predict.kept import Estimate
+from simulation.predict.kept import Estimate, KeptLayouts
 from simulation.predict.layouts import Layout
 from simulation.predict.machine import machines
 from tests.simulation.predict.test_counts import job
@@ -228,7 +229,10 @@ def test_an_interrupted_sweep_keeps_its_layouts_and_the_same_command_goes_on(tmp
 
 def test_the_partial_file_of_another_sweep_is_refused_without_force(capsys: pytest.CaptureFixture[str]) -> None:
     Path("out.csv.partial").write_text("another\n[64, 0, 1.0, 1.0]\n")
-    assert "out.csv.partial: is there; give --force" in refused(capsys, *FEW, "--output", "out.csv")
+    assert "out.csv.partial: is what another sweep left" in refused(capsys, *FEW, "--output", "out.csv")
+    with pytest.raises(InputProblems, match="is what another sweep left"):
+        KeptLayouts(Path("out.csv"), "one")
+    assert Path("out.csv.partial").exists()
     found = asked(capsys, *FEW, "--output", "out.csv", "--force")
     assert float(found["best"][0]["predicted_ms"]) > 1.0  # type: ignore[index]
 

@@ -1,4 +1,4 @@
-"""The spellings of collectives are those of AICB's files, of Chakra's schema and of SimAI's and NCCL's names."""
+"""The spellings of collectives are those of AICB's files, of Chakra's schema, of SimAI's names and of flows."""
 
 from chakra.schema.protobuf import et_def_pb2 as schema
 

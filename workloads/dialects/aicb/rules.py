@@ -12,10 +12,11 @@ from workloads.job import rules
 from workloads.job.errors import CompFileError
 from workloads.job.parameters import COLLECTIVE, DEEPSPEED, FRAMEWORK_ONLY, TRAINING, WorkloadArgs, of_section
 from workloads.job.rules import RuleViolation
+from workloads.rows.collectives import SIMULATED
 
 SIXTEEN_BIT = ("bfloat16", "float16")
 TESTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
-SIMAI_TESTED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+SIMAI_TESTED = SIMULATED[:-1]
 NO_ROW = ("computation", "epoch_end")
 
 _NEVER = FRAMEWORK_ONLY | {"gpu_type", "max_position_embeddings", "use_flash_attn", "gated_linear_unit",

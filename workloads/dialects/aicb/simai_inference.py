@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
 from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import NONE, Phase
+from workloads.formats.simai_text import ALLREDUCE, NONE, Phase
 from workloads.job.parameters import DECODE, ELEMENT_BYTES, WorkloadArgs
 from workloads.job.rules import RuleViolation
 from workloads.rows.blocks import Block
@@ -59,7 +59,7 @@ def _summed(args: WorkloadArgs, name: str) -> WorkItem:
     """A block whose output is summed over the tensor ranks."""
     if args.tensor_model_parallel_size == 1:
         return _alone(name)
-    return WorkItem(name, Phase(1, "ALLREDUCE", _message(args)), STILL, STILL)
+    return WorkItem(name, Phase(1, ALLREDUCE, _message(args)), STILL, STILL)
 
 
 def _alone(name: str) -> WorkItem:

@@ -13,7 +13,7 @@ from workloads.dialects.aicb.transformer import DeepSeekMoE, TransformerModel
 from workloads.dialects.layers import Experts
 from workloads.dialects.model import MockedModel, Stack
 from workloads.formats.simai import SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import IDLE, NONE, Phase
+from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, IDLE, NONE, REDUCESCATTER, Phase
 from workloads.job.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
 from workloads.rows.blocks import Block
 
@@ -49,8 +49,8 @@ def _header(args: WorkloadArgs) -> SimaiHeader:
 def _tail(args: WorkloadArgs) -> list[WorkItem]:
     """Loss and optimizer reductions, which take no compute time."""
     still = Phase(0)
-    loss = Phase(0, "ALLREDUCE", 4 * args.micro_batch * args.seq_length)
-    small = Phase(0, "ALLREDUCE", 4)
+    loss = Phase(0, ALLREDUCE, 4 * args.micro_batch * args.seq_length)
+    small = Phase(0, ALLREDUCE, 4)
     rows = [WorkItem(f"cross_entropy{number}", loss, still, still) for number in (1, 2, 3)]
     return rows + [WorkItem(f"optimizer{number}", small, still, still) for number in (1, 2, 3, 4)]
 
@@ -117,7 +117,7 @@ class _Walk(ABC):
         """Deviation `simai_layernorm`: all parameters are reduced, and only without sequence parallelism."""
         if self.args.enable_sequence_parallel:
             return []
-        return [WorkItem("layernorm", input_gradient=Phase(1, "ALLREDUCE", ELEMENT_BYTES * self.parameters))]
+        return [WorkItem("layernorm", input_gradient=Phase(1, ALLREDUCE, ELEMENT_BYTES * self.parameters))]
 
     def moe(self, compute: int, *, shares: bool, exchanges: bool) -> list[WorkItem]:
         """The five rows of an expert layer. compute: ns in the first row.
@@ -128,9 +128,9 @@ class _Walk(ABC):
         routing = 2 * args.expert_model_parallel_size * args.num_experts * self.tp
         exchanged = self.size * args.moe_router_topk // self.tp
         dispatched = int(exchanged * DISPATCH_FP8_FACTOR) if args.frame == "DeepSeek" else exchanged
-        gather = Phase(1, "ALLGATHER", self.size * args.moe_router_topk) if shares else IDLE
-        scatter = Phase(1, "REDUCESCATTER", self.size * args.moe_router_topk) if shares else IDLE
-        route = Phase(compute, "ALLGATHER", routing) if shares or exchanges else Phase(compute)
+        gather = Phase(1, ALLGATHER, self.size * args.moe_router_topk) if shares else IDLE
+        scatter = Phase(1, REDUCESCATTER, self.size * args.moe_router_topk) if shares else IDLE
+        route = Phase(compute, ALLGATHER, routing) if shares or exchanges else Phase(compute)
         dispatch = Phase(1, "ALLTOALL_EP", dispatched) if exchanges else IDLE
         combine = Phase(1, "ALLTOALL_EP", exchanged) if exchanges else IDLE
         return [
@@ -146,14 +146,14 @@ class _PlainWalk(_Walk):
     """Without AIOB times. Deviations `simai_plain_groups` and `simai_plain_backward`."""
 
     def head(self) -> list[WorkItem]:
-        gather = Phase(1, "ALLGATHER", ELEMENT_BYTES * self.parameters)
-        scatter = Phase(1, "REDUCESCATTER", GRADIENT_BYTES * self.parameters)
+        gather = Phase(1, ALLGATHER, ELEMENT_BYTES * self.parameters)
+        scatter = Phase(1, REDUCESCATTER, GRADIENT_BYTES * self.parameters)
         gradients = WorkItem("grad_norm", gather, weight_gradient=scatter)
         return [gradients, *self.layernorm(), *self.expert_gradients()]
 
     def micro_batches(self) -> Block[WorkItem]:
         embedding = ELEMENT_BYTES * self.args.vocab_size * self.args.hidden_size
-        ends = WorkItem("embedding_norm", Phase(1, "ALLREDUCE", embedding))
+        ends = WorkItem("embedding_norm", Phase(1, ALLREDUCE, embedding))
         return Block([self.walk(self.model), ends], max(0, self.args.num_microbatches))
 
     def rows(self, name: str) -> list[WorkItem]:
@@ -161,13 +161,13 @@ class _PlainWalk(_Walk):
             return self.moe(1, shares=True, exchanges=True)
         size = self.size * 2 if self.args.recompute_activations and "attention" in name else self.size
         if name in BLOCKS and not self.args.enable_sequence_parallel:
-            return [WorkItem(name, Phase(1, "ALLREDUCE", size), Phase(1, "ALLREDUCE", self.size))]
+            return [WorkItem(name, Phase(1, ALLREDUCE, size), Phase(1, ALLREDUCE, self.size))]
         if name == "embedding_layer":
             return [WorkItem(name, Phase(1, NONE, self.size), Phase(1, NONE, self.size))]
         if name.endswith("column"):
-            return [WorkItem(name, Phase(1, "ALLGATHER", size))]
+            return [WorkItem(name, Phase(1, ALLGATHER, size))]
         if name.endswith("row"):
-            return [WorkItem(name, Phase(1, "REDUCESCATTER", size), Phase(1, NONE, self.size))]
+            return [WorkItem(name, Phase(1, REDUCESCATTER, size), Phase(1, NONE, self.size))]
         return []
 
 
@@ -183,11 +183,11 @@ class _AiobWalk(_Walk):
         dense = self.parameters - self.expert_parameters
         compute = self.times.minimum_ns("param_time") + self.grad_backward
         return [
-            WorkItem("grad_gather", weight_gradient=Phase(1, "ALLGATHER", ELEMENT_BYTES * dense)),
-            WorkItem("grad_param_comm", weight_gradient=Phase(1, "REDUCESCATTER", GRADIENT_BYTES * dense)),
+            WorkItem("grad_gather", weight_gradient=Phase(1, ALLGATHER, ELEMENT_BYTES * dense)),
+            WorkItem("grad_param_comm", weight_gradient=Phase(1, REDUCESCATTER, GRADIENT_BYTES * dense)),
             WorkItem("grad_param_compute", input_gradient=Phase(compute)),
             *self.layernorm(),
-            WorkItem("embedding_grads", input_gradient=self._shared("ALLREDUCE", 1, self.size)),
+            WorkItem("embedding_grads", input_gradient=self._shared(ALLREDUCE, 1, self.size)),
             *self.expert_gradients(),
         ]
 
@@ -205,20 +205,20 @@ class _AiobWalk(_Walk):
             exchanges = self.args.expert_model_parallel_size > 1
             return self.moe(self.times.mlp_ns(), shares=self.tp > 1, exchanges=exchanges)
         if name == "embedding_layer":
-            forward = self._shared("ALLREDUCE", self.times.average_ns("Emb"), self.size)
+            forward = self._shared(ALLREDUCE, self.times.average_ns("Emb"), self.size)
             return [WorkItem(name, forward, IDLE, Phase(self.stale))]
         if name in BLOCKS:
             compute = self._block_ns(name)
-            forward = self._shared("ALLREDUCE", compute, self.size)
+            forward = self._shared(ALLREDUCE, compute, self.size)
             return [WorkItem(name, forward, Phase(compute), Phase(compute))]
         if name.endswith("column"):
             forward_ns, backward_ns = self._half_ns(name)
-            forward = self._shared("ALLGATHER", forward_ns, self.size)
-            return [WorkItem(name, forward, self._shared("REDUCESCATTER", backward_ns, 0), Phase(backward_ns))]
+            forward = self._shared(ALLGATHER, forward_ns, self.size)
+            return [WorkItem(name, forward, self._shared(REDUCESCATTER, backward_ns, 0), Phase(backward_ns))]
         if name.endswith("row"):
             forward_ns, backward_ns = self._half_ns(name)
-            forward = self._shared("REDUCESCATTER", forward_ns, self.size)
-            return [WorkItem(name, forward, self._shared("ALLGATHER", backward_ns, self.size), Phase(backward_ns))]
+            forward = self._shared(REDUCESCATTER, forward_ns, self.size)
+            return [WorkItem(name, forward, self._shared(ALLGATHER, backward_ns, self.size), Phase(backward_ns))]
         if name in DEEPSEEK:
             compute = self.times.average_ns(name)
             doubled = 2 if self.args.recompute_activations else 1

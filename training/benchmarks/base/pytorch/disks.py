@@ -76,7 +76,7 @@ class Disk:
         return True
 
     def digests(self) -> dict[str, int]:
-        """None: `is_correct` compares every element."""
+        """No digests: `is_correct` compares every element."""
         return {}
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class DataFiles:
         return [zlib.crc32(memoryview(self._buffer)[:length]) for length in self._read()]
 
     def digests(self) -> dict[str, int]:
-        """None: `is_correct` reads all of it."""
+        """No digests: `is_correct` reads all of it."""
         return {}
 
     def close(self) -> None:

@@ -53,7 +53,7 @@ class Copy:
         return torch.equal(self._source, self._target.to(self._source.device))
 
     def digests(self) -> dict[str, int]:
-        """None: `is_correct` compares every element."""
+        """No digests: `is_correct` compares every element."""
         return {}
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 ALPHA = 0.001
-"""Probability of a false alarm over all comparisons of what was measured: the one chance by which a part is slow."""
+"""Probability of a false alarm over the comparisons of one test of one symptom: each test spends as much."""
 _NEGLIGIBLE = 1e-17
 # A correlation counts if repeats that are independent exceed it with a probability of 5 %.
 _STDS_OF_NO_CORRELATION = 1.645
@@ -16,7 +16,8 @@ _STDS_OF_NO_CORRELATION = 1.645
 
 def alpha_of_round(rounds: int) -> float:
     """The probability (0 to 1, one digit) of a false suspicion in one of so many `rounds`, where a part is named that
-    most of them suspect. Over all rounds that is ALPHA = C(rounds, most) * chance ** most.
+    most of them suspect. Over all rounds that is ALPHA = C(rounds, most) * chance ** most but for the rounding to one
+    digit, of 3 or 5 rounds up to a quarter more.
 
     Source: Bonferroni's inequality.
     """

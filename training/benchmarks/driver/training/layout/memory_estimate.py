@@ -90,11 +90,7 @@ def peak_of_one_layer(
     """The most bytes that a model of one layer holds, whatever a longer one computes again; `ends`: see
     activation_bytes.
     """
-    return _peak(benchmark, config.model_copy(update={"activation_checkpointing": False}), on_cpu, ends)
-
-
-@functools.lru_cache(maxsize=8)
-def _peak(benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool]) -> int:
+    config = config.model_copy(update={"activation_checkpointing": False})
     return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, peak="backward", ends=ends)
 
 
@@ -126,6 +122,7 @@ class HeldStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sum(size for key, (_, size) in self._storages.items() if key not in without)
 
 
+@functools.lru_cache(maxsize=32)
 def activation_bytes(
     benchmark: TrainingBenchmark[Any],
     config: TrainingConfig,

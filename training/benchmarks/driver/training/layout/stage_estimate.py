@@ -85,36 +85,40 @@ def _activations(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank
     one, two = (
         activation_bytes(benchmark, config, layers, config.recompute, on_cpu=on_cpu, ends=ends) for layers in (1, 2)
     )
-    layer, outside = two - one, max(0, 2 * one - two)
+    copied, gradient, of_ends = _copied_bytes(benchmark, config, rank)
+    layer, outside = two - one, max(0, 2 * one - two + of_ends)
     deepest = max(len(stages[stage]) for stage in own)
     kept = micro_batches_of_rank(config, rank)
     below = (deepest - 1) * layer
     earlier = (kept - 1) * (deepest * layer + (outside if ends[0] else 0))
     last: float = peak_of_one_layer(benchmark, config, on_cpu, ends)
     links = (2 * len(own) - sum(ends)) * _received_bytes(config)
-    copied, gradient = _copied_bytes(benchmark, config)
     if config.recompute == "none":
         last += max(0, kept - len(own)) * deepest * copied + gradient
     elif copied:
-        forward = activation_bytes(benchmark, config, 1, on_cpu=on_cpu, ends=ends) + deepest * copied
-        last = max(forward, last + copied + gradient)
+        forward = activation_bytes(benchmark, config, 1, config.recompute, on_cpu=on_cpu, peak="forward", ends=ends)
+        last = max(forward + deepest * copied, last + copied + gradient) + of_ends
     return last + below + earlier + links
 
 
-def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig) -> tuple[float, float]:
-    """Bytes of the weights of a layer that autocast copies for a micro-batch, and of its largest gradient in the cast.
+def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, rank: int) -> tuple[float, float, float]:
+    """Bytes of the weights of a layer that autocast copies for a micro-batch, of its largest gradient in the cast, and
+    of the ends' weights in 16 bits, which activation_bytes takes for those of _states.
 
-    Those of both ends, and in float32, are part of the peak of a model of one layer with these ends.
-    Kept until the backward pass they are beside the copy of all of the rank's that _states has. If it computes the
-    layers again, those of a stage live for its forward pass, and those of one layer while that is computed again.
+    The gradients of both ends, and all gradients of float32 replicas, are part of the peak of a model of one layer with
+    these ends. Copies that are kept until the backward pass are beside that of all of the rank's that _states has. If
+    it computes the layers again, those of a stage live for its forward pass, and those of one layer while that is
+    computed again.
     """
     if config.strategy != "ddp" or config.precision != "bf16":
-        return 0, 0
+        return 0, 0, 0
     with torch.device("meta"):
         block = benchmark.build_model(config).blocks()[0]
     largest = max(each.numel() for each in block.parameters())
     tp_size, _ = config.tensor_parallelism()
-    return HALF * parameter_count(block) / tp_size, (HALF + SINGLE) * largest / tp_size
+    layers = sum(map(len, _stages(config)[rank :: config.pipeline_parallelism()[0]]))
+    ends = parameters_of_rank(benchmark, config, rank) - layers * parameter_count(block)
+    return HALF * parameter_count(block) / tp_size, (HALF + SINGLE) * largest / tp_size, HALF * ends / tp_size
 
 
 def _received_bytes(config: TrainingConfig) -> int:

@@ -206,7 +206,7 @@ class TrainingOutcome(DefaultOutcome):
         """The training in the columns of `predict --job`, with the layout that it chose.
 
         Raises:
-            ValueError: the model is no decoder.
+            ValueError: the model is no decoder, or its key-value heads are fewer than the ranks of a sequence.
         """
         chosen = next((each.metrics.get("chosen_layout") for each in rounds), None)
         layout = {key: chosen[key] for key in LAYOUT if key in chosen} if isinstance(chosen, dict) else {}

@@ -109,3 +109,13 @@ def test_the_gradient_of_the_embedding_and_of_the_head_counts_where_it_is_most_o
     estimated, measured = bytes_of_ranks(benchmark, config, 4, on_cpu=True)[rank] - states, held(config, rank)
     assert measured > 4 * 8192 * 64
     assert 0.98 < estimated / measured < 1.25, (estimated, measured)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stage_that_is_computed_again_has_the_copies_of_all_its_layers_beside_those_of_its_ends(rank: int) -> None:
+    more = {"num_layers": 32, "vocab_size": 2048, "pipeline_parallel_size": 2, "gradient_accumulation_steps": 2}
+    config = config_of("llama", **COMMON | more | {"activation_checkpointing": True, "precision": "bf16"})
+    benchmark = benchmark_of("llama")
+    states = STATES * parameters_of_rank(benchmark, config, rank)
+    estimated, measured = bytes_of_ranks(benchmark, config, 2, on_cpu=True)[rank] - states, held(config, rank)
+    assert 0.98 < estimated / measured < 1.25, (estimated, measured)
