@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from common import whole_files
 from simulation.cli import main
-from simulation.network import memory_room, row_files
+from simulation.network import memory_room
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level import verb
 from simulation.network.flow_level.files import LinkLoads
@@ -265,7 +266,7 @@ def test_before_a_row_has_ended_an_interruption_leaves_the_files_of_the_run_befo
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(simulating.Work, "run", interrupt)
+    monkeypatch.setattr("simulation.network.flow_level.work.Work.run", interrupt)
     words = ["network", "-n", str(TOPOLOGY), "-r", f"{tmp_path}/", "--level", "flow", "--force", *ONE]
     assert main(words) == 130
     assert [path.read_text() for path in older] == ["older"] * 4
@@ -276,7 +277,7 @@ def test_before_a_row_has_ended_an_interruption_leaves_the_files_of_the_run_befo
 def test_rows_are_told_to_have_ended_only_if_they_are_written(
     full: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, write, calls = tmp_path / "EndToEnd.csv", row_files.write_whole, list[Path]()
+    table, write, calls = tmp_path / "EndToEnd.csv", whole_files.write_whole, list[Path]()
 
     def interrupted(path: Path, chunks: Any) -> None:
         calls.append(path)
@@ -286,7 +287,7 @@ def test_rows_are_told_to_have_ended_only_if_they_are_written(
             raise OSError(28, "No space left on device", str(path))
         write(path, chunks)
 
-    monkeypatch.setattr(row_files, "write_whole", interrupted)
+    monkeypatch.setattr("simulation.network.row_files.write_whole", interrupted)
     monkeypatch.setattr(simulating, "ROWS_S", 0.0)
     words = ["-r", f"{tmp_path}/", "--level", "flow", "--dialect", "simai"]
     assert main(["network", *arguments(recordings()["megatron_tp8dp2_g16_A100"], tmp_path), *words]) == 130
