@@ -23,7 +23,7 @@ NAMES = ("title", "columns", "_COLUMNS")
 REASONS = (
     *(
         f"run_benchmarks/results/{name}.py"
-        for name in ("judge", "blame", "standstill", "host_state", "host_findings", "device_findings", "broken_nodes",
+        for name in ("judge", "blame", "standstill", "host_findings", "device_findings", "broken_nodes",
                      "derivation", "partial")
     ),
     *(f"run_benchmarks/session/{name}.py" for name in ("run_record", "retries")),
