@@ -454,7 +454,7 @@ def _is_among(fault: PartFinding, others: Sequence[PartFinding]) -> bool:
 def _once(faults: Sequence[PartFinding], place: int) -> dict[str, list[tuple[str, str]]]:
     """The warnings by host of faults that one occasion alone showed, with its place among those of the stage."""
     hosts = dict.fromkeys(host for each in faults for host in each.hosts or (NOBODY,))
-    subject = f"{SEEN_ONCE}, on the {ORDINALS[place]} occasion" if place else SEEN_ONCE
+    subject = f"seen once, on the {ORDINALS[place]} occasion" if place else SEEN_ONCE
     return {host: [(subject, each.sentence) for each in faults if host in (each.hosts or (NOBODY,))] for host in hosts}
 
 

@@ -27,11 +27,12 @@ def not_joined(lines: Iterable[str]) -> Iterator[Found]:
     for address, state, status, _, _ in _told(lines):
         said = ""
         if state not in ("", JOINED[0]):
-            said, expected = f"is: {state}", "Completed: programs do not start before"
+            said = f"its registration with the NVLink fabric is: {state}"
+            expected = "Completed: programs do not start before"
         elif state and status not in ("", JOINED[1]):
-            said, expected = f"failed: {status}", JOINED[1]
+            said, expected = f"its registration with the NVLink fabric failed: {status}", JOINED[1]
         if said:
-            yield f"GPU {address}", f"its registration with the NVLink fabric {said}", expected, ACTION, "failure"
+            yield f"GPU {address}", said, expected, ACTION, "failure"
 
 
 def untold_in(lines: Iterable[str]) -> dict[str, None]:

@@ -32,7 +32,7 @@ REASONS = (
     *(f"run_benchmarks/acceptance/{name}.py" for name in ("suspects", "climb")),
     *(
         f"run_benchmarks/inspection/{name}.py"
-        for name in ("check", "capacity", "machines", "health", "health_of_devices", "resolving")
+        for name in ("check", "capacity", "machines", "health", "health_of_devices", "nvlink_fabric", "resolving")
     ),
     "run_benchmarks/commands/diagnose.py",
     "run_benchmarks/state/interruption.py",
@@ -82,6 +82,18 @@ PASSED: dict[str, tuple[str, ...]] = {
         "remapped rows",
         "state of the GPUs",
         "not seen",
+        "NVLinks are inactive",
+        "XGMI links are down",
+    ),
+    "run_benchmarks/inspection/nvlink_fabric.py": ("Not Supported", "NVLink fabric"),
+    "run_benchmarks/results/device_findings.py": ("XGMI links", "{} of {} {} are down"),
+    "run_benchmarks/rounds/round.py": (r"^(?:(?:Current thread|Thread) 0x[0-9a-f]+.*|  File \".*\", line \d+ in .*)$",),
+    "run_benchmarks/acceptance/suspects.py": (
+        r"(?:\w+: )?(device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)",
+        "on the second occasion",
+        "the bits of {} of its kind",
+        "one device were compared with none: it is alone",
+        "devices were compared with none: each is alone",
     ),
     "run_benchmarks/commands/diagnose.py": (
         "at least one case of a benchmark that probes hosts, such as 'network', with nnodes of 2 or more",
@@ -170,14 +182,12 @@ def test_every_text_that_the_code_asks_for_has_chinese() -> None:
     assert [text for text in (*asked_for(), *found) if text not in catalogue()] == []
 
 
-@pytest.mark.nightly
 def test_every_title_and_column_of_a_command_has_chinese() -> None:
     found = [*tables_of_commands()]
     assert "severity" in found and "rounds ended" in found
     assert [text for text in found if text not in catalogue()] == []
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("module", REASONS)
 def test_each_reason_that_a_module_can_give_has_chinese_or_is_passed_on_as_it_is(module: str) -> None:
     known = {plain(text) for text in (*forms(), *catalogue())}
