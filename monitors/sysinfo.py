@@ -1,4 +1,4 @@
-"""Collects sys_info.json: the host and its Python, as provenance of a round."""
+"""Collects sys_info.json: the host, its network ports and accelerators, and its Python, as provenance of a round."""
 
 import importlib.metadata
 import importlib.util

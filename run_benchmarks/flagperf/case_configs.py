@@ -1,4 +1,7 @@
-"""Translates one case config of FlagPerf: its base's values, then the vendor's, key by key."""
+"""Translates one case config of FlagPerf: its base's values, then the vendor's, key by key.
+
+`computed` gives the values that FlagPerf's code derives from others and from the number of ranks.
+"""
 
 import math
 import tempfile

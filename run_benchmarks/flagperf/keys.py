@@ -13,7 +13,7 @@ class Fate:
     reason).
 
     `convert` makes our value from FlagPerf's; None from it drops the key. The value of a `derived` one depends on other
-    keys and on the number of ranks: `in_code.computed` has it.
+    keys and on the number of ranks: `case_configs.computed` has it.
     """
 
     to: str | None

@@ -3,7 +3,8 @@
 All hosts behind one jump host share one connection to it, each with a channel of its own: 512 hosts cost it one login,
 whereas its MaxStartups would refuse most of 512.
 
-A dead name server takes 10 to 20 s until the resolver gives up, and no call of the resolver can be cut short.
+A dead name server takes 10 to 20 s until the resolver gives up, and no call of the resolver can be cut short, so `dial`
+looks names up within its time limit.
 """
 
 from __future__ import annotations

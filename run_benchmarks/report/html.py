@@ -17,12 +17,8 @@ from markupsafe import Markup
 
 from common.charts.chart import Chart
 from common.charts.page import document, figure
-from common.errors import InputProblems
 from common.printable import printable
-from protocol.config_file import read_config_file
-from protocol.config_layers import base_file
 from protocol.default_outcome import is_measured
-from protocol.masking import mask_config
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.language import ENGLISH, Words, size_in_words, words
 from run_benchmarks.history.recent import Drawn, drawn
@@ -30,6 +26,7 @@ from run_benchmarks.plan.plan import round_folder
 from run_benchmarks.report.case_charts import baseline_chart, round_charts
 from run_benchmarks.report.host_charts import monitors_chart
 from run_benchmarks.report.overview import SYMBOLS, CaseLine, Overview, energy_of, joules_text, overview
+from run_benchmarks.report.settings import changed_settings
 from run_benchmarks.results.curves import RoundCurves, read_curves
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.outcomes import report_blocks
@@ -37,43 +34,6 @@ from run_benchmarks.results.prediction import prediction_blocks
 from run_benchmarks.results.records import CaseRecord, NodeRecord, RoundRecord, RunRecord, write_text
 from run_benchmarks.results.seal import node_folder
 from run_benchmarks.results.summary import show, show_spread, with_units
-from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
-
-
-def changed_settings(case: CaseRecord) -> list[tuple[str, str, str]]:
-    """Name, value and default of each setting of the case that is not its default, the vendor's own parts of the model
-    first; none for an unknown benchmark.
-    """
-    try:
-        config_class = benchmark(case.model, case.framework).config_class
-        base = base_file(config_class)
-        values = read_config_file(base) if base is not None else {}
-    except (UnknownBenchmarkError, InputProblems):
-        return []
-    defaults = {
-        name: field.get_default(call_default_factory=True, validated_data={})
-        for name, field in config_class.model_fields.items()
-    }
-    own = [("extern", f"{file}, sha256 {sha256[:12]}", "none") for file, sha256 in case.extern.items()]
-    return [*own, *_changes(case, mask_config({**defaults, **values}))]
-
-
-def _changes(case: CaseRecord, defaults: dict[str, object]) -> Iterator[tuple[str, str, str]]:
-    for name, value in case.config.items():
-        if name not in defaults:
-            continue
-        now, then = _plain(value), _plain(defaults[name])
-        if now != then and not then.startswith("PydanticUndefined"):
-            yield name, now, then
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(map(_plain, value)) or "none"
-    if value is None:
-        return "none"
-    return show(value)
-
 
 TEMPLATE, STYLE = "report.html.j2", "report.css"
 MOST_NODES = 32  # of a round, in a table; the others are in the charts and in round.json

@@ -1,4 +1,7 @@
-"""Runs tasks as containers through the Engine API: one container per task, its command under an init."""
+"""Runs tasks as containers through the Engine API: one container per task, its command under an init.
+
+`read_output`, `state_of` and `trouble` say what a container wrote, its state, and what ended it or holds it up.
+"""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Writes the flows of collectives: `python -m simulation flows`."""
+"""Writes flows of collectives, in either CSV form, and their rings, trees and groups: `python -m simulation flows`."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence

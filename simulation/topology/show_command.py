@@ -1,4 +1,7 @@
-"""Shows what a topology file describes: `python -m simulation topology show FILE`."""
+"""Shows what a topology file describes: `python -m simulation topology show FILE`.
+
+`recognise` finds the template that a file was made by, if it is exactly that template.
+"""
 
 import argparse
 from itertools import islice

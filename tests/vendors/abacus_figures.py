@@ -9,8 +9,8 @@ import torch
 
 from training.benchmarks.aicb.measuring import worker
 from training.benchmarks.aicb.measuring.clock import Clock, ClockLimits
+from training.benchmarks.base.pytorch.capacity import Capacity
 from training.benchmarks.base.pytorch.config import Config as BaseConfig
-from training.benchmarks.base.pytorch.figures import Capacity
 from training.benchmarks.base.pytorch.operations import create
 from training.benchmarks.driver.training.measuring.meter import Meter, peak_memory_bytes
 from training.benchmarks.driver.workload import accelerator

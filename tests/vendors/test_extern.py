@@ -17,7 +17,7 @@ from protocol.perflog import parse_line
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.plan.resolve import ResolvedCase, resolve
-from run_benchmarks.report.html import changed_settings
+from run_benchmarks.report.settings import changed_settings
 from run_benchmarks.results.records import RunRecord
 from run_benchmarks.settings.settings import load_settings
 from tests import product

@@ -1,7 +1,7 @@
 """Infers the trace of a deep job from traces of shallow ones, and proves the inference on one more depth.
 
 A depth is the layers of a model chunk: of a pipeline stage, with virtual stages of each of these. `runs` has the
-pattern of a pass, `limits` says where a pattern does not hold at the depth of the job.
+pattern of a pass, `deep` says where a pattern does not hold at the depth of the job.
 """
 
 from collections.abc import Iterable, Sequence

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from training.benchmarks.base.pytorch import figures
+from training.benchmarks.base.pytorch import capacity
+from training.benchmarks.base.pytorch.capacity import CPU_BYTES, SMALLEST, Capacity, limit_of
 from training.benchmarks.base.pytorch.config import Config
-from training.benchmarks.base.pytorch.figures import CPU_BYTES, SMALLEST, Capacity, limit_of
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -64,12 +64,12 @@ def _config(**settings: int) -> Config:
 
 
 def test_a_host_keeps_half_of_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "available_bytes", lambda: 4 * CPU_BYTES)
+    monkeypatch.setattr(capacity, "available_bytes", lambda: 4 * CPU_BYTES)
     assert limit_of(_config(), _group(2)) == CPU_BYTES
     with pytest.raises(UnusableSettingsError, match=r"capacity_bytes = 268435456: 4 ranks would take 1.07 GB"):
         limit_of(_config(), _group(4))
     with pytest.raises(UnusableSettingsError, match="allowed: half of that, 268435456 each"):
         limit_of(_config(capacity_bytes=CPU_BYTES + 1), _group(2))
-    monkeypatch.setattr(figures, "available_bytes", lambda: None)
+    monkeypatch.setattr(capacity, "available_bytes", lambda: None)
     with pytest.raises(UnusableSettingsError, match="does not tell how much memory is free"):
         limit_of(_config(), _group(1))

@@ -16,7 +16,7 @@ from training.benchmarks.driver.workload.placement import Placement, ProcessGrou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaddleGroup:
-    """The open group: see Peers. `device` is Paddle's name of the device of this rank."""
+    """The open group, which gathers the values of all ranks. `device` is Paddle's name of the device of this rank."""
 
     placement: Placement
     device: str

@@ -1,8 +1,11 @@
-"""Reads a rank's place among all ranks from the environment. Needs no torch."""
+"""Reads a rank's place among all ranks from the environment, and says what its process group offers.
+
+Needs no torch.
+"""
 
 import os
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Protocol, Self
 
 
 class ProcessGroupError(Exception):
@@ -33,6 +36,23 @@ class Placement:
             local_world_size=_number("LOCAL_WORLD_SIZE"),
             nnodes=_number("GROUP_WORLD_SIZE"),
         )
+
+
+class Peers(Protocol):
+    """The ranks of a run; all of them call the same method at the same time."""
+
+    @property
+    def placement(self) -> Placement:
+        """The place of this rank."""
+        ...
+
+    def gathered(self, value: Any) -> list[Any]:
+        """The value of every rank, by rank."""
+        ...
+
+    def all_true(self, value: bool) -> bool:
+        """Whether the value of every rank is true."""
+        ...
 
 
 def _number(name: str) -> int:

@@ -23,8 +23,9 @@ from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.running import iterating
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.running.checking import DataCheck
+from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner, DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.execution import HostRunner
-from training.benchmarks.aicb.pytorch.running.iterating import DeviceRunner, DeviceTimeline, executed
+from training.benchmarks.aicb.pytorch.running.iterating import executed
 from training.benchmarks.aicb.pytorch.running.operations import BoundCall
 from training.benchmarks.aicb.pytorch.running.rehearsal import rehearse
 from training.benchmarks.aicb.pytorch.suite import ClockOffset, facts_of, prepared

@@ -10,7 +10,8 @@ import pytest
 
 from tests.tiers import samples
 from training.benchmarks.aicb.pytorch.running.execution import Waiters
-from training.benchmarks.aicb.pytorch.work.agreement import Channel, RankPlan, check, plan_of
+from training.benchmarks.aicb.pytorch.work.agreement import RankPlan, check, plan_of
+from training.benchmarks.aicb.pytorch.work.blocking import Channel
 from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of

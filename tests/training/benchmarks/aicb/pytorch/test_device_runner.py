@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
+from training.benchmarks.aicb.pytorch.running.device_runner import DeviceRunner, DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, HostRunner, Step
-from training.benchmarks.aicb.pytorch.running.iterating import DeviceRunner, DeviceTimeline
 from training.benchmarks.aicb.pytorch.running.operations import Issue
 from training.benchmarks.driver.workload.device_events import EventPool
 from workloads.oplog.recorder import WAITED, OpRecorder

@@ -2,7 +2,7 @@
 
 Modes: `each` waits for every call (batches of sends and receives together), as AICB does; `stream` waits where the
 workload waits. Over gloo an overlapping call's end is noted by a waiting thread; the runner of a device is in
-iterating.
+`device_runner`.
 
 The time that the main thread is ready to run without a CPU (run delay), which the kernel counts, is told from a late
 rank's own. A reading costs 1 to 2 us, so the thread takes one only where STALE_NS have passed since the last, and

@@ -1,6 +1,6 @@
 """Turns a stage's rows into the calls of one rank: ranks, peers, whole bytes, and when each is waited for. No torch.
 
-Sizes follow the rule of `sent_sizes`.
+Sizes follow the rule of `workloads.rows.ops`.
 """
 
 from collections.abc import Sequence

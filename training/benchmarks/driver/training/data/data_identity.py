@@ -9,30 +9,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from protocol import pulse
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.data.file_hashes import FileHashes, HashCache, Hashing, combined_sha256
-from training.benchmarks.driver.workload.placement import Placement
-
-
-class Peers(Protocol):
-    """The ranks of a run; all of them call the same method at the same time."""
-
-    @property
-    def placement(self) -> Placement:
-        """The place of this rank."""
-        ...
-
-    def gathered(self, value: Any) -> list[Any]:
-        """The value of every rank, by rank."""
-        ...
-
-    def all_true(self, value: bool) -> bool:
-        """Whether the value of every rank is true."""
-        ...
-
+from training.benchmarks.driver.workload.placement import Peers
 
 # File systems of one machine alone: what lies there on two nodes are two files, even if all their facts are equal.
 LOCAL_FILE_SYSTEMS = {

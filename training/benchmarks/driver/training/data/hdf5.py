@@ -1,6 +1,7 @@
 """HDF5 files of samples: checked by their headers, read one file at a time. Needs h5py; synthetic data does not.
 
-Needs no torch.
+`SharedShards` shares decoded files between the ranks of a node: one process decodes a file, all map its arrays. Needs
+no torch.
 """
 
 import contextlib
