@@ -34,7 +34,10 @@ class LinkUse(NamedTuple):
 
 
 def fitted(wanted: Iterable[float]) -> list[float]:
-    """The shares of bins that a link can have sent: what does not fit into one is in the next, in the end before."""
+    """The shares of bins that a link can have sent: what does not fit into one is in the next, in the end before.
+
+    wanted, and what is returned: by bin, as the fraction of its time.
+    """
     shares, left = [*wanted], 0.0
     for place in (*range(len(shares)), *reversed(range(len(shares)))):
         left += shares[place]
