@@ -7,6 +7,7 @@ CI=true a cluster test that is skipped, for whatever reason, is a failure.
 from __future__ import annotations
 
 import gc
+import importlib.abc
 import os
 import signal
 import sys
@@ -49,12 +50,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if (making := config.getoption(beside.OPTION)) is not None:
         config.pluginmanager.register(beside.Images(making), "images")
     if config.getoption(NO_TORCH_OPTION):
-        sys.modules["torch"] = None  # type: ignore[assignment] # an import raises ImportError then
+        sys.meta_path.insert(0, _NoTorch())
     # Else torch's threads that wait for work spin, on cores that other tests need: four times the CPU seconds.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("XDG_STATE_HOME", str(images.CACHE / "state"))  # the key of journals, not the user's own
     tiers.load_profile()
     _restore_signals()
+
+
+class _NoTorch(importlib.abc.MetaPathFinder):
+    """Refuses to import torch. None in sys.modules would, too, but scipy takes what is there for torch."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        """Raise ModuleNotFoundError for torch and its parts; other finders look for anything else."""
+        if fullname.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"{NO_TORCH_OPTION}: {fullname} is not to be imported", name=fullname)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
