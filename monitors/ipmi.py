@@ -44,13 +44,7 @@ class _Request(ctypes.Structure):
 
 
 class _Received(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("address", ctypes.c_void_p),
-        ("address_length", ctypes.c_uint),
-        ("id", ctypes.c_long),
-        ("message", _Message),
-    )
+    _fields_ = (("type", ctypes.c_int), *_Request._fields_)
 
 
 def _number(direction: int, command: int, argument: type[ctypes.Structure]) -> int:
