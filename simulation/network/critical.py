@@ -41,11 +41,12 @@ class FlowFacts(NamedTuple):
 
 
 class PortUsers(NamedTuple):
-    """The flows of a port, as columns: their times, and how long the port takes to send each (ns)."""
+    """The flows of a port, in columns: times, how long the port takes to send one (ns), and how many are alike."""
 
     begins: list[int]
     ends: list[int]
     busy: list[float]
+    counts: list[int]
 
 
 Flow = TypeVar("Flow")
@@ -112,13 +113,14 @@ def _before(job: Job) -> dict[tuple[int, int], int]:
 
 
 class _Slopes:
-    """The sum of lines that rise from a time on, each at its rate."""
+    """The sum of lines that rise from a time on, each at its rate, so many times. counts: lines of the first times."""
 
-    def __init__(self, lines: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, lines: Iterable[tuple[int, int, int]]) -> None:
         ordered = sorted(lines)
-        self.times = [time for time, _rate in ordered]
-        self._rates = [0, *accumulate(rate for _time, rate in ordered)]
-        self._offsets = [0, *accumulate(time * rate for time, rate in ordered)]
+        self.times = [time for time, _rate, _count in ordered]
+        self.counts = [0, *accumulate(count for _time, _rate, count in ordered)]
+        self._rates = [0, *accumulate(rate * count for _time, rate, count in ordered)]
+        self._offsets = [0, *accumulate(time * rate * count for time, rate, count in ordered)]
 
     def at(self, time: int) -> int:
         place = bisect_left(self.times, time)
@@ -132,15 +134,14 @@ class _Load:
         ends = [max(end, begin + 1) for begin, end in zip(users.begins, users.ends, strict=True)]
         times = zip(users.begins, ends, users.busy, strict=True)
         rates = [int(busy * (1 << _FINE)) // (end - begin) for begin, end, busy in times]
-        self._begun, self._ended = (
-            _Slopes(zip(users.begins, rates, strict=True)),
-            _Slopes(zip(ends, rates, strict=True)),
-        )
+        self._begun = _Slopes(zip(users.begins, rates, users.counts, strict=True))
+        self._ended = _Slopes(zip(ends, rates, users.counts, strict=True))
 
     def within(self, begin: int, end: int) -> tuple[float, int]:
         """The share of a time in which it had to send, and the number of other flows meanwhile."""
         sent = [self._begun.at(time) - self._ended.at(time) for time in (begin, end)]
-        users = bisect_left(self._begun.times, end) - bisect_right(self._ended.times, begin)
+        begun = self._begun.counts[bisect_left(self._begun.times, end)]
+        users = begun - self._ended.counts[bisect_right(self._ended.times, begin)]
         return (sent[1] - sent[0]) / (1 << _FINE) / (end - begin), users - 1
 
 

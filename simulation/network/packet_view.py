@@ -101,5 +101,5 @@ class PacketFlows:
         for port, its in zip(wanted, np.split(flows[order], edges[1:]), strict=False):
             ends = np.where(run.end[its] < 0, latest, run.end[its])
             busy = run.size[its] * 8e9 / self._bps[port]
-            found[port] = PortUsers(run.start[its].tolist(), ends.tolist(), busy.tolist())
+            found[port] = PortUsers(run.start[its].tolist(), ends.tolist(), busy.tolist(), [1] * len(its))
         return found

@@ -1,7 +1,7 @@
 """Makes what page, trace and links.csv show of a run at flow level."""
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -105,10 +105,13 @@ class FairFlows:
 
     def users(self, ports: Collection[int]) -> dict[int, PortUsers]:
         """The flows of each of these ports."""
-        found = {port: PortUsers([], [], []) for port in ports}
+        found = {port: PortUsers([], [], [], []) for port in ports}
         if self._run.laid is None:
             self._add_each(found)
             return found
+        numbers: defaultdict[int, list[int]] = defaultdict(list)
+        for number, key in enumerate(self._net.key_of):
+            numbers[key].append(number)
         for key in self._net.keys:
             hops = Counter[tuple[int, int, float]]()  # by port, kind and ns that the port takes
             for hop in self._net.of_key(key):
@@ -116,7 +119,7 @@ class FairFlows:
                 for port, cost in zip(its.forward, its.costs.forward, strict=True):
                     if port in found:
                         hops[port, self._of_hop[hop], cost * size] += 1
-            for number in (number for number, each in enumerate(self._net.key_of) if each == key):
+            for number in numbers[key]:
                 for (port, colour, busy), count in hops.items():
                     times = zip(*self._times(number, self._run.classes.first_hop[colour]), strict=True)
                     for start, end in times:
@@ -141,9 +144,10 @@ class FairFlows:
 
 def _add(users: PortUsers, start: float, end: float, busy: float, count: int = 1) -> None:
     if end >= 0:
-        users.begins.extend([round(start)] * count)
-        users.ends.extend([round(end)] * count)
-        users.busy.extend([busy] * count)
+        users.begins.append(round(start))
+        users.ends.append(round(end))
+        users.busy.append(busy)
+        users.counts.append(count)
 
 
 def listed(column: Any) -> list[Any]:
