@@ -135,8 +135,9 @@ def text() -> str:
     for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp), *own):
         lines += _lines(source, "shipped factors", rows)
     for family, rows in by_family(held("own_h100.csv")).items():
-        blind = [float(row["blind_ms"]) / measured_ms(row, found.job) for row, found in rows]
-        lines.append(_baseline(OWN["own_h100.csv"], "rules of before", blind, f"{family}: time"))
+        blind = [float(row["blind_ms"]) / measured_ms(row, found.job) for row, found in rows if row["blind_ms"]]
+        if blind:
+            lines.append(_baseline(OWN["own_h100.csv"], "rules of before", blind, f"{family}: time"))
     lines += [each for each in _lines("SimuMax", "factors of other layouts", list(other_half())) if ": time" in each]
     for source, rows in (("SimuMax", simumax), ("Megatron-Bridge", bridge), ("torchtitan", fsdp)):
         for baseline, of in (("one MFU", flat_mfu_ms), ("one efficiency of products", flat_efficiency_ms)):
