@@ -15,8 +15,8 @@ EXTRAPOLATED = 1.2
 """By how much it widens beyond the GPUs and lengths that were measured."""
 MOST_GPUS, LONGEST = 1024, 32768
 HOST_MS = 6.7
-"""Of a host for both passes of a layer of FSDP2, at least: twelve small ones took 80 ms a step, their kernels 31 (one H100
-in a virtual machine, 2026-11-27). One host is no law: what is predicted stays, and the interval ends there.
+"""Of a host for both passes of a layer of FSDP2: twelve small ones took 80 ms a step, their kernels 31 (one H100 in a
+virtual machine, 2026-11-27). One host is no law: what is predicted stays, and the interval ends there.
 """
 
 
@@ -71,8 +71,8 @@ def interval(found: Prediction) -> Interval:
     slowest = _host_ms(job)
     if slowest > found.ms * high:
         notes.append(
-            f"extrapolated: the host may decide, which started the kernels of a small layer in {HOST_MS} ms when it was "
-            "measured, once; then GPUs wait for it"
+            f"extrapolated: the host may decide; it was measured once, where it took {HOST_MS} ms to start the kernels "
+            "of a small layer, and the GPU waited"
         )
     return Interval(found.ms * low, max(found.ms * high, slowest), tuple(notes))
 

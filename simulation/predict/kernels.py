@@ -111,8 +111,8 @@ def product_us(gpu: str, dtype: str, m: int, n: int, k: int) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def attention_us(gpu: str, seq: float, heads: float, qk: int, v: int) -> float:
-    """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits. Heads of 64
-    take longer for a FLOP than those of 128 (of A100 as long: it has no times of them).
+    """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits. Heads of
+    64 take longer for a FLOP than those of 128 (of A100 as long: it has no times of them).
 
     Raises:
         KeyError: nothing was measured of this GPU.

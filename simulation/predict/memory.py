@@ -71,9 +71,7 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
         logits = 3 * SINGLE if job.of_torch else 2 * HALF
         head = job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split)
     unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
-    at_once = _Moment(
-        states.gradients, _live_batches(job, stage) * layers, max(peak, head) + unused + states.passing
-    )
+    at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + unused + states.passing)
     fullest = at_once
     if job.of_torch and job.fsdp and not job.replicated and job.pp == job.micro_batches == 1:
         fullest = max(_moments(job, held, at_once, (peak, head)), key=sum)

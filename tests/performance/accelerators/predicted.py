@@ -1,4 +1,4 @@
-"""Layouts of one GPU that `predict` is held against, each bound by something else: products, memory, attention, the host.
+"""Layouts of one GPU that `predict` is held against: products, memory, attention or the host bounds them.
 
 They fit 80 GB. Each trains 40 steps, and its record has the predicted iteration beside the measured one.
 """

@@ -104,7 +104,7 @@ def test_ranks_of_a_copy_alone_decide_what_hsdp_holds() -> None:
 
 
 def test_iterations_of_one_h100_were_predicted_before_they_were_measured() -> None:
-    """No rule was fitted to them; heads of 64 and FP8 by rows, which others' measurements explain, were mended since."""
+    """No rule was fitted to them; what others' measurements say of heads of 64 and FP8 by rows came after them."""
     its = by_family(held("own_h100.csv"))
     blind = sorted(abs(100 * (float(row["blind_ms"]) / measured_ms(row, each.job) - 1)) for row, each in its["bf16"])
     now = {
@@ -125,7 +125,9 @@ def test_allocated_memory_of_fsdp2_is_that_of_the_loss_where_gradients_are_not_t
     }
     assert len(off) == 4 and max(map(abs, off.values())) < 0.01, off
     used = sorted(
-        abs(100 * (found.memory.reserved / (float(row["used_gib"]) - 0.6) - 1)) for row, found in rows if row["used_gib"]
+        abs(100 * (found.memory.reserved / (float(row["used_gib"]) - 0.6) - 1))
+        for row, found in rows
+        if row["used_gib"]
     )
     assert len(used) == 10 and within(used, (5, 16, 16)), used
     for _, found in rows:
