@@ -73,7 +73,7 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
     unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
     at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + unused + states.passing)
     fullest = at_once
-    if job.of_torch and job.fsdp and not job.replicated and job.pp == job.micro_batches == 1:
+    if job.of_torch and not job.replicated and job.pp == 1:
         fullest = max(_moments(job, held, at_once, (peak, head)), key=sum)
     return Memory(
         stage,
@@ -87,8 +87,8 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
 
 
 def _moments(job: TrainingJob, held: StageWeights, all_: _Moment, added: tuple[float, float]) -> tuple[_Moment, ...]:
-    """FSDP2's step of one micro-batch: at the loss, in the last layer's backward pass, in the first's, and when the
-    gradients outside of the layers are summed.
+    """FSDP2's step: at the loss, in the last layer's backward pass, in the first's, and when the gradients outside of
+    the layers are summed. Of several micro-batches the first leaves gradients to the others.
 
     all_: all gradients and activations; added: what the backward pass of a layer and the loss add. The 16-bit copies
     outside of the layers stay from their first use to the backward pass, in which the head's gradient joins them. Of
@@ -101,10 +101,12 @@ def _moments(job: TrainingJob, held: StageWeights, all_: _Moment, added: tuple[f
     copies, of_head = HALF * outside, HALF * job.vocab * job.hidden / job.tp
     used, next_, summed = HALF * layer, HALF * layer, SINGLE * layer
     last = max(all_.activations / job.layers, HALF * layer - peak)
+    left = all_.gradients if job.micro_batches > 1 else 0.0
+    late = max(left, all_.gradients * (1 - to_come))
     return (
-        _Moment(0.0, all_.activations, head + copies + (next_ if job.fsdp > 1 else 0.0)),
-        _Moment(0.0, all_.activations, peak + copies + of_head + used + next_),
-        _Moment(all_.gradients * (1 - to_come), last, peak + copies + of_head + used + summed),
+        _Moment(left, all_.activations, head + copies + (next_ if job.fsdp > 1 else 0.0)),
+        _Moment(left, all_.activations, peak + copies + of_head + used + next_),
+        _Moment(late, last, peak + copies + of_head + used + summed),
         _Moment(all_.gradients, 0.0, (SINGLE if job.fsdp == 1 else HALF + SINGLE) * outside),
     )
 
