@@ -185,6 +185,10 @@ def _links(device: Mapping[str, Any]) -> Iterator[_Found]:
     width, most = _state(device, "pcie_width"), _state(device, "pcie_width_max")
     if 0 < width < most:
         yield "link_speed", "warning", f"its PCIe link is x{width:g}; it can be x{most:g}", "check the slot and riser"
+    now, best = _state(device, "pcie_generation"), _state(device, "pcie_generation_max")
+    if 0 < now < best:
+        said = f"its PCIe link is of generation {now:g} under load; it can be of {best:g}"
+        yield "link_speed", "warning", said, "check the slot and riser"
 
 
 def _lost_links(device: Mapping[str, Any], active_on_host: Mapping[str, Sequence[int]]) -> Iterator[_Found]:

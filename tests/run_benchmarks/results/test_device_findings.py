@@ -57,6 +57,13 @@ def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: W
     ]
 
 
+def test_a_pcie_link_below_its_generation_is_found_under_load_alone(watch: Watch) -> None:
+    """An idle device lowers it; one that is slow at first and fast later is sound."""
+    script = "2:generation@0=3 3:generation@0=1 3:idle@0=1 4:generation@0=1 4:generation@4=5"
+    said = "its PCIe link is of generation 3 under load; it can be of 5"
+    assert told(watch(script)) == [("accelerator 2", "link_speed", "warning", said)]
+
+
 def test_a_gpu_that_did_not_join_the_fabric_of_its_nvlinks_is_named(watch: Watch) -> None:
     joined = " ".join(f"{gpu}:fabric@0=3" for gpu in range(8))
     script = (
