@@ -37,14 +37,12 @@ def command_of(config: Config, name: str) -> str:
 
 def too_long(config: Config, nproc: int, budget_s: float) -> dict[str, str]:
     """By command the diagnoses of health that take more than their share of the budget, and what is said of each."""
-    seconds = {name: _seconds(config, name, nproc) for name in config.tools}
-    return {
-        command_of(
-            config, name
-        ): f"{TOOLS[name].command[0]} takes {taken:g} s, more than {QUICK_SHARE:.0%} of the budget"
-        for name, taken in seconds.items()
-        if taken > QUICK_SHARE * budget_s
-    }
+    found = {}
+    for name in config.tools:
+        if (taken := _seconds(config, name, nproc)) > QUICK_SHARE * budget_s:
+            said = f"{TOOLS[name].command[0]} takes {taken:g} s, more than {QUICK_SHARE:.0%} of the budget"
+            found[command_of(config, name)] = said
+    return found
 
 
 def others_of(

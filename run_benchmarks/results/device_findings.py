@@ -1,5 +1,4 @@
-"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat, and what
-was not told of one.
+"""Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
 
 XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICATION come from programs, all others
 from the device or its driver.
@@ -49,9 +48,7 @@ _TOLD: Mapping[str, str] = {
     "fabric_waits": "NVLink fabric",
     "alarm": "its health",
 }
-"""What is judged of a device, by a name that its counters or states have then."""
-HEALTH = "accelerator_health"
-"""The monitor's source of counters and states."""
+"""Parts of a device that are judged, by a name that its counters or states have then."""
 FEW_REPLAYS = 10
 """PCIe replays of a round that are no finding: links correct single ones by themselves."""
 
@@ -94,11 +91,11 @@ def _devices(monitor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _why_unseen(monitor: Mapping[str, Any] | None) -> str:
-    """What the monitor said of it; empty if nothing."""
+    """The reasons that the monitor gave; empty without one."""
     reasons: list[str] = []
     for key in ("unavailable", "errors"):
         told = (monitor or {}).get(key)
-        for source in ("accelerator", HEALTH):
+        for source in ("accelerator", "accelerator_health"):
             reason = told.get(source) if isinstance(told, dict) else None
             reasons += [str(reason[-1] if isinstance(reason, list) else reason)[:200]] if reason else []
     return "; ".join(dict.fromkeys(reasons))
@@ -113,7 +110,7 @@ def _tells(device: Mapping[str, Any], name: str) -> bool:
 
 
 def _untold(device: Mapping[str, Any], told: Container[str]) -> Iterator[_Found]:
-    """What it does not tell and others of its host do: nothing of that passes. One that is lost tells nothing."""
+    """The parts of which others of its host tell and it does not: none of them passes. A lost device tells nothing."""
     lacking = [what for name, what in _TOLD.items() if name in told and not _tells(device, name)]
     if lacking and device.get("lost") is not True:
         said = f"others of its host tell, it does not: {', '.join(lacking)}"
