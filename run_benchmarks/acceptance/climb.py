@@ -418,7 +418,7 @@ class Climb:
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
         suspects = {host: said for host, said in found.items() if host not in record.out}
-        self._suspected.append({host: [*said] for host, said in found.items()})
+        self._suspected.append(found)
         return loaded, suspects
 
     def states(self) -> dict[str, HostState]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from statistics import median
@@ -393,16 +393,22 @@ def not_run_in(run: LoadedRun) -> list[str]:
     records = [record for records in run.rounds.values() for record in records]
     steps = [step for record in records for step in record.steps]
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
+    said += _alone(steps)
+    unseen = [each for record in records for each in record.findings if each.kind == "not_run"]
+    told = (each.evidence if each.evidence.startswith(NOT_RUN) else each.sentence for each in unseen)
+    said += [sentence.removeprefix(NOT_RUN)[:300] for sentence in told]
+    return list(dict.fromkeys(said))
+
+
+def _alone(steps: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """A sentence on the tests whose bits devices alone of their kind compared with nobody's."""
     alone: dict[int, dict[str, None]] = {}
     for step in steps:
         count = step.get("not_compared")
         if isinstance(count, int) and count > 0:
             alone.setdefault(count, {})[str(step.get("test"))[:100]] = None
-    said += [f"{', '.join(tests)}: the bits of {_devices(count)} of its kind"[:300] for count, tests in alone.items()]
-    unseen = [each for record in records for each in record.findings if each.kind == "not_run"]
-    told = (each.evidence if each.evidence.startswith(NOT_RUN) else each.sentence for each in unseen)
-    said += [sentence.removeprefix(NOT_RUN)[:300] for sentence in told]
-    return list(dict.fromkeys(said))
+    for count, tests in alone.items():
+        yield f"{', '.join(tests)}: the bits of {_devices(count)} of its kind"[:300]
 
 
 def _devices(count: int) -> str:

@@ -62,12 +62,10 @@ def others_of(
     names = [name for name in present if command_of(config, name) not in elsewhere]
     missing = [f"{program} is not installed on any host" for program in programs]
     missing += filter(None, (elsewhere.get(command_of(config, name)) for name in present))
-    settings: dict[str, Any] = {}
-    if not config.arguments.keys() <= {*names}:
-        settings["arguments"] = {name: words for name, words in config.arguments.items() if name in names}
-    if config.devices is not None and {TOOLS[name].scope for name in names} <= {"host"}:
-        settings["devices"] = None
-        missing.append(f"RDMA devices {', '.join(config.devices)}: no tool for them is installed on any host")
+    settings = _without_rest(config, names)
+    if "devices" in settings:
+        devices = ", ".join(config.devices or ())
+        missing.append(f"RDMA devices {devices}: no tool for them is installed on any host")
     return Others(
         names=names,
         missing=missing,
@@ -75,6 +73,16 @@ def others_of(
         commands=[command_of(config, name) for name in names],
         seconds=sum(_seconds(config, name, nproc) for name in names),
     )
+
+
+def _without_rest(config: Config, names: Sequence[str]) -> dict[str, Any]:
+    """The settings that take back what a config says of its other tools alone."""
+    settings: dict[str, Any] = {}
+    if not config.arguments.keys() <= {*names}:
+        settings["arguments"] = {name: words for name, words in config.arguments.items() if name in names}
+    if config.devices is not None and {TOOLS[name].scope for name in names} <= {"host"}:
+        settings["devices"] = None
+    return settings
 
 
 def _seconds(config: Config, name: str, nproc: int) -> float:
