@@ -75,6 +75,7 @@ def test_a_gpu_that_did_not_join_the_fabric_of_its_nvlinks_is_named(watch: Watch
         ("accelerator 3", "link_speed", "fault", "the fabric of its NVLinks gives it a part of its bandwidth"),
         ("accelerator 4", "link_speed", "fault", "its route through the fabric of its NVLinks is unhealthy"),
         ("accelerator 5", "device_errors", "fault", "the fabric of its NVLinks is misconfigured: code 5"),
+        ("accelerator 6", "not_run", "warning", "others of its host tell, it does not: NVLink fabric"),
     ]
 
 
