@@ -6,7 +6,7 @@ equal paths, begin anew for each part.
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.flows.names import SEND_RECEIVE
 from simulation.network.job import QUEUES, WAITS, Job
+from simulation.network.looks import Looks
 from simulation.network.outcome import NOT_YET, NetworkRun
 from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
 from simulation.network.packets import Network, check_numba
@@ -82,7 +83,7 @@ class FastForward:
         self._queues: list[list[int]] = [[] for _rank in range(job.ranks)]
         self._waits: list[int | None] = [None] * job.ranks
         self._events: list[tuple[int, int, int, int, int]] = []
-        self._planned = 0
+        self._planned = self._now = 0
         self._came: dict[tuple[int, int], dict[int, int]] = {}
         self._groups: dict[int, dict[int, int]] = {}
         self._clusters: list[Cluster] = []
@@ -91,30 +92,42 @@ class FastForward:
         self.marks = self.pauses = 0
         self._all_events = self._events_of_all()
 
-    def run(self) -> NetworkRun:
-        """Work through all steps of all ranks.
+    def run(self, finished: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
+        """Work through all steps of all ranks; `finished` sees now and then, and at Ctrl-C, what has ended for good.
 
         Raises:
             OverlapsError: simulating all packets takes less.
+            SimulationError: ranks wait for what never comes.
         """
         began = time.perf_counter()
         for rank in range(self.job.ranks):
             self._advance(rank, 0)
-        with StepProgress("ranks that ended", self.job.ranks) as progress:
+        look = (lambda: finished(self._up_to(self._now))) if finished else (lambda: None)
+        with StepProgress("ranks that ended", self.job.ranks) as progress, Looks(look) as looks:
             done = 0
             while self._events:
-                when, _order, kind, rank, number = heapq.heappop(self._events)
+                self._now, _order, kind, rank, number = heapq.heappop(self._events)
                 if kind == COMES:
-                    self._come(rank, when)
+                    self._come(rank, self._now)
                 elif kind == RESUMES:
-                    self._resume(rank, number, when)
+                    self._resume(rank, number, self._now)
                 else:
-                    self._end_queued(rank, number, when)
+                    self._end_queued(rank, number, self._now)
+                looks.now_and_then()
                 if not self._planned % 4096:
                     ended = int((self.finished >= 0).sum())
                     progress.advance(ended - done)
                     done = ended
+        if any(self._queues) or any(each is not None for each in self._waits):
+            raise SimulationError("ranks wait for collectives that other ranks never come to")
         return self._found(time.perf_counter() - began)
+
+    def _up_to(self, now: int) -> NetworkRun:
+        """The run as far as no part that is still to come changes it."""
+        run = self._found(0.0)
+        ends = (_until(each, now) for each in (run.end, run.part_end, run.walked, run.finished))
+        end, part_end, walked, finished = ends
+        return run._replace(end=end, part_end=part_end, walked=walked, finished=finished)
 
     def _plan(self, when: int, kind: int, rank: int, number: int = 0) -> None:
         self._planned += 1
@@ -287,8 +300,6 @@ class FastForward:
         return _Flows(begin, np.full(count, NOT_YET, np.int64), np.full(count, NOT_YET, np.int64))
 
     def _found(self, seconds: float) -> NetworkRun:
-        if any(self._queues) or any(each is not None for each in self._waits):
-            raise SimulationError("ranks wait for collectives that other ranks never come to")
         sketches = [
             (number, self.profiles.sketch(number, schedule))
             for number, collective in enumerate(self.job.collectives)
@@ -313,3 +324,9 @@ class FastForward:
             marks=self.marks, pauses=self.pauses, events=self.profiles.events, seconds=seconds,
             not_kept=0 if self._flows.begin else self._flow_count, moved=self._moved,
         )  # fmt: skip
+
+
+def _until(ends: Ints, now: int) -> Ints:
+    """The ends, of those that are later NOT_YET."""
+    found: Ints = np.where(ends <= now, ends, NOT_YET)
+    return found

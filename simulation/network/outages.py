@@ -21,10 +21,12 @@ class Outage(NamedTuple):
     down: bool
 
 
-def parse(texts: Sequence[str], fabric: Fabric, mistakes: MistakeList) -> list[Outage]:
-    """Read `gpu7-leaf3@100:400` (us from the beginning; without an end the link stays down), and note mistakes."""
+def parse(texts: Sequence[str], fabric: Fabric | None, mistakes: MistakeList) -> list[Outage]:
+    """Read `gpu7-leaf3@100:400` (us from the beginning; without an end the link stays down), and note mistakes; without
+    a network those of the times alone.
+    """
     found: list[Outage] = []
-    named = names(fabric, tiers(fabric)) if texts else []
+    named = names(fabric, tiers(fabric)) if texts and fabric else []
     for text in texts:
         match = _TEXT.fullmatch(text)
         if not match:
@@ -34,12 +36,12 @@ def parse(texts: Sequence[str], fabric: Fabric, mistakes: MistakeList) -> list[O
         pattern = re.compile(fnmatch.translate(match["links"]))
         links = tuple(
             number
-            for number, (one, other, _kind) in enumerate(fabric.links())
+            for number, (one, other, _kind) in enumerate(fabric.links() if fabric else ())
             if pattern.match(f"{named[one]}-{named[other]}") or pattern.match(f"{named[other]}-{named[one]}")
         )
-        if not links:
+        if fabric and not links:
             mistakes.add("--outage", text, "matches no link; a link is called gpu7-leaf3, as `topology edit` has it")
-        elif max(begin, float(match["end"] or 0)) > MOST_US:
+        if max(begin, float(match["end"] or 0)) > MOST_US:
             mistakes.add("--outage", text, f"must be within {MOST_US:g} us")
         elif not begin < end:
             mistakes.add("--outage", text, "must end after it begins")

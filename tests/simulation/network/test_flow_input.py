@@ -12,7 +12,7 @@ import pytest
 
 from common import whole_files
 from simulation.cli import main
-from simulation.network import memory_room
+from simulation.network import looks, memory_room
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level import verb
 from simulation.network.flow_level.files import LinkLoads
@@ -200,8 +200,8 @@ def test_rows_are_written_as_they_end_and_stay_at_an_interruption(
     words = ["network", *arguments(recording, tmp_path), *words]
     assert main(words) == 0
     whole = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()[3:-2]]
-    monkeypatch.setattr(simulating, "ROWS_S", 0.0)
-    monkeypatch.setattr(simulating, "ROWS_PAUSE", 0)
+    monkeypatch.setattr(looks, "EVERY_S", 0.0)
+    monkeypatch.setattr(looks, "PAUSE", 0)
 
     def interrupt(*_: object) -> None:
         if len(table.read_text().splitlines()) > 3 + 2 + 4 and "incomplete" in table.read_text():
@@ -289,7 +289,8 @@ def test_rows_are_told_to_have_ended_only_if_they_are_written(
         write(path, chunks)
 
     monkeypatch.setattr("simulation.network.row_files.write_whole", interrupted)
-    monkeypatch.setattr(simulating, "ROWS_S", 0.0)
+    monkeypatch.setattr(looks, "EVERY_S", 0.0)
+    monkeypatch.setattr(looks, "PAUSE", 0)
     words = ["-r", f"{tmp_path}/", "--level", "flow", "--dialect", "simai"]
     assert main(["network", *arguments(recordings()["megatron_tp8dp2_g16_A100"], tmp_path), *words]) == 130
     told = capsys.readouterr().err
@@ -297,31 +298,26 @@ def test_rows_are_told_to_have_ended_only_if_they_are_written(
 
 
 def test_looks_at_rows_take_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, looks = 0.0, 0
+    now, times = 0.0, 0
 
     def look() -> None:
-        nonlocal now, looks
-        now, looks = now + 5, looks + 1
+        nonlocal now, times
+        now, times = now + 5, times + 1
 
-    def run(tell: Any) -> None:
-        nonlocal now
+    monkeypatch.setattr(looks, "time", SimpleNamespace(monotonic=lambda: now))
+    with looks.Looks(look) as its:
         for _ in range(1000):
             now += 1
-            tell()
-
-    monkeypatch.setattr(simulating, "time", SimpleNamespace(monotonic=lambda: now))
-    built: Any = SimpleNamespace(state=SimpleNamespace(flow_hop=[0], counts=[0] * 100))
-    work: Any = SimpleNamespace(run=run)
-    simulating._go(work, built, look)
-    assert 5 < looks <= 20  # of 5 s each in 1000 s
+            its.now_and_then()
+    assert 5 < times <= 20  # of 5 s each in 1000 s
 
 
 def test_no_link_is_busier_than_its_time() -> None:
     loads: Any = object.__new__(LinkLoads)
     loads.ways = SimpleNamespace(link=lambda _port: SimpleNamespace(bps=8_000_000_000))
     loads.begin, loads.slice_ns = 0.0, 200.0
-    flows = loads._parts(0, 3000, 2000), loads._parts(1000, 4000, 2000)
-    loads.loads = {0: [sum(both) for both in zip(*flows, strict=True)]}
+    flows = loads._parts(0, 3000), loads._parts(1000, 4000)
+    loads.loads = {0: [2000 * sum(both) for both in zip(*flows, strict=True)]}
     assert loads.use(["one"]).links[0].shares == pytest.approx([1.0] * 20)  # 4000 bytes in 4000 ns at a byte a ns
 
 

@@ -207,7 +207,7 @@ def test_simais_own_run_stands_beside_ours(
         ("sh -c 'kill -KILL $$'", 1, "SimAI_simulator ended with -9: it printed nothing"),
         ("true", 1, "SimAI_simulator wrote no flow: it did not simulate anything"),
         ("sh -c 'echo 0b000001 0b000101 1 > fct_output_file'", 1, "no flow in line 1 of fct_output_file: 0b000001 0b"),
-        ("/no/such/simulator", 2, "--simulator /no/such/simulator: No such file"),
+        ("/no/such/simulator", 2, "--simulator /no/such/simulator: is no program here"),
         ("'", 2, "is no command: No closing quotation"),
     ],
 )
@@ -346,7 +346,7 @@ def test_what_overlaps_too_much_is_tried_once_and_said(
 ) -> None:
     tried = []
 
-    def give_up(its: fast_forward.FastForward) -> None:
+    def give_up(its: fast_forward.FastForward, _finished: object) -> None:
         tried.append(its)
         raise fast_forward.OverlapsError
 
