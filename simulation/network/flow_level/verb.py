@@ -190,13 +190,14 @@ def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) 
 
 
 def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[str, JsonValue]) -> str:
-    """How far the result can be trusted."""
+    """How far the result can be trusted: by how much the worst of a sample were off."""
     weak, marked = judged(run, ways, request.fabric, request.wishes.conf)
     longer, shorter = LONGER_PERCENT[weak], SHORTER_PERCENT[weak]
     data |= {"marks_expected": bool(marked), "weakness": weak}
-    data |= {"longer_at_most_percent": longer, "shorter_at_most_percent": shorter}
+    data |= {"worst_longer_percent": longer, "worst_shorter_percent": shorter}
     lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and loses(request.fabric, request.wishes.conf) else ""
-    known = f"recorded runs of ns-3 and random networks by packets took up to {longer} % longer or {shorter} % shorter"
+    known = f"of such runs, recorded of ns-3 or on random networks by packets, the worst took {longer} % longer and "
+    known += f"{shorter} % shorter, which is no limit for others"
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
     return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"

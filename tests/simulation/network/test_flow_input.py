@@ -19,6 +19,7 @@ from simulation.network.flow_level.files import LinkLoads
 from simulation.network.memory_room import MemoryRoom
 from tests.pages import charts_of
 from tests.simulation.network.recordings import DATA, arguments, recordings
+from tests.simulation.network.test_jobs import finding, run_folder
 from tests.simulation.network.test_network_input import HEADER, ROW, refused
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
@@ -121,6 +122,7 @@ def test_more_than_memory_has_room_for_is_refused_before_it_is_taken(
     monkeypatch.setattr(memory_room, "available_bytes", lambda: free)
     error = refused(["-n", str(SPINES), *ONE, *words], tmp_path, capsys)
     assert f" {named}, and 0.0 GB are free" in error and str(SPINES) in error
+    assert ("by ecmp each flow has its own way" in error) == bool(words)
 
 
 def test_flows_that_fast_forward_does_not_keep_need_no_memory(
@@ -235,6 +237,17 @@ def test_more_flows_than_are_followed_by_ecmp_take_rails_ways_unless_it_was_aske
     answer = json.loads(capsys.readouterr().out)
     assert answer["routing"] == ("ecmp" if asked else "rail")
     assert asked or answer["weakness"] == "collisions"
+
+
+def test_that_flows_take_rails_ways_is_said_once_though_what_if_simulates_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "MOST_LINES", 100)
+    folder = run_folder(tmp_path, finding("host", "host1"))
+    words = ["-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--what-if", str(folder), *ONE]
+    assert main(["network", *words]) == 0
+    said = capsys.readouterr().out
+    assert said.count("they take those of --routing rail") == 1 and "they cost the job +" in said
 
 
 def test_ranks_that_wait_for_each_other_are_told_and_the_run_fails(

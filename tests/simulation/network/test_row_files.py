@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from simulation.cli import main
-from simulation.network import fast_forward, packets
+from simulation.network import fast_forward, looks, packets
 from simulation.network.fast_forward import FastForward, OverlapsError
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.outcome import NetworkRun
 from tests.simulation.network import test_jobs
-from tests.simulation.network.recordings import DATA
+from tests.simulation.network.recordings import DATA, request
 from tests.simulation.network.test_jobs import data_parallel
 from tests.simulation.network.test_network_input import HEADER
 
@@ -121,6 +121,17 @@ def test_rows_of_what_was_given_up_give_way(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(fast_forward.FastForward, "run", give_up)
     assert main([*words, "--force", "--fast-forward"]) == 0
     assert table.read_text() == whole
+
+
+def test_what_was_skipped_has_not_ended_before_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a part is known when it begins, and a part that comes later may change it."""
+    monkeypatch.setattr(looks, "EVERY_S", 0.0)
+    monkeypatch.setattr(looks, "PAUSE", 0)
+    asked = request(three_rows(tmp_path / "w.txt")[1:], "clusterdyno")
+    its = FastForward(packets.network_of(asked.fabric, asked.wishes.conf), asked.job, asked.wishes)
+    seen = list[tuple[int, int]]()
+    found = its.run(lambda run: seen.append((its._now, max(run.part_end.max(), run.finished.max(), run.end.max()))))
+    assert seen and all(last <= now for now, last in seen) and max(seen)[1] > 0.5 * found.finished.max()
 
 
 def test_a_collective_that_nothing_disturbs_and_no_rank_comes_to_has_no_times(
