@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.flows.names import SEND_RECEIVE
 from simulation.network.job import QUEUES, WAITS, Job
 from simulation.network.looks import Looks
-from simulation.network.outcome import NOT_YET, NetworkRun
+from simulation.network.outcome import NOT_YET, Counted, NetworkRun
 from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
@@ -35,11 +34,14 @@ class OverlapsError(Exception):
 
 
 class Cluster:
-    """Instances that were simulated together, and when their flows end, instance after instance, and the last (ns)."""
+    """Instances that were simulated together, when their flows end, instance after instance, and the last (ns), and
+    their counts.
+    """
 
     def __init__(self, instances: list[Instance], sketches: list[Sketch]) -> None:
         self.instances, self.sketches, self.end = instances, sketches, 0
         self.ends: list[Ints] = []
+        self.counted = Counted()
 
     def delays(self, mask: int, since: int, ports: Ports) -> bool:
         """Whether flows that had not ended `since` then (ns) take one of these ports for long.
@@ -89,7 +91,7 @@ class FastForward:
         self._clusters: list[Cluster] = []
         self._flows = self._all_flows()
         self._moved: dict[int, dict[int, int]] = {}
-        self.marks = self.pauses = 0
+        self.counted = Counted()
         self._all_events = self._events_of_all()
 
     def run(self, finished: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
@@ -97,7 +99,6 @@ class FastForward:
 
         Raises:
             OverlapsError: simulating all packets takes less.
-            SimulationError: ranks wait for what never comes.
         """
         began = time.perf_counter()
         for rank in range(self.job.ranks):
@@ -118,8 +119,6 @@ class FastForward:
                     ended = int((self.finished >= 0).sum())
                     progress.advance(ended - done)
                     done = ended
-        if any(self._queues) or any(each is not None for each in self._waits):
-            raise SimulationError("ranks wait for collectives that other ranks never come to")
         return self._found(time.perf_counter() - began)
 
     def _up_to(self, now: int) -> NetworkRun:
@@ -234,6 +233,7 @@ class FastForward:
         cluster, others = Cluster([instance], [sketch]), []
         for each in self._clusters:
             if each.delays(sketch.mask, first, self.network.ports):
+                self.counted = self.counted.plus(each.counted, -1)  # those of the larger cluster hold them
                 cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
             else:
                 others.append(each)
@@ -241,7 +241,8 @@ class FastForward:
         found = self.profiles.of(cluster.instances)
         if self.profiles.events > MOST_AGAIN * self._all_events + FEW_EVENTS and self._flows.begin:
             raise OverlapsError
-        self.marks, self.pauses = self.marks + found.marks, self.pauses + found.pauses
+        cluster.counted = found.counted
+        self.counted = self.counted.plus(found.counted)
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
@@ -307,23 +308,33 @@ class FastForward:
             if self._flows.begin
         ]
         none = np.zeros(0, np.int64)
-        source, target, size = (
+        source, target, sport, size = (
             np.concatenate([none, *(getattr(sketch, name) for _number, sketch in sketches)])
-            for name in ("source", "target", "size")
+            for name in ("source", "target", "sport", "size")
         )
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
-        count = len(source)
         return NetworkRun(
-            source, target, np.full(count, 10_000, np.int64), size, np.concatenate([none, *numbers]),
+            source, target, sport, size, np.concatenate([none, *numbers]),
             self._flows.start, self._flows.end,
             np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)]),
-            np.zeros(count + 1, np.int64), none, self.begin, self.end, self.walked, self.finished,
+            *_joined([sketch for _number, sketch in sketches]), self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
-            marks=self.marks, pauses=self.pauses, events=self.profiles.events, seconds=seconds,
+            **self.counted._asdict(), events=self.profiles.events, seconds=seconds,
             not_kept=0 if self._flows.begin else self._flow_count, moved=self._moved,
         )  # fmt: skip
+
+
+def _joined(sketches: Sequence[Sketch]) -> tuple[Ints, Ints]:
+    """The parents of the flows of all sketches, one after another; see `parents_of`."""
+    begins, parents, flows, known = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)], 0, 0
+    for sketch in sketches:
+        edges, its = sketch.parents
+        begins.append(edges[1:] + known)
+        parents.append(its + flows)
+        flows, known = flows + len(sketch.size), known + len(its)
+    return np.concatenate(begins), np.concatenate(parents)
 
 
 def _until(ends: Ints, now: int) -> Ints:

@@ -7,6 +7,7 @@ loses packets.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from math import prod
@@ -78,7 +79,7 @@ def measured_faults(
     parts, left = _slow_parts(folder, mistakes)
     homes = None if fabric is None else homes_of(fabric)
     if homes:
-        _check_servers(folder, parts, 1 + max(homes.server), mistakes)
+        _check_servers(f"--what-if {folder}", parts, homes, mistakes)
     if fabric is None or homes is None or len(mistakes.mistakes) > before:
         return None
     slowed: list[tuple[SlowLinks, SlowPart]] = []
@@ -103,14 +104,21 @@ def measured_faults(
     return MeasuredFaults(_slowed(fabric, slowed), slowness, [*_first(left), *_first(notes)])
 
 
-def _check_servers(folder: Path, parts: Sequence[SlowPart], servers: int, mistakes: MistakeList) -> None:
-    """The servers of the network are those of all slow hosts."""
-    places = {host: rank for part in parts for host, rank in zip(part.hosts, part.servers, strict=True)}
-    others = sorted((rank, host) for host, rank in places.items() if rank >= servers)
+def _check_servers(place: str, parts: Sequence[SlowPart], homes: Homes, mistakes: MistakeList) -> None:
+    """The network has a server for each slow host, and a GPU for each local rank."""
+    gpus, others, ranks = Counter(homes.server), dict[int, str](), dict[str, None]()
+    for part in parts:
+        match = _LOCAL_RANK.fullmatch(part.device)
+        for host, server in zip(part.hosts, part.servers, strict=True):
+            if server >= len(gpus):
+                others[server] = f"{host} (node rank {server})"
+            elif server >= 0 and match and int(match[1]) >= gpus[server]:
+                ranks[f"{part.device} of {host}, whose server has {counted(gpus[server], 'GPU')}"] = None
     if others:
-        named = some([f"{host} (node rank {rank})" for rank, host in others])
-        allowed = f"the network has {counted(servers, 'server')}, and none for {named}"
-        mistakes.add(f"--what-if {folder}", None, allowed)
+        named = some([others[server] for server in sorted(others)])
+        mistakes.add(place, None, f"the network has {counted(len(gpus), 'server')}, and none for {named}")
+    if ranks:
+        mistakes.add(place, None, f"the network has no GPU for {some([*ranks])}")
 
 
 def _first(lines: Sequence[str]) -> list[str]:
@@ -134,7 +142,7 @@ def _links_of(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
     if part.part == "rack":
         return _uplinks(part, fabric, homes)
     if match := _LOCAL_RANK.fullmatch(part.device):
-        gpu = every[int(match[1]) % len(every)]
+        gpu = every[int(match[1])]
         return SlowLinks(frozenset([gpu]), NVSWITCH, (), f"the NVLinks of GPU {gpu}")
     if match := _NUMBER.search(part.device):
         gpu = every[int(match[1]) % len(every)]

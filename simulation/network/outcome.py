@@ -12,6 +12,22 @@ from simulation.network.tables import RankTimes
 NOT_YET = -1
 
 
+class Counted(NamedTuple):
+    """The counts of packets of one or several runs, and the bytes of their deepest queue."""
+
+    marks: int = 0
+    rate_decreases: int = 0
+    pauses: int = 0
+    lost: int = 0
+    resent: int = 0
+    deepest_bytes: int = 0
+
+    def plus(self, other: "Counted", sign: int = 1) -> "Counted":
+        """With those of others, or without them, whose deepest queue stays."""
+        sums = (one + sign * two for one, two in zip(self[:-1], other[:-1], strict=True))
+        return Counted(*sums, max(self.deepest_bytes, other.deepest_bytes))
+
+
 class NetworkRun(NamedTuple):
     """The result of a simulation. Times are ns, NOT_YET for what did not happen.
 

@@ -341,6 +341,16 @@ def test_mistakes_of_a_thousand_hosts_are_a_line_for_each_kind(
     assert error.count("is no record of a round") == 20 and "has 20 more rounds that cannot be read" in error
 
 
+def test_a_local_rank_that_no_server_has_is_refused(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path, finding("device", "host1", "local rank 3"))
+    words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/n-", "--op", "AllReduce", "--size", "1M"]
+    assert main([*words, "--what-if", str(folder)]) == 2
+    said = f"--what-if {folder}: the network has no GPU for local rank 3 of host1, whose server has 1 GPU"
+    assert said in capsys.readouterr().err
+
+
 def test_of_a_thousand_slow_hosts_a_few_are_told(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

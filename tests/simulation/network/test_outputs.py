@@ -293,6 +293,40 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
     assert fast["flows_completed"] == whole["flows"] and fast["events"] * less < whole["events"]
 
 
+@pytest.mark.parametrize("words", ["--op AllReduce --group DP --tp 8 --size 1M", "--op AllToAll --size 32M"])
+def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One collective, whose packets are marked in the second case, is nothing else than without."""
+    topology, answers, texts = DATA / "topology" / "specx32_H100_400G_psn4", [], []
+    for more in ([], ["--fast-forward"]):
+        answers.append(network(["-n", str(topology), *words.split(), "-r", f"{tmp_path}/f-", *more], capsys))
+        flows = [line.split() for line in (tmp_path / "f-fct.txt").read_text().splitlines()]
+        page = (tmp_path / "f-network.html").read_text()
+        texts.append((sorted(flows), page[page.index("The critical path") :]))
+    whole, fast = answers
+    same = (
+        "marks",
+        "rate_decreases",
+        "pauses",
+        "lost_packets",
+        "retransmissions",
+        "deepest_queue_bytes",
+        "makespan_us",
+    )
+    assert {name: fast[name] for name in same} == {name: whole[name] for name in same}
+    assert (int(str(whole["marks"])) > 0) == ("AllToAll" in words) and texts[0] == texts[1]
+
+
+def test_lost_packets_are_counted_where_equal_groups_are_simulated_once(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fabric.write_text(fabric.read_text().replace("0.0005ms 0", "0.0005ms 0.001"))
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllReduce", "--size", "4M", "--fast-forward"]
+    answer = network(words, capsys)
+    assert int(str(answer["retransmissions"])) >= int(str(answer["lost_packets"])) > 0 == answer["pauses"]
+
+
 def test_data_that_meets_acks_in_a_long_beat_is_skipped_by_whole_beats(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

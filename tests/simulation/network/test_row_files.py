@@ -134,20 +134,33 @@ def test_what_was_skipped_has_not_ended_before_its_time(tmp_path: Path, monkeypa
     assert seen and all(last <= now for now, last in seen) and max(seen)[1] > 0.5 * found.finished.max()
 
 
+def deadlock(path: Path) -> list[str]:
+    """The options of a run in which a pipeline's second stage waits for the first, which waits for it."""
+    rows = (
+        "a -1 1000 ALLREDUCE_EMBEDDING 400000 1000 NONE 0 1000 NONE 0 100\nb -1 9 ALLREDUCE 4000 9 NONE 0 9 NONE 0 9\n"
+    )
+    header = HEADER.replace("pp: 1", "pp: 2 pp_comm: 4000").replace("all_gpus: 8", "all_gpus: 32")
+    path.write_text(header.replace("\n1\n", "\n2\n") + rows, encoding="utf-8")
+    spines = DATA / "topology" / "specx32_H100_400G_psn4"
+    return ["network", "-n", str(spines), "-w", str(path), "-r", f"{path.parent}/"]
+
+
 def test_a_collective_that_nothing_disturbs_and_no_rank_comes_to_has_no_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second stage of a pipeline waits for the first, which waits for it: neither comes to the second row."""
-    rows = (
-        "a -1 1000 ALLREDUCE_EMBEDDING 400000 1000 NONE 0 1000 NONE 0 100\n"
-        + "b -1 9 ALLREDUCE 4000 9 NONE 0 9 NONE 0 9\n"
-    )
-    header = HEADER.replace("pp: 1", "pp: 2 pp_comm: 4000").replace("all_gpus: 8", "all_gpus: 32")
-    (tmp_path / "w.txt").write_text(header.replace("\n1\n", "\n2\n") + rows, encoding="utf-8")
-    spines = DATA / "topology" / "specx32_H100_400G_psn4"
-    words = ["network", "-n", str(spines), "-w", str(tmp_path / "w.txt"), "-r", f"{tmp_path}/", "--level", "flow"]
-    assert main(words) == 1
+    """Neither stage comes to the second row."""
+    assert main([*deadlock(tmp_path / "w.txt"), "--level", "flow"]) == 1
     assert "did not complete: 32 ranks of 32" in capsys.readouterr().out
+
+
+def test_ranks_that_wait_for_ever_are_told_with_what_is_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = deadlock(tmp_path / "w.txt")
+    for more in ([], ["--fast-forward"]):
+        assert main([*words, "--seed", "1", "--force", *more]) == 1
+        assert "did not complete" in capsys.readouterr().out
+        assert (tmp_path / "EndToEnd.csv").read_text().splitlines()[1].startswith("incomplete")
 
 
 def test_tables_of_another_number_of_jobs_and_an_old_trace_do_not_stay(
