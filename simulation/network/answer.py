@@ -49,6 +49,9 @@ def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: S
     data: dict[str, JsonValue] = {
         "files": [str(path) for path in files],
         "complete": found.complete,
+        "makespan_us": None,
+        "mean_over_ranks_us": None,
+        "rank_0_us": None,
         "flows": flows,
         "flows_completed": ended,
         "marks": found.marks,

@@ -144,14 +144,15 @@ def _summary(
         "flows": run.flows,
         "flows_simulated": run.simulated,
         "seconds": round(run.seconds, 3),
-        "makespan_us": makespan,
-        "mean_over_ranks_us": mean,
-        "rank_0_us": zero,
+        "makespan_us": makespan if run.complete else None,
+        "mean_over_ranks_us": mean if run.complete else None,
+        "rank_0_us": zero if run.complete else None,
     }
+    took = f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; " if run.complete else ""
     lines = [
         f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated} simulated in {run.seconds:.2f} s",
         *request.notes,
-        f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; {iterations(request.job, run.finished, data)}",
+        f"{took}{iterations(request.job, run.finished, data)}",
     ]
     if not run.complete:
         stuck = sum(end < 0 for end in run.finished)

@@ -220,6 +220,16 @@ def test_a_simulator_that_fails_is_told_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before and not [*(tmp_path / "private").iterdir()]
 
 
+def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "simulator").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "simulator").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert main([*engine, "--simulator", "./simulator"]) == 1
+    assert "SimAI_simulator ended with 3" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("table", ["", "total exposed comm,1,total comp,2,total time,"])
 def test_a_simulator_whose_table_is_cut_did_not_complete(
     table: str, engine: list[str], capsys: pytest.CaptureFixture[str]

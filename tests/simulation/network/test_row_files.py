@@ -157,9 +157,13 @@ def test_ranks_that_wait_for_ever_are_told_with_what_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = deadlock(tmp_path / "w.txt")
-    for more in ([], ["--fast-forward"]):
-        assert main([*words, "--seed", "1", "--force", *more]) == 1
-        assert "did not complete" in capsys.readouterr().out
+    for more in (["--seed", "1"], ["--fast-forward"], ["--level", "flow"]):
+        assert main([*words, "--force", *more]) == 1
+        said = capsys.readouterr().out
+        assert "did not complete" in said and "mean over ranks" not in said
+        assert main([*words, "--force", "--json", *more]) == 1
+        answer = json.loads(capsys.readouterr().out)
+        assert [answer[f"{name}_us"] for name in ("makespan", "mean_over_ranks", "rank_0")] == [None] * 3
         assert (tmp_path / "EndToEnd.csv").read_text().splitlines()[1].startswith("incomplete")
 
 
