@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _PLACED = re.compile(r"(?P<path>.+)@(?P<first>\d+)-(?P<last>\d+)")
 _STRAGGLER = re.compile(r"(?P<rank>\d+):(?P<factor>\d+(\.\d+)?)")
-MOST_SLOWNESS = 1000.0
+MOST_SLOWNESS, MOST_NUMBER = 1000.0, 1 << 31
 ROW_BYTES, LEAST_ROW_BYTES = 2500, 24  # of memory that a row takes, measured; of a file
 MOST_COMPUTE_NS = 10**15  # of a rank that is not slowed down
 
@@ -160,8 +160,8 @@ def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None
         mistakes.add("--send-lat", arguments.send_lat, "allowed is 0 to 1000000 us")
     for flag in ("--seed", "--seeds", "--vpp"):
         value = getattr(arguments, flag[2:])
-        if value is not None and not 0 < value < 1 << 31:
-            mistakes.add(flag, value, "allowed is a whole number from 1")
+        if value is not None and not 0 < value < MOST_NUMBER:
+            mistakes.add(flag, value, f"allowed is a whole number from 1 to {MOST_NUMBER - 1}")
 
 
 def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
