@@ -91,7 +91,7 @@ class FastForward:
         self._clusters: list[Cluster] = []
         self._flows = self._all_flows()
         self._moved: dict[int, dict[int, int]] = {}
-        self.counted = Counted()
+        self._counted = Counted()  # of clusters that are over
         self._all_events = self._events_of_all()
 
     def run(self, finished: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
@@ -229,11 +229,12 @@ class FastForward:
     def _launch(self, instance: Instance, sketch: Sketch, now: int) -> None:
         """All ranks of a part are there: it runs, with those beside it that share links."""
         first = min(instance.arrivals.values())
+        over = [each for each in self._clusters if each.end <= now]
+        self._counted = Counted.sum([self._counted, *(each.counted for each in over)])
         self._clusters = [each for each in self._clusters if each.end > now]
         cluster, others = Cluster([instance], [sketch]), []
         for each in self._clusters:
             if each.delays(sketch.mask, first, self.network.ports):
-                self.counted = self.counted.plus(each.counted, -1)  # those of the larger cluster hold them
                 cluster = Cluster(each.instances + cluster.instances, each.sketches + cluster.sketches)
             else:
                 others.append(each)
@@ -242,7 +243,6 @@ class FastForward:
         if self.profiles.events > MOST_AGAIN * self._all_events + FEW_EVENTS and self._flows.begin:
             raise OverlapsError
         cluster.counted = found.counted
-        self.counted = self.counted.plus(found.counted)
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
@@ -315,13 +315,14 @@ class FastForward:
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
+        counted = Counted.sum([self._counted, *(each.counted for each in self._clusters)])
         return NetworkRun(
             source, target, sport, size, np.concatenate([none, *numbers]),
             self._flows.start, self._flows.end,
             np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)]),
             *_joined([sketch for _number, sketch in sketches]), self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
-            **self.counted._asdict(), events=self.profiles.events, seconds=seconds,
+            **counted._asdict(), events=self.profiles.events, seconds=seconds,
             not_kept=0 if self._flows.begin else self._flow_count, moved=self._moved,
         )  # fmt: skip
 

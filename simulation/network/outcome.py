@@ -1,6 +1,6 @@
 """Holds what a simulation of a job's network found, at whichever level."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,10 +22,11 @@ class Counted(NamedTuple):
     resent: int = 0
     deepest_bytes: int = 0
 
-    def plus(self, other: "Counted", sign: int = 1) -> "Counted":
-        """With those of others, or without them, whose deepest queue stays."""
-        sums = (one + sign * two for one, two in zip(self[:-1], other[:-1], strict=True))
-        return Counted(*sums, max(self.deepest_bytes, other.deepest_bytes))
+    @staticmethod
+    def sum(counts: Sequence["Counted"]) -> "Counted":
+        """Those of several runs."""
+        *sums, deepest = zip(*counts, strict=True)
+        return Counted(*map(sum, sums), max(deepest))
 
 
 class NetworkRun(NamedTuple):

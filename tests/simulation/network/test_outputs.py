@@ -328,6 +328,21 @@ def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
     assert (int(str(whole["marks"])) > 0) == ("AllToAll" in words) and texts[0] == texts[1]
 
 
+def test_what_is_simulated_again_with_others_counts_as_it_was_with_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gradients of a row are sent beside what the next row sends; alone these had another queue."""
+    one_leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms 0\n" for gpu in range(4))
+    (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{one_leaf}", encoding="utf-8")
+    rows = ["row 100 NONE 0 100 ALLTOALL_EP 1048576 100 ALLREDUCE 4194304"] * 2
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
+    words = ["-n", str(tmp_path / "fabric"), "-r", f"{tmp_path}/q-", "-w", str(job)]
+    whole, fast = network(words, capsys), network([*words, "--fast-forward"], capsys)
+    assert int(str(fast["events"])) > int(str(whole["events"])), "parts are simulated again"
+    assert fast["deepest_queue_bytes"] == whole["deepest_queue_bytes"]
+
+
 def test_lost_packets_are_counted_where_equal_groups_are_simulated_once(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
