@@ -32,9 +32,7 @@ class Sureness(NamedTuple):
         spread = every[-1] / every[0] - 1
         data |= {"stable": spread < STABLE, "makespans_us": every}
         if spread < STABLE:
-            return [
-                f"stable: {counted(len(every), 'order')} of simultaneous starts differ by {100 * spread:.2f} % at most"
-            ]
+            return [f"stable: {counted(len(every), 'order')} of simultaneous starts differ by {100 * spread:.2f} %"]
         typical = median(every)
         above = 100 * (typical / every[0] - 1)
         data |= {"median_us": typical, "typical_above_best_percent": round(above, 2)}
