@@ -8,7 +8,7 @@ loses packets.
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -190,7 +190,7 @@ def _is_one(links: SlowLinks, fabric: Fabric, near: int, far: int) -> bool:
 
 def _slow_parts(folder: Path, mistakes: MistakeList) -> tuple[list[SlowPart], list[str]]:
     """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
-    found: dict[tuple[str, tuple[str, ...], tuple[int, ...], frozenset[int], str, bool], list[float]] = {}
+    found: dict[SlowPart, list[float]] = {}
     left: dict[str, None] = {}
     strange: dict[str, Path] = {}
     records = _records(folder, mistakes)
@@ -202,20 +202,24 @@ def _slow_parts(folder: Path, mistakes: MistakeList) -> tuple[list[SlowPart], li
             if reason := _not_simulated(finding):
                 left[f"not simulated, since {reason}: {finding.sentence}"] = None
                 continue
-            for host in finding.hosts:
-                if host not in servers:
-                    strange.setdefault(host, path)
-            together = finding.part == "rack"
-            for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
-                places = tuple(servers.get(host, -1) for host in hosts)
-                others = frozenset(servers.values() if together else ()) - set(places)
-                key = finding.part, hosts, places, others, finding.device, finding.kind == LOSSY
-                share = 1.0 if finding.share_of_expected is None else finding.share_of_expected
-                found.setdefault(key, []).append(min(max(share, LEAST_SHARE), 1.0))
+            for host in sorted({*finding.hosts} - {*servers}):
+                strange.setdefault(host, path)
+            share = 1.0 if finding.share_of_expected is None else finding.share_of_expected
+            for part in _parts_of(finding, servers):
+                found.setdefault(part, []).append(min(max(share, LEAST_SHARE), 1.0))
     if strange:
         which = f"{some([*strange])}, which {'is' if len(strange) == 1 else 'are'} no node of its round"
         mistakes.add(str(next(iter(strange.values()))), None, f"a finding is about {which}")
-    return [SlowPart(*key, median(shares)) for key, shares in found.items()], list(left)
+    return [part._replace(share=median(shares)) for part, shares in found.items()], list(left)
+
+
+def _parts_of(finding: PartFinding, servers: Mapping[str, int]) -> Iterator[SlowPart]:
+    """The rack, or the part of each host, that a finding is about; its share is for others to say."""
+    together = finding.part == "rack"
+    for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
+        places = tuple(servers.get(host, -1) for host in hosts)
+        others = frozenset(servers.values() if together else ()) - set(places)
+        yield SlowPart(finding.part, tuple(hosts), places, others, finding.device, finding.kind == LOSSY, 1.0)
 
 
 def _records(folder: Path, mistakes: MistakeList) -> list[tuple[Path, "_Round"]]:

@@ -33,12 +33,7 @@ def parse(texts: Sequence[str], fabric: Fabric | None, mistakes: MistakeList) ->
             mistakes.add("--outage", text, f"must be {FORM} in us, such as gpu7-leaf3@100:400, or @100: for ever")
             continue
         begin, end = float(match["begin"]), float(match["end"] or "inf")
-        pattern = re.compile(fnmatch.translate(match["links"]))
-        links = tuple(
-            number
-            for number, (one, other, _kind) in enumerate(fabric.links() if fabric else ())
-            if pattern.match(f"{named[one]}-{named[other]}") or pattern.match(f"{named[other]}-{named[one]}")
-        )
+        links = _matching(match["links"], fabric, named) if fabric else ()
         if fabric and not links:
             mistakes.add("--outage", text, "matches no link; a link is called gpu7-leaf3, as `topology edit` has it")
         if max(begin, float(match["end"] or 0)) > MOST_US:
@@ -49,3 +44,13 @@ def parse(texts: Sequence[str], fabric: Fabric | None, mistakes: MistakeList) ->
             found.append(Outage(round(begin * 1000), links, down=True))
             found += [] if match["end"] is None else [Outage(round(end * 1000), links, down=False)]
     return sorted(found)
+
+
+def _matching(links: str, fabric: Fabric, named: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of the links that have such a name, in either order of their ends."""
+    pattern = re.compile(fnmatch.translate(links))
+    return tuple(
+        number
+        for number, (one, other, _kind) in enumerate(fabric.links())
+        if pattern.match(f"{named[one]}-{named[other]}") or pattern.match(f"{named[other]}-{named[one]}")
+    )

@@ -26,7 +26,7 @@ class Counted(NamedTuple):
     def sum(counts: Sequence["Counted"]) -> "Counted":
         """Those of several runs."""
         *sums, deepest = zip(*counts, strict=True)
-        return Counted(*map(sum, sums), max(deepest))
+        return Counted._make([*map(sum, sums), max(deepest)])
 
 
 class NetworkRun(NamedTuple):
