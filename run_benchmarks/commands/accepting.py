@@ -1,5 +1,6 @@
 """Accepts a cluster: `run.py accept` climbs the rungs, and says which hosts to take out, with proof."""
 
+import math
 import re
 import signal
 import tempfile
@@ -33,7 +34,7 @@ from run_benchmarks.acceptance.rungs import (
     conf_text,
     stages_of,
 )
-from run_benchmarks.acceptance.tools import installed, others_of, tools_of
+from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
@@ -104,7 +105,7 @@ class Acceptance:
         """Do the rungs, and after each what keeps the record; what ends them early is told."""
         try:
             with _ended_by_signals():
-                climb.tools = self.tools(names, climb.hosts)
+                climb.tools = self.tools(names, climb.hosts, climb.budget_s)
                 climb.expected = estimates(names, climb.vendor, len(climb.hosts), self._nproc, earlier, climb.tools)
                 say(in_words(climb.expected, len(climb.hosts), climb.budget_s))
                 for name in names:
@@ -179,17 +180,24 @@ class Acceptance:
             warnings={host: report.warnings for host, report in reports.items()},
         )
 
-    def tools(self, rungs: Sequence[str], hosts: Sequence[str], *, is_planned: bool = False) -> dict[str, Others]:
+    def tools(
+        self, rungs: Sequence[str], hosts: Sequence[str], budget_s: float = math.inf, *, is_planned: bool = False
+    ) -> dict[str, Others]:
         """By rung the tools of others that the vendor's configs name and that hosts have; where it is only planned, or
-        an image has them, all that are named.
+        an image has them, all that are named. What health has is in no later rung, and what takes too long for it is.
         """
         configs = self._tool_configs(rungs, hosts)
         names = list(dict.fromkeys(name for config in configs.values() for name in config.tools))
         is_asked = bool(names) and not is_planned and not self._in_containers
         there, silent = self._asked(names, hosts) if is_asked else (None, [])
         found: dict[str, Others] = {}
+        elsewhere: dict[str, str] = {}
         for rung, config in configs.items():
-            others = Others() if is_asked and there is None else others_of(config, self._nproc, there)
+            if rung == HEALTH:
+                elsewhere = too_long(config, self._nproc, budget_s)
+            others = Others() if is_asked and there is None else others_of(config, self._nproc, there, elsewhere)
+            if rung == HEALTH:
+                elsewhere = dict.fromkeys(others.commands, "")
             inspector = self._inspector(hosts) if rung == NETWORK else None
             if self._in_containers and not is_planned:  # an image may lack them: they shrink no rung until measured
                 others = replace(others, seconds=0.0)
@@ -411,7 +419,7 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         planned.look(hosts)
         tools = planned.tools(names, hosts, is_planned=True)
         for name in names:
-            if name == HEALTH or len(hosts) < FEWEST[name]:
+            if len(hosts) < FEWEST[name]:
                 continue
             for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools.get(name, NO_OTHERS)):
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
@@ -463,9 +471,9 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if record.drain:
         rows = [(host, "\n".join(said)) for host, said in record.drain.items()]
         print_table("Take out of service:", ("host", "because"), rows)
-    unsteady = [(host, said[0]) for rung in record.rungs for host, said in rung.unsteady.items()]
+    unsteady = [(host, "\n".join(said)) for rung in record.rungs for host, said in rung.unsteady.items()]
     if unsteady:
-        print_table("Suspected on one occasion alone:", ("host", "what was seen"), unsteady)
+        print_table("Suspected, not confirmed:", ("host", "what was seen"), unsteady)
     if record.warnings:
         kinds = warned_rows(record, words)[:SHOWN_WARNINGS]
         title = words("Warnings, which take nobody out")

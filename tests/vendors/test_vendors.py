@@ -19,7 +19,7 @@ from vendors import BrokenVendor, UnknownVendor
 from vendors.tools import devices_in, number_of
 
 ROOT = Path(vendors.__file__).parent
-SHIPPED = "amd, ascend, cambricon, cpu, dcu, iluvatar, kunlunxin, metax, mthreads, nvidia, tsingmicro"
+SHIPPED = "amd, ascend, cambricon, cpu, dcu, gaudi, iluvatar, kunlunxin, metax, mthreads, nvidia, tsingmicro"
 
 
 @pytest.fixture
