@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common.progress import StepProgress
 from simulation.cli import main
 from simulation.network import fast_forward, looks, packets
 from simulation.network.fast_forward import FastForward, OverlapsError
@@ -69,7 +70,7 @@ def at_a_collective(call: int, level: list[str], monkeypatch: pytest.MonkeyPatch
         interrupt_at(call, monkeypatch, FastForward, "_launch")
     else:
         monkeypatch.setattr(packets, "SLICE", 200)
-        interrupt_at(30 * call, monkeypatch, packets.StepProgress, "advance")
+        interrupt_at(30 * call, monkeypatch, StepProgress, "advance")
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -101,7 +102,7 @@ def test_before_anything_has_ended_the_files_of_the_run_before_stay(
         (tmp_path / name).write_text("older")
     if level == LEVELS[1]:
         monkeypatch.setattr(packets, "SLICE", 10)
-        interrupt_at(8, monkeypatch, packets.StepProgress, "advance")
+        interrupt_at(8, monkeypatch, StepProgress, "advance")
     else:
         at_a_collective(1, level, monkeypatch)
     assert main([*words, "--force"]) == 130
