@@ -8,7 +8,7 @@ workload.save("gpt.csv")
 workload, args = Workload.load("gpt.csv")
 """
 
-from workloads.api import generate, simai
+from workloads.dialects.generation import generate, simai
 from workloads.dialects.model import Linear, MockedModel, MockedParam, Stack
 from workloads.dialects.trainer import WorkloadTrainer as Trainer
 from workloads.formats.simai import SimaiWorkload, WorkItem

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload, groups_of, rank_groups
-from workloads import api
 from workloads.dialects.framework.rows import workload_rows
+from workloads.dialects.generation import generate
 from workloads.formats import csvfile
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
@@ -85,7 +85,7 @@ def _generated(config: Config, rank: int, world_size: int) -> StageWorkload:
     if config.dialect == "framework":
         # Tokens are routed rank by rank: each has splits of its own.
         return StageWorkload(Workload(workload_rows(args, rank), args), groups, stage, rank, "generated", args.frame)
-    workload = api.generate(args, dialect=config.dialect, pp_stage=stage)
+    workload = generate(args, dialect=config.dialect, pp_stage=stage)
     return StageWorkload(workload, groups, stage, stage * size, "generated", args.frame)
 
 
