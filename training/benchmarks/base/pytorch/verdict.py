@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocol.datasheet import Datasheet
 from training.benchmarks.base.pytorch.config import DISK_TESTS, HOST_TESTS, Config
+from vendors.datasheets import Datasheet
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:

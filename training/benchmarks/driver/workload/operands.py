@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from training.benchmarks.driver.workload.pattern import COLUMNS, hashes
 
 OPS: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from common.bandwidth import Op
 from common.units import parse_sizes
-from protocol.bandwidth import Op
 from protocol.case_config import CaseConfig
 from training.benchmarks.network.hosts.nccl_tests import PROGRAMS
 from training.benchmarks.network.pytorch.choices import (

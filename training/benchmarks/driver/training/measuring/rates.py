@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from protocol.datasheet import datasheet
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from vendors.datasheets import datasheet
 
 _TERA = 1e12
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.bandwidth import CONVENTION
 from common.statistics import MAD
 from common.units import format_size
-from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS, statistics

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from protocol.bandwidth import CONVENTION, algbw_gbps, bus_factor, busbw_gbps
+from common.bandwidth import CONVENTION, algbw_gbps, bus_factor, busbw_gbps
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS

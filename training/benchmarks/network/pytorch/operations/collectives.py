@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.choices import ROOTED
