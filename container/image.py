@@ -209,9 +209,7 @@ def _check(base: str, parameters: ImageParameters, options: Mapping[str, str]) -
 
 
 def _check_source(packages: PackageSource) -> None:
-    """Check the source; an index without encryption, on whose way an attacker could replace packages, has to be named
-    by the user.
-    """
+    """Check the source; an index without encryption could bring replaced packages: the user has to name it."""
     pip_source, pip_trusted_host, wheelhouse = packages.index, packages.trusted_host, packages.wheelhouse
     if pip_source is not None and wheelhouse is not None:
         raise ImageSpecError(

@@ -36,9 +36,7 @@ class Ending:
         self._deadline = deadline
 
     def wait(self, until: float) -> str | None:
-        """Sleep until time.monotonic() is `until`, in seconds; returns at once with the reason if there is one to
-        end.
-        """
+        """Sleep until time.monotonic() is `until` (seconds); returns the reason at once if there is one to end."""
         while True:
             now = time.monotonic()
             if now >= self._deadline:

@@ -81,9 +81,7 @@ def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
 
 
 def _send(channel: paramiko.Channel, chunk: bytes) -> None:
-    """Send the whole chunk. The channel's time-out belongs to the reading loop: a window that is full for longer is no
-    error.
-    """
+    """Send the whole chunk; the channel's time-out is the reading loop's: a full window is no error."""
     sent = 0
     while sent < len(chunk):
         with contextlib.suppress(socket.timeout):

@@ -76,9 +76,7 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
-    """To whom each host sends: all others of a few; of many the 1st, 2nd, 4th, 8th ... after it, whose frames cross
-    switches of every tier.
-    """
+    """To whom each host sends: few to all others; many to the 1st, 2nd, 4th ... after it, across every tier."""
     count = len(addresses)
     far = [1 << power for power in range(MOST_PEERS) if 1 << power < count]
     steps = range(1, count) if count <= MOST_PEERS + 1 else far

@@ -312,9 +312,7 @@ class RoundScheduler:
         return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
 
     def _end_left(self, names: Collection[str]) -> None:
-        """End tasks that earlier rounds could not end, if their host answers: they would disturb the next
-        measurement.
-        """
+        """End tasks that earlier rounds could not end, if their host answers: they would disturb the next."""
 
         def end(name: str) -> bool:
             if not answers(self._hosts[name]):

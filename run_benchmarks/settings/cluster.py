@@ -181,9 +181,7 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     @model_validator(mode="wrap")
     @classmethod
     def _keep_access(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Reduce HOSTS to names, which is what everything else uses, and keep the other parts of its items
-        separately.
-        """
+        """Reduce HOSTS to the names that everything else uses; keep the other parts of its items apart."""
         cluster = handler(values)
         is_plain = LAUNCHERS[cluster.LAUNCHER].read_hosts is None
         entries = values.get("HOSTS", ()) if isinstance(values, dict) and is_plain else ()

@@ -194,9 +194,7 @@ _GROUPS = {"tp": TP, "cp": CP, "ep": EP, "tp_ep": EP}
 
 
 def parts(job: TrainingJob) -> Parts:
-    """The pieces of the job's model on one rank; with full recomputation a layer's backward pass begins with its second
-    forward pass.
-    """
+    """The pieces of the model on one rank; full recomputation begins a layer's backward with its second forward."""
     # Of a sweep's layouts many differ in what no piece depends on.
     return _parts(replace(
         job, name="", gpu=job.gpu if job.precision == FP8 else "", gpus=0, gpus_per_node=0,

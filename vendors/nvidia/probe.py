@@ -126,9 +126,7 @@ class NvmlProbe:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def describe(self) -> dict[str, Any]:
-        """Driver, NVML and CUDA versions of the driver, and for each device its identity and its power limits in
-        watts.
-        """
+        """Driver, NVML and CUDA versions of the driver; each device's identity and power limit in watts."""
         nvml = self._nvml
         cuda = self._optional(-1, "cuda driver version", nvml.nvmlSystemGetCudaDriverVersion_v2)
         return {
@@ -339,9 +337,7 @@ class NvmlProbe:
         return self._optional(index, key, lambda: function(self._handle(index), *arguments))
 
     def _optional(self, index: int, key: str, call: Callable[[], T]) -> T | None:
-        """The call's answer, or None if the device cannot give it; a call that failed is not repeated at later
-        samples.
-        """
+        """The call's answer, None if the device has none; a call that failed is not repeated at later samples."""
         nvml = self._nvml
         if (index, key) in self._without:
             return None

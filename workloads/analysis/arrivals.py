@@ -65,9 +65,7 @@ class LateRank:
 
 
 def late_ranks(merged: Merged, run_ms: float, *, cpu: bool) -> list[LateRank]:
-    """The total of each rank, the largest first. run_ms: of all iterations; cpu: what a rank waited for a CPU is none
-    of its own.
-    """
+    """Each rank's total, the largest first; run_ms: of all iterations; cpu: waits for a CPU do not count."""
     if len(merged.ranks) < 2 or not len(merged):
         return []
     late_ns = _own_lateness(merged, cpu=cpu)

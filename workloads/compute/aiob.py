@@ -59,9 +59,7 @@ class CompFile:
         return round(self.sections[name].minimum * 1000)
 
     def attention_ns(self, *, recompute: bool = False) -> int:
-        """Time, in ns, of an attention block and its layer norm; recompute counts flash attention twice, as AICB
-        does.
-        """
+        """Time in ns of an attention block with its layer norm; recompute counts flash attention twice, as AICB."""
         names = [name for name in self.sections if "atten" in name]
         again = [name for name in names if "flash" in name] if recompute else []
         return self._sum_ns([*names, *again, "layernorm"])

@@ -27,9 +27,7 @@ _GROUP = {member.name.removesuffix("_group"): member for member in CommGroup} | 
 
 
 def item_of(call: Call) -> LogItem:
-    """The row of a call, whose place in the workload says when it is issued. AICB's columns have its type, group,
-    bytes and phase.
-    """
+    """A call's row, whose place says when it is issued. AICB's columns have type, group, bytes and phase."""
     more: dict[str, Any] = {
         "dtype": call.dtype, "module": call.module or None, "micro_batch": call.micro_batch, "phase": call.phase
     }  # fmt: skip

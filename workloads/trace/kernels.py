@@ -53,9 +53,7 @@ class KernelReader:
         return text, moved, dtype
 
     def update(self, name: str, args: Sequence[Any], into: torch.dtype | None) -> tuple[str, int] | None:
-        """The operator of an optimizer's step and how many elements it runs over, None: it is none. into: the type
-        that they are cast to.
-        """
+        """An optimizer step's operator and its elements, None: it is none. into: the type that they are cast to."""
         tensors = args[0] if args and isinstance(args[0], list | tuple) else args[:1]
         # DeepSpeed makes a gradient of 64 bits for its norm.
         op = "grad_norm" if into is torch.float64 else UPDATES.get(name)

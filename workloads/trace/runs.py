@@ -62,9 +62,7 @@ class GrowingCall:
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """A call of every further layer: its distance changes by `step` from layer to layer, and by `growth` for each layer
-    that the chunk has more than `depth`.
-    """
+    """A call of each further layer, `step` apart, and `growth` more for each layer beyond `depth` of the chunk."""
 
     letter: Letter
     depth: int

@@ -56,9 +56,7 @@ def _tail(args: WorkloadArgs) -> list[WorkItem]:
 
 
 class _Walk(ABC):
-    """Code that both generators share: with sequence parallelism AICB's walk stops at each leaf, else at whole
-    blocks.
-    """
+    """Shared by both generators: with sequence parallelism AICB's walk stops at leaves, else at whole blocks."""
 
     def __init__(self, args: WorkloadArgs) -> None:
         self.args = args

@@ -156,9 +156,7 @@ class Fsdp2Rank:
         return Call(GATHER, "dp_shard", self.shard, BFLOAT16, size, phase, unit.name, micro_batch=micro_batch)
 
     def _run(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
-        """The computation of a unit in a pass, and what tensor-parallel ranks send of its activations, and of the
-        loss.
-        """
+        """A unit's computation in a pass, and what tensor-parallel ranks send of its activations and the loss."""
         if unit is self.root or unit is (None if self.root else self.units[-1]):
             calls = self._head(phase)
         elif unit.part is None:

@@ -60,9 +60,7 @@ class MegatronRank:
         return one_forward_one_backward(self.args, self.place, self._forward, self._last_reduces)
 
     def _forward(self, micro_batch: int, chunk: int) -> Block[Call]:
-        """A forward pass; the first of an iteration gathers the parameters just before they are read, and quantises
-        them.
-        """
+        """A forward pass; an iteration's first gathers and quantises parameters just before they are read."""
         each, kernels = self.chunks[chunk], self.chunks[chunk].tensor.kernels
         gathers = not self.first and self._gathers_ahead()
         if micro_batch or not (gathers or kernels.float8):
@@ -191,9 +189,7 @@ class MegatronRank:
         return self.chunks[0].tensor.kernels.made(op, (count,), "step", "", dtype=FLOAT32)
 
     def _is_normed(self, parameter: Parameter) -> bool:
-        """Whether this rank adds a parameter to the norm: of what all tensor ranks hold alike the first one does, of
-        tied word vectors the first stage.
-        """
+        """Whether this rank adds a parameter to the norm: of copies the first tensor rank, of tied vectors stage 0."""
         alike = parameter.reduced or parameter.always or parameter.name.endswith(f"{POSITIONS}.weight")
         is_copy = parameter.alone and not self.place.first
         return not is_copy and not (alike and self.place.rank % self.place.tp)

@@ -160,9 +160,7 @@ def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int]
 
 
 def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
-    """The rank that is in all groups of a workload, the first if there are several; the first of stage `number` if no
-    row states ranks.
-    """
+    """The first rank in all groups of a workload; the first of stage `number` if no row states ranks."""
     common: set[int] | None = None
     for item in workload.rows.tally_kinds():
         if item.ranks is not None:

@@ -66,9 +66,7 @@ class WholeLayer:
         self.roots.append(self._mlp(self._attention(self.input)))
 
     def prepare_backward(self) -> None:
-        """Run forward; the first time, make the gradients that arrive. Each backward pass needs its own forward
-        pass.
-        """
+        """Run forward; at first, make the gradients that arrive. Each backward pass needs its own."""
         self.forward()
         if not self.gradients:
             self.gradients = [torch.randn_like(each) for each in self.roots]

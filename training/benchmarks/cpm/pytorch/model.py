@@ -48,9 +48,7 @@ class Cpm(BenchmarkModel):
         return [*self.transformer.layers.children()]
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule, for `parameter` of any shape: weights that write into the residual stream start smaller in deep
-        models.
-        """
+        """GPT-2's rule, for `parameter` of any shape: weights into the residual stream start smaller in deep models."""
         if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
             initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
         else:

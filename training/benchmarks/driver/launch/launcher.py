@@ -336,9 +336,7 @@ def _stacks_on_signal(watch: RankWatch) -> Iterator[None]:
 
 
 def _prepare_environment(launch: Launch, address: str, port: int, local_world_size: int) -> None:
-    """Set the variables that the ranks inherit. A variable that is already set keeps its value; both cases are
-    recorded.
-    """
+    """Set the variables that the ranks inherit; one that is already set keeps its value. Both are recorded."""
     chosen = launch.interface_option
     name = interface_to(address, port) if chosen == "auto" else check_interface(chosen)
     launch.interface = name

@@ -84,9 +84,7 @@ class Supervisor:
         self._status: int | None = None  # of the command once it has ended, in waitpid's form
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Run the command to its end, or until a signal, and record the exit code; calls `on_ready` once it can be
-        found.
-        """
+        """Run the command to its end or a signal; record the exit code; call `on_ready` once it can be found."""
         become_reaper()
         self._signals = Signals(self._until)
         _hold_open(self._state / ALIVE)
@@ -220,9 +218,7 @@ def _tell(pipe: int) -> None:
 
 
 def find(state: Path) -> tuple[int, int] | None:
-    """Pid and start time (clock ticks since boot) of the running supervisor; None if it ended, even if its pid is in
-    use.
-    """
+    """Pid and start (clock ticks since boot) of the running supervisor; None: it ended, whoever has its pid."""
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
         pid, ticks = int(record["pid"]), int(record["start_ticks"])

@@ -156,9 +156,7 @@ class Operands:
         return (result if place is None else _split(result, place, self._ranks)) * self._signs
 
     def _integers(self, *, of_rows: bool = False) -> int:
-        """The largest integer that columns (or rows) may hold, so that the sum of a column's and a row's stays
-        exact.
-        """
+        """The largest integer that columns (or rows) may hold for exact sums of a column's and a row's."""
         most = self._range.integers // (self._ranks if self._op == "avg" else 1)
         if self._is_float:
             return most

@@ -72,9 +72,7 @@ class Config(TrainingConfig):
         return embeddings + pre_norm_parameters(self.num_layers, self.hidden_size)
 
     def flops_per_sample(self) -> int:
-        """Operations of a sample, forward and backward, which takes twice those of the forward pass; only the answers'
-        tokens use the vocabulary.
-        """
+        """Operations of a sample, forward and, twice that, backward; only answers' tokens use the vocabulary."""
         layers = transformer_flops(
             seq_length=self.max_seq_length,
             num_layers=self.num_layers,

@@ -52,9 +52,7 @@ class Glm(BenchmarkModel):
         return [*self.transformer.layers.children()]
 
     def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule, for `parameter` of any shape: weights that write into the residual stream start smaller in deep
-        models.
-        """
+        """GPT-2's rule, for `parameter` of any shape: weights into the residual stream start smaller in deep models."""
         if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
             initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
         else:
@@ -87,9 +85,7 @@ class Glm(BenchmarkModel):
     def _log_probabilities(
         self, text: Tensor, position: Tensor, context_length: Tensor, answer_positions: Tensor, answer_tokens: Tensor
     ) -> Tensor:
-        """Log-probabilities of the answers, (n, a) float32: text (n, s), position (n, 2, s), context_length (n,),
-        answers (n, a).
-        """
+        """The answers' log-probabilities, (n, a) float32: text (n, s), position (n, 2, s), context_length (n,)."""
         places = self.transformer.position_embeddings(position[:, 0])
         places = places + self.transformer.block_position_embeddings(position[:, 1])
         hidden = self.embedding_dropout(self.word_embeddings(text) + places)

@@ -57,9 +57,7 @@ class NcclTestsError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of the two forms at one size: time in microseconds, bandwidth in GB/s (1e9 bytes); `wrong` is None if
-    unchecked.
-    """
+    """One of the two forms at one size: microseconds, GB/s (1e9 bytes); `wrong` is None if unchecked."""
 
     time_us: float
     busbw_gbps: float
@@ -103,9 +101,7 @@ def options_of(
     aggregate: int = 1,
     waits: bool = True,
 ) -> list[str]:
-    """nccl-tests' options for our settings; `waits`: every iteration is waited for (-z 1), as ours are; else they run
-    back to back.
-    """
+    """nccl-tests' options for our settings; `waits`: for every iteration (-z 1), as ours; else back to back."""
     common = ["-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1", "-z", "1" if waits else "0"]
     return [*common, "-m", str(aggregate), "-o", op, "-r", "-1" if root == "all" else str(root)]
 
@@ -134,9 +130,7 @@ def run(program: Path, sizes: Sequence[int], *, gpus: int, chosen: Sequence[str]
 
 
 def ranges(sizes: Sequence[int]) -> list[list[str]]:
-    """Options for `sizes`, in bytes: one range if each is the same integer multiple of the one before, else a call per
-    size.
-    """
+    """Options for `sizes` in bytes: one range if each is the same multiple of the last, else a call each."""
     ordered = sorted(set(sizes))
     factors = {after / before for before, after in pairwise(ordered)}
     if len(factors) == 1 and (factor := factors.pop()).is_integer():

@@ -56,9 +56,7 @@ def training_at_scale(busbw_gbps: float, nnodes: int) -> tuple[str | None, str]:
 
 
 def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> tuple[float, str]:
-    """(ratio, sentence): p50 of the first step, all_gather_object, over that of the second, a tensor collective. The
-    ratio is dimensionless.
-    """
+    """(dimensionless ratio, sentence): p50 of the first step, all_gather_object, over a tensor collective's."""
     slow, fast = (float(step["time_us"]["p50"]) for step in steps)
     ratio = slow / fast
     return ratio, (
@@ -69,9 +67,7 @@ def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> t
 
 
 def one_against_many(steps: Sequence[Mapping[str, Any]], parts: int) -> tuple[float, str]:
-    """(ratio, sentence): p50 of the second step, `parts` small messages, over that of the first, one message of all
-    bytes.
-    """
+    """(ratio, sentence): p50 of the second step, `parts` small messages, over the first's, one of all bytes."""
     whole, many = (float(step["time_us"]["p50"]) / 1e6 for step in steps)
     size = int(steps[0]["size_bytes"])
     total = f"{size / 1e9:.3g} GB" if size % (1 << 20) else format_size(size)

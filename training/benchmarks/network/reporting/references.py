@@ -234,9 +234,7 @@ def _reference(values: Sequence[_Times], row: Step) -> Reference:
 
 
 def what_of(found: Reference) -> str:
-    """The operation that a reference measured, with the user's names of two hosts, such as all_reduce node1-node2 at
-    16M, and the rail.
-    """
+    """A reference's operation with the user's names of two hosts, as all_reduce node1-node2 at 16M, and rail."""
     hosts, group = _hosts(found), str(found.details.get("group", ""))
     _, rail, number = group.partition(" rail ")
     group = f"{'-'.join(hosts)}{rail}{number}" if len(hosts) == _PAIR else group

@@ -44,9 +44,7 @@ class SharedShards:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "SharedShards | None":
-        """Those of the launch that started this rank; None where no other process wants them: this is the node's only
-        rank, and no worker of its loader.
-        """
+        """Those of this rank's launch; None where nobody else wants them: the node's only rank, no loader's worker."""
         scratch = environment.get(SCRATCH_ENV)
         is_alone = environment.get("LOCAL_WORLD_SIZE") == "1" and multiprocessing.parent_process() is None
         if scratch is None or is_alone or not Path(scratch).is_dir():

@@ -87,9 +87,7 @@ def _states(
 def peak_of_one_layer(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool] = (True, True)
 ) -> int:
-    """The most bytes that a model of one layer holds, whatever a longer one computes again; `ends`: see
-    activation_bytes.
-    """
+    """The most bytes of a model of one layer, whatever a longer one recomputes; `ends`: see activation_bytes."""
     config = config.model_copy(update={"activation_checkpointing": False})
     return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, peak="backward", ends=ends)
 

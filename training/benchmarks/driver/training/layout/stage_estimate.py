@@ -27,9 +27,7 @@ from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded,
 def bytes_of_ranks(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8, on_cpu: bool = False
 ) -> list[float]:
-    """Peak of a step on each rank of a pipeline in bytes, of one rank where there is none, memory_estimate.RESERVED not
-    counted.
-    """
+    """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED."""
     ranks, _ = config.pipeline_parallelism()
     if ranks == 1:
         return [step_bytes(benchmark, config, world_size, per_node, on_cpu)]

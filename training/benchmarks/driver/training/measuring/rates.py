@@ -10,9 +10,7 @@ _TERA = 1e12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Times:
-    """Seconds since the training began: `raw` in total, then without evaluations and checkpoints, then forward to
-    update alone.
-    """
+    """Seconds since training began: `raw` all, then without evaluations and checkpoints, then forward to update."""
 
     raw: float
     no_eval: float

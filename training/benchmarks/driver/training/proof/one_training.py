@@ -73,9 +73,7 @@ class Finiteness:
         self._sum = total if self._sum is None else self._sum + total
 
     def first(self) -> int:
-        """Twice the step of the first number that was not finite, and one more if it was a gradient; 0 for none. Waits
-        for the device.
-        """
+        """Twice the step of the first number that is not finite, + 1: a gradient; 0: none. Waits for the device."""
         self._fold()
         return self._first
 
@@ -335,9 +333,7 @@ class OneTraining(RankComparison):
         return max(0, missed)
 
     def _all_skipped(self, step: int, precision: Precision) -> bool:
-        """Whether every step since the last check may have been skipped because fp16 overflowed: each halves the loss
-        scale.
-        """
+        """Whether fp16 may have skipped every step since the last check: each overflow halves the loss scale."""
         scale = precision.loss_scale
         if scale is None or self._last_scale is None or self._last_step is None:
             return False

@@ -297,9 +297,7 @@ class TrainingConfig(CaseConfig):
         return numbers_of(0 if self.profile_ranks is None else self.profile_ranks, least=0)
 
     def targets(self) -> tuple["Target", ...]:
-        """Bounds that an evaluation must reach for the run to have converged; without any the run measures speed
-        alone.
-        """
+        """Bounds that an evaluation must reach for convergence; without any the run measures speed alone."""
         return ()
 
     def tokens_per_sample(self) -> int:

@@ -52,9 +52,7 @@ class AdaptiveScan:
         return rounds * self._repeats * len(self._sizes)
 
     def forecast(self, output: Output) -> dict[str, Any]:
-        """Say how long the search will take; returns the seconds, the hosts in their order, and the search's
-        version for TRAIN_START.
-        """
+        """Say how long the search takes; returns seconds, hosts in order, and its version for TRAIN_START."""
         fewest, usual = (_seconds(self._forecast, rounds, self._repeats) for rounds in (self._fewest, self._usual))
         output.note(
             f"search for bad {self._config.search} among {len(self._hosts)} hosts, if nothing is suspicious:"
