@@ -132,7 +132,7 @@ def _refuse(problems: Sequence[Problem], unread: Collection[str], sound: Setting
         SettingsError: there are mistakes.
     """
     if problems:
-        raise SettingsError([each for each in problems if not _is_unread(each, unread)], sound)
+        raise SettingsError([each for each in problems if each.key not in unread or each.value is not ABSENT], sound)
 
 
 def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:
@@ -150,11 +150,6 @@ def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:
 def _picked(values: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
     """The values of these names, without those that have none."""
     return {name: values[name] for name in names if name in values}
-
-
-def _is_unread(problem: Problem, keys: Collection[str]) -> bool:
-    """Whether a required key is missing since its file cannot be read, which is the mistake."""
-    return problem.key in keys and problem.value is ABSENT
 
 
 def _names(file: Path, required: Collection[str], problems: list[Problem], unread: set[str]) -> dict[str, Any]:

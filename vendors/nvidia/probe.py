@@ -240,13 +240,11 @@ class NvmlProbe:
                 event = nvml.nvmlEventSetWait(self._events, 0)
             except nvml.NVMLError:  # none is left (a timeout), or the driver has lost a device
                 return
-            index = self._index_of(event.device)
+            asked = functools.partial(nvml.nvmlDeviceGetIndex, event.device)
+            index = self._optional(-1, "index of an event's device", asked)
             if index is not None:
                 name = f"xid_{event.eventData}"
                 self._xids[index][name] = self._xids[index].get(name, 0) + 1
-
-    def _index_of(self, handle: Any) -> int | None:
-        return self._optional(-1, "index of an event's device", lambda: self._nvml.nvmlDeviceGetIndex(handle))
 
     def _health_of(self, index: int) -> AcceleratorHealth:
         nvml = self._nvml

@@ -140,10 +140,6 @@ def _rope(_: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     return ("rope_backward" if back else "rope"), (prod(tokens), heads * 2 * half)
 
 
-def _embedding(reader: KernelReader, args: Sequence[Any], back: bool) -> Read:
-    return "embedding", (args[1].numel(), args[0].shape[1])
-
-
 def _loss(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     return _rows("loss_backward" if back else "loss")(reader, args, back) if args[0].dim() > 1 else None
 
@@ -233,7 +229,7 @@ READERS: dict[str, Callable[[KernelReader, Sequence[Any], bool], Read | None]] =
     "silu_backward": _activation("_backward"),
     "gelu_backward": _activation("_backward"),
     "neg": _rope,
-    "embedding": _embedding,
+    "embedding": lambda _reader, args, _back: ("embedding", (args[1].numel(), args[0].shape[1])),
     "embedding_dense_backward": _rows("embedding_backward"),
     "exp": _loss,
     "mul_": _loss_back,

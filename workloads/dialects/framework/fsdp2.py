@@ -95,7 +95,7 @@ class Fsdp2Rank:
 
     def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool, part: DecoderPart | None = None) -> Unit:
         weights = dict.fromkeys(weight for part in parts for weight in part.every_weight())
-        norms = [each.numel for each in weights if _is_norm(each) and self.tp > 1]
+        norms = [each.numel for each in weights if self.tp > 1 and "norm" in each.name.split(".")[-2]]
         return Unit(name, sum(map(self._padded, weights)), is_kept, tuple(norms), part)
 
     def _padded(self, weight: Weight) -> int:
@@ -228,7 +228,3 @@ class Fsdp2Rank:
 def _placed(calls: Iterable[Call], phase: str, micro_batch: int, module: str = "") -> list[Call]:
     """Calls in a pass; module: of those that name none."""
     return [replace(call, phase=phase, module=call.module or module, micro_batch=micro_batch) for call in calls]
-
-
-def _is_norm(weight: Weight) -> bool:
-    return "norm" in weight.name.split(".")[-2]

@@ -62,7 +62,7 @@ class MegatronRank:
     def _forward(self, micro_batch: int, chunk: int) -> Block[Call]:
         """A forward pass; an iteration's first gathers and quantises parameters just before they are read."""
         each, kernels = self.chunks[chunk], self.chunks[chunk].tensor.kernels
-        gathers = not self.first and self._gathers_ahead()
+        gathers = not self.first and self.args.use_distributed_optimizer and self.args.overlap_param_gather
         if micro_batch or not (gathers or kernels.float8):
             return each.forward_calls.shifted((0, micro_batch))
         calls = _gathered(each.forward, self.groups[chunk]) if gathers else passed(each.forward)
@@ -88,9 +88,6 @@ class MegatronRank:
         if schedule.entry(late)[0] != self.args.num_microbatches - 1:
             return done
         return Block([done, *self._reductions(schedule.chunk(late, forward=False), "backward")])
-
-    def _gathers_ahead(self) -> bool:
-        return self.args.use_distributed_optimizer and self.args.overlap_param_gather
 
     def _reductions(self, chunk: int, phase: str) -> list[Call]:
         return [group.reduction(phase) for group in self.groups[chunk]]

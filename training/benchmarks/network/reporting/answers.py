@@ -142,7 +142,8 @@ def soak(
             f" p99.9 {own['p999_us']:.4g} us, longest {own['max_us']:.4g} us;"
             f" {'; '.join(told) or 'its level did not change'}"
         )
-    return {"soak": found, "jitter": jitter(found)}, sentences
+    jitter = max(float(own["p99_us"]) / float(own["p50_us"]) for own in found.values())
+    return {"soak": found, "jitter": jitter}, sentences
 
 
 def _summed(counts: Counter[float], longest_us: float) -> dict[str, Any]:
@@ -153,11 +154,6 @@ def _summed(counts: Counter[float], longest_us: float) -> dict[str, Any]:
     }
     histogram = [[lower, count] for lower, count in bins]
     return {"iterations": counts.total(), **quantiles, "max_us": longest_us, "histogram": histogram}
-
-
-def jitter(soak: Mapping[str, Mapping[str, Any]]) -> float:
-    """The largest p99 / p50 of a size, dimensionless, of those in FINISHED."""
-    return max(float(own["p99_us"]) / float(own["p50_us"]) for own in soak.values())
 
 
 def _quantile_us(bins: Sequence[tuple[float, int]], share: float, longest_us: float) -> float:

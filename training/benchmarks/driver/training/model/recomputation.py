@@ -32,17 +32,13 @@ def recomputed(kind: Recompute, block: Callable[..., Result]) -> Callable[..., R
     """
     if kind == "none":
         return block
-    keywords = {"context_fn": _contexts} if kind == "selective" else {}
+    keywords = {"context_fn": lambda: create_selective_checkpoint_contexts(_policy)} if kind == "selective" else {}
     return functools.partial(_checkpointed, block, keywords)
 
 
 def _checkpointed(block: Callable[..., Result], keywords: dict[str, Any], *inputs: Any) -> Result:
     result: Result = checkpoint(block, *inputs, use_reentrant=False, **keywords)
     return result
-
-
-def _contexts() -> Any:
-    return create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
 
 
 def _policy(_context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
