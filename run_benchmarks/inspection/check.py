@@ -103,12 +103,7 @@ def _greet(report: HostReport, host: Host, settings: Settings) -> bool:
 
 
 def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime: Runtime) -> HostReport:
-    """Examine a connected host.
-
-    Raises:
-        LinkLostError, ConnectError, DeadlineError: its link broke, or it does not answer.
-        LoginShellError: its login shell runs no command.
-    """
+    """Examine a connected host."""
     report = HostReport(host=host.name)
     cases = [case for case in plan.cases if host.name in case.hosts]
     possible = [case for case in plan.cases if host.name in case.allowed_hosts]

@@ -84,11 +84,7 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
 
 
 def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
-    """A host's own view of its links, devices and clock, by one run of the script.
-
-    Raises:
-        HostError: it fails.
-    """
+    """A host's own view of its links, devices and clock, by one run of the script."""
     argv = ["sh", "-c", SCRIPT, "sh", "", *arguments]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 

@@ -83,22 +83,14 @@ def provide_images(
 def _each(
     hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT], tag: str, patience: Patience
 ) -> dict[str, ValueT]:
-    """The answers of the engines of all hosts.
-
-    Raises:
-        HostError: an engine does not answer.
-    """
+    """The answers of the engines of all hosts."""
     return for_each(hosts, lambda host: _guard(host, tag, patience, lambda: ask(host.docker()))).raise_first()
 
 
 def _usable(
     tag: str, spec: ImageSpec | None, states: Mapping[str, ImageState], settled: ImageIdentity | None
 ) -> tuple[str | None, dict[str, ImageIdentity | None]]:
-    """The host to build on, None for any; and by host the image it may use: the same on all, or None.
-
-    Raises:
-        TaskError: hosts have different images under a name that the user gave.
-    """
+    """The host to build on, None for any; and by host the image it may use: the same on all, or None."""
     there = {name: state.image for name, state in states.items()}
     builder = None
     if spec is not None and settled is None:
@@ -167,11 +159,7 @@ def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, say: Sayer
 def _distribute(
     tag: str, source: Host, targets: Collection[Host], clients: Mapping[str, docker.APIClient], patience: Patience
 ) -> None:
-    """Copy the image from one host to others; again to each whose link broke meanwhile.
-
-    Raises:
-        HostError: a host did not get it.
-    """
+    """Copy the image from one host to others; again to each whose link broke meanwhile."""
     LOG.info("Bringing image %s from %s to %s", tag, source.name, ", ".join(target.name for target in targets))
     say = Sayer(f"image {tag}", patience.check)
 
@@ -206,12 +194,7 @@ def _distribute(
 
 
 def _guard(host: Host, tag: str, patience: Patience, action: Callable[[], ValueT]) -> ValueT:
-    """Run an action of one host's engine, again after each outage of the host's link.
-
-    Raises:
-        TaskError: it failed, and its host answers.
-        HostError: see across_outages.
-    """
+    """Run an action of one host's engine, again after each outage of the host's link."""
 
     def guarded() -> ValueT:
         try:

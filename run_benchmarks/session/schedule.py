@@ -236,9 +236,6 @@ class RoundScheduler:
         """The plan of the next attempt, on `hosts` alone or on all that are left.
 
         `case` is the case of the whole run, with all hosts that it may run on.
-
-        Raises:
-            TooFewHostsError: too few are left for it.
         """
         self._regain(self._prepared.plan.hosts if hosts is None else hosts)
         unusable = self._unusable(case)

@@ -72,11 +72,7 @@ def parse_host(text: str) -> tuple[str, HostAccess]:
 
 
 def _parse_entry(entry: object) -> tuple[str, HostAccess]:
-    """One item of HOSTS, in either form.
-
-    Raises:
-        ValueError: the item has neither form.
-    """
+    """One item of HOSTS, in either form."""
     if isinstance(entry, str):
         return parse_host(entry)
     if not isinstance(entry, dict):
@@ -97,11 +93,7 @@ def _parse_entry(entry: object) -> tuple[str, HostAccess]:
 
 
 def _check_keys(entry: dict[Any, Any]) -> None:
-    """Check that an item of HOSTS has known keys alone, each with a value of its type.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """Check that an item of HOSTS has known keys alone, each with a value of its type."""
     if unknown := sorted(map(str, entry.keys() - ENTRY_KEYS.keys())):
         raise ValueError(f"unknown key {', '.join(unknown)} in {entry!r} (known: {', '.join(ENTRY_KEYS)})")
     for key, kind in ENTRY_KEYS.items():

@@ -126,11 +126,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
 
 
 def _refuse(problems: Sequence[Problem], unread: Collection[str], sound: Settings) -> None:
-    """Go on only without mistakes; keys of a file that could not be read are none.
-
-    Raises:
-        SettingsError: there are mistakes.
-    """
+    """Go on only without mistakes; keys of a file that could not be read are none."""
     if problems:
         raise SettingsError([each for each in problems if each.key not in unread or each.value is not ABSENT], sound)
 

@@ -139,11 +139,7 @@ def add_dialect(parser: argparse.ArgumentParser) -> None:
 
 
 def _save(workload: "Workload", path: Path, form: str | None) -> int:
-    """Write a workload CSV; returns its bytes.
-
-    Raises:
-        AicbError: a row has no place in the form.
-    """
+    """Write a workload CSV; returns its bytes."""
     try:
         return workload.save(path, form)
     except ValueError as error:

@@ -166,10 +166,6 @@ class Staging:
 def _opened(root: int, parts: tuple[str, ...], make: Callable[[str, int], None]) -> Iterator[int]:
     """A handle of the folder `parts` below `root`, each opened from its parent; `make` replaces anything that is no
     folder.
-
-    Raises:
-        OSError: the folder cannot be opened; NotADirectoryError where a file or a link is in the way and `make` did not
-            remove it.
     """
     handle = os.dup(root)
     try:

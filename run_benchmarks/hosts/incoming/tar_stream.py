@@ -165,11 +165,7 @@ class TarStream:
 
 
 def _member(block: bytes) -> tarfile.TarInfo:
-    """The member that a header describes.
-
-    Raises:
-        ArchiveError: the block is no header, or one of a size that no file has.
-    """
+    """The member that a header describes."""
     try:
         member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (tarfile.TarError, ValueError, OverflowError) as error:
@@ -184,11 +180,7 @@ def _padded(size: int) -> int:
 
 
 def _read_pax(data: bytes, extended: _Extended) -> None:
-    r"""Read records `<length> <key>=<value>\n`, where the length is that of the whole record.
-
-    Raises:
-        ArchiveError: a record is malformed.
-    """
+    r"""Read records `<length> <key>=<value>\n`, where the length is that of the whole record."""
     at = 0
     while at < len(data) and data[at]:
         space = data.find(b" ", at, at + MAX_DIGITS)

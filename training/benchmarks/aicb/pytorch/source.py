@@ -98,11 +98,7 @@ def _placed(path: str, folder: Path | None) -> Path:
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: Config, world_size: int) -> RankGroups:
-    """The parallel sizes by the file's record, else by the settings, else by its rows.
-
-    Raises:
-        AicbError: the file is for another number of ranks, or its experts leave ranks out.
-    """
+    """The parallel sizes by the file's record, else by the settings, else by its rows."""
     rows = list(workload.rows.tally_kinds())
     if not any(item.is_communication for item in rows):
         raise AicbError(f"{path}: has no communication to run")
@@ -124,11 +120,7 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
 
 
 def _recorded_sizes(path: Path, args: WorkloadArgs, config: Config, world_size: int) -> dict[str, int]:
-    """The parallel sizes of a file's record.
-
-    Raises:
-        AicbError: they are for another number of ranks, or a setting says others.
-    """
+    """The parallel sizes of a file's record."""
     if args.world_size != world_size:
         raise AicbError(f"{path}: is for {args.world_size} ranks, this run has {world_size}")
     sizes = {short: int(getattr(args, name)) for name, short in _SIZES.items()}

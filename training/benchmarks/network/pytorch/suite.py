@@ -186,11 +186,7 @@ def _concluded(
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
-    """The path of the program on rank 0, None elsewhere.
-
-    Raises:
-        UnusableSettingsError: the program cannot run here; every rank raises it.
-    """
+    """The path of the program on rank 0, None elsewhere."""
     program: Path | None = None
     problem = [""]
     if run.group.placement.rank == 0:

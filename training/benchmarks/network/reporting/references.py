@@ -190,11 +190,7 @@ class _Times:
 
     @classmethod
     def read(cls, time_us: Any, busbw: Any) -> Self:
-        """The measurement in one value of STEP_END.
-
-        Raises:
-            KeyError, TypeError, ValueError: the value is no measurement.
-        """
+        """The measurement in one value of STEP_END."""
         p50 = float(time_us["p50"])
         low, high, bandwidth = float(time_us.get("min", p50)), float(time_us.get("p95", p50)), float(busbw)
         if not all(_MIN_US <= time <= _MAX_US for time in (p50, low, high)) or not math.isfinite(bandwidth):

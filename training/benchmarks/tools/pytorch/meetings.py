@@ -70,11 +70,7 @@ class _Meeting:
             return str(error)
 
     def answer(self, figures: dict[str, float], silent: dict[str, str]) -> Answer:
-        """The figures of this host's devices, and why others have none.
-
-        Raises:
-            NotRunError: it cannot take part, or no call with it gave a result.
-        """
+        """The figures of this host's devices, and why others have none."""
         if self.why is not None:
             raise self.why
         if not self.own:

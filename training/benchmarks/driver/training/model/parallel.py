@@ -114,11 +114,7 @@ class Layout:
 
 
 def _divided_again(mesh: DeviceMesh, size: int, kind: str, names: tuple[str, str]) -> DeviceMesh | None:
-    """The ranks of `mesh` with its dimension before tp in two, of which the last has `size`; None if that is 1.
-
-    Raises:
-        UnusableSettingsError: this torch cannot.
-    """
+    """The ranks of `mesh` with its dimension before tp in two, of which the last has `size`; None if that is 1."""
     if size == 1:
         return None
     if not hasattr(DeviceMesh, "_unflatten"):
