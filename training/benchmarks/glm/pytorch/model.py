@@ -1,12 +1,10 @@
 """GLM in plain torch: pre-norm layers, positions in two dimensions, a prefix that all may see. Names are Megatron's."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from training.benchmarks.driver.training.model.layers import PreNormBlock, initialize_residual
-from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.layers import PreNormBlock, PreNormModel
+from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
 from training.benchmarks.glm.pytorch.config import Config
 
 _FLATTENED = ("text", "position", "context_length", "answer_positions", "answer_tokens")
@@ -34,7 +32,7 @@ class Transformer(nn.Module):
         self.final_layernorm = nn.LayerNorm(config.hidden_size)
 
 
-class Glm(BenchmarkModel):
+class Glm(PreNormModel):
     """The model as a classifier: an answer's score is the log-probability of its tokens after the question.
 
     The loss is the cross entropy of the right choice (the first, in training) among all. Metrics: eval_accuracy, the
@@ -47,16 +45,6 @@ class Glm(BenchmarkModel):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embedding_dropout = nn.Dropout(config.hidden_dropout)
         self.transformer = Transformer(config)
-
-    def blocks(self) -> Sequence[nn.Module]:
-        return [*self.transformer.layers.children()]
-
-    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule, for `parameter` of any shape: weights into the residual stream start smaller in deep models."""
-        if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
-            initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
-        else:
-            super().initialize(name, parameter, generator)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`batch` of b samples with c choices of s tokens, a of them answered:

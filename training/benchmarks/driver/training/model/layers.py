@@ -1,11 +1,14 @@
 """Layers that several models share. Names are Megatron's, whose checkpoints load unchanged."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from training.benchmarks.driver.training.model.attention import attend
+from training.benchmarks.driver.training.model.model import BenchmarkModel
 
 
 class SelfAttention(nn.Module):
@@ -79,10 +82,22 @@ class PreNormBlock(nn.Module):
         return result
 
 
-def initialize_residual(parameter: Tensor, std: float, num_layers: int, generator: torch.Generator) -> None:
-    """Fill `parameter`, of any shape, from a normal distribution with standard deviation std / sqrt(2 * num_layers).
+class PreNormModel(BenchmarkModel):
+    """A model whose `transformer` has PreNormBlocks as its `layers`, and whose weights begin as GPT-2's."""
 
-    Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2, 2019), section 2.3, with two
-    residual layers per block as in Megatron-LM.
-    """
-    parameter.normal_(0.0, std / math.sqrt(2 * num_layers), generator=generator)
+    config: Any
+    transformer: Any
+
+    def blocks(self) -> Sequence[nn.Module]:
+        return [*self.transformer.layers.children()]
+
+    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Weights into the residual stream, of any shape, have a standard deviation of init_std / sqrt(2 * num_layers).
+
+        Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2, 2019), section 2.3, with
+        two residual layers per block as in Megatron-LM.
+        """
+        if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
+            parameter.normal_(0.0, self.init_std / math.sqrt(2 * self.config.num_layers), generator=generator)
+        else:
+            super().initialize(name, parameter, generator)
