@@ -1,7 +1,6 @@
 """Copies an image from one engine to others: saved once, loaded in parallel, verified.
 
-The clients belong to the caller and may talk to remote engines. `transfer` calls the progress callback from several
-threads.
+The clients belong to the caller and may talk to remote engines. Several threads call `transfer`'s progress.
 """
 
 import contextlib

@@ -124,8 +124,7 @@ class ImageSpec:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSource:
     """The source of an image's packages: a package `index` (http, https; None: pip's own), or a folder of wheels, for
-    sites without one. `trusted_host`: host[:port] of an index that is accepted without encryption or a known
-    certificate.
+    sites without one. `trusted_host`: host[:port] of an index accepted without encryption or certificate.
     """
 
     index: str | None = None

@@ -132,8 +132,7 @@ class Device(Protocol):
 
 
 class IpmiMeter(PowerMeter):
-    """Chassis power in watts. A reading is requested, and fetched at a later tick, so that the clock never waits for
-    it.
+    """Chassis power in watts. A reading is requested, and fetched at a later tick: the clock never waits.
 
     Raises:
         Unavailable: there is no IPMI device, it may not be opened, or (from `read`) the controller has no DCMI or

@@ -1,7 +1,6 @@
 """Reads PerfLog lines, from a file of many gigabytes or from a log that grows.
 
-Only possible records are kept, up to a limit each: ordinary output costs one search for the prefix, independent of the
-length of its lines.
+Only possible records are kept, up to a limit each: other output costs one search for the prefix, whatever its lines.
 """
 
 from collections.abc import Iterator

@@ -9,8 +9,7 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Fate:
-    """The outcome of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` gives the
-    reason).
+    """The outcome of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` says why).
 
     `convert` makes our value from FlagPerf's; None from it drops the key. The value of a `derived` one depends on other
     keys and on the number of ranks: `case_configs.computed` has it.

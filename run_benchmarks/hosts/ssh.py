@@ -2,8 +2,7 @@
 
 paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote
 process running. Therefore each command first reports its process group, both streams are drained in one loop, and a
-command past its deadline is killed by group over a second channel. A host that cannot be reached then kills it by its
-own clock.
+command past its deadline is killed by group over a second channel. An unreachable host kills it by its clock.
 """
 
 import contextlib
@@ -126,8 +125,7 @@ def _empty_stderr(channel: paramiko.Channel, on_stderr: Callable[[bytes], None])
 
 
 def killed_or_lost(channel: paramiko.Channel) -> int:
-    """Explain a missing exit status: the group was killed with its shell (CANCELLED, as after SIGKILL), or the link
-    broke.
+    """Explain a missing exit status: the group was killed with its shell (CANCELLED), or the link broke.
 
     Raises:
         EOFError: the link broke.

@@ -35,8 +35,7 @@ class MachineIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """Facts of one host from the script. Sizes in bytes; `clock_offset` (host minus head node) and its error in
-    seconds.
+    """Facts of a host from the script. Sizes in bytes; `clock_offset` (host - head node) and its error in s.
 
     `code` is the digest of the code folder's content, None without a folder; `code_listing` is the beginning of its
     content if it differs from the folder's name. `power_groups`: the numbers of the login's groups that own a meter of

@@ -33,8 +33,7 @@ _FRAME = re.compile(" +File ")  # of a traceback
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A failure with its time by the head node's clock, in epoch seconds; `was_seen`: the rank itself reported the
-    time.
+    """A failure with its time in epoch seconds of the head node; `was_seen`: the rank reported the time.
 
     `node`: it is of a node as a whole. `in_communication`: another failure may have caused it.
     """

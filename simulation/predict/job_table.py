@@ -1,7 +1,6 @@
 """Reads jobs: rows of a CSV in the columns of public measurements, or one job in JSON or YAML, or a preset.
 
-A column that is not there, or empty, has the value that a model of that kind usually has. All mistakes of all rows are
-told at once.
+A column that is not there, or empty, has a usual value of such models. All mistakes of all rows are told at once.
 """
 
 import csv

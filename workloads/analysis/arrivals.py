@@ -46,8 +46,7 @@ class LastRank:
 class LateRank:
     """How long a rank kept others waiting in all iterations: total_ms, and as a share (0 to 1) of the run's ms.
 
-    iterations: in how many of them it did so for more than the others usually do in one; threshold_ms: what stands out
-    from the totals of the others.
+    iterations: in how many of them it did so for more than the others usually do in one; threshold_ms: what stands out.
     """
 
     rank: int

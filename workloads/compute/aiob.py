@@ -1,8 +1,7 @@
 """Reads AIOB description files strictly: measured times of a model's parts.
 
 AICB's file is a line `train_iter:N`, then sections `name:` each with the indented lines `time_gpu_max: x`,
-`time_gpu_min: x` and `time_gpu_avg: x`, all in microseconds. The JSON that `aiob` writes beside it has a time for each
-matrix product, too.
+`time_gpu_min: x` and `time_gpu_avg: x`, all in microseconds. `aiob`'s JSON has a time for each matrix product, too.
 """
 
 import math

@@ -5,8 +5,7 @@ not is refused.
 
 Calls that repeat with the layers are safe: who fills a bucket or prefetches alike in every layer goes on so. A call of
 Megatron whose size grows with the layers is checked against what it sends at the full depth without any pass.
-DeepSpeed's buckets are cut from gradients alone, which grow with nothing (`buckets`); its windows are compared with
-the model here.
+DeepSpeed's buckets are cut from gradients alone, which grow with nothing (`buckets`); its windows are compared here.
 """
 
 from collections.abc import Callable, Iterator

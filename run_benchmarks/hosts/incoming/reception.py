@@ -233,8 +233,7 @@ class Reception:
         """Run the command and keep its output; returns its stderr, its exit code and the error of a broken transfer.
 
         The command is ended if nothing comes in the first `deadline` seconds, in which the host reads all its files;
-        if less than SLOWEST_BYTES a second comes in as many later ones; or if it goes on for as many after the run is
-        to end.
+        if less than SLOWEST_BYTES a second comes in as many later ones; or if it goes on so long after the run.
 
         Raises:
             OSError: the head node cannot keep the files.

@@ -229,8 +229,7 @@ class _AiobWalk(_Walk):
         return self.times.attention_ns(recompute=self.args.recompute_activations)
 
     def _half_ns(self, name: str) -> tuple[int, int]:
-        """Forward and backward time, in ns, of one of a block's two projections: half the block, or DeepSeek's own
-        section.
+        """Forward and backward ns of one of a block's two projections: half the block, or DeepSeek's own section.
 
         Deviations `simai_aiob_recompute` (the forward time doubles), `simai_aiob_latent` (halved although it is whole).
         """

@@ -148,8 +148,7 @@ class MegatronRank:
         return Call(CommType.all_reduce, "embedding", self.place.embedding, dtype, size, phase)
 
     def _step(self) -> list[Call]:
-        """The norm of all gradients, clipping, Adam, and the updated parameters unless the next forward pass gathers
-        them.
+        """The norm of all gradients, clipping, Adam, and the new parameters unless the next forward pass gathers them.
 
         Experts have an optimizer of their own, and each of the two gathers the parameters of both.
         """

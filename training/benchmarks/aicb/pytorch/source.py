@@ -20,8 +20,7 @@ _SIZES = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel": "pp", "
 
 
 def stage_workload(config: Config, rank: int, world_size: int, folder: Path | None) -> StageWorkload:
-    """The workload that `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if there
-    is one.
+    """The workload that `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if any.
 
     Raises:
         AicbError: a file is missing or malformed, or the workload is not for this number of ranks.

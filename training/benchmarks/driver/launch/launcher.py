@@ -56,8 +56,7 @@ class InterfaceError(Exception):
 def interface_to(address: str, port: int) -> str:
     """Name of the interface from which this host reaches `address`:`port`; loopback when it is this host's 127.0.0.1.
 
-    Connecting a UDP socket sends nothing: the kernel only picks the route and with it the local address, whose owner is
-    the interface.
+    Connecting a UDP socket sends nothing: the kernel picks the route and its local address, the interface's.
 
     Raises:
         InterfaceError: the address does not resolve or has no route.

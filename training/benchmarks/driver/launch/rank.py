@@ -118,8 +118,7 @@ def _record(report: str, error: BaseException) -> None:
     """Write torchrun's error file (form: errors.ErrorHandler), with the time in epoch ms and the exit code in addition.
 
     The time matters: peers fail within a millisecond of losing this rank, and its exit may take longer. The file is
-    written under another name and renamed: torchrun may end this rank meanwhile, and drops all failures if it finds
-    half a file.
+    written under another name and renamed: torchrun may end this rank meanwhile, and half a file drops all failures.
     """
     name = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if name is None:

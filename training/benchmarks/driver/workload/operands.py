@@ -7,8 +7,7 @@ The contributions to an element are made from its result, so that a check costs 
 - prod: one rank contributes a factor, all of them powers of two and signs. Every partial product is exact.
 - min, max: one rank contributes the result, the others numbers above or below it.
 
-Which rank contributes which part changes from element to element. Every result differs from that of the same element
-in the iteration before.
+Which rank contributes which part changes from element to element. An element's result differs in each iteration.
 """
 
 from dataclasses import dataclass

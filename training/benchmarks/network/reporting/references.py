@@ -109,8 +109,7 @@ def references(steps: Iterable[Step]) -> dict[str, Reference]:
 
     A reference is the median over repeats and rounds, with their range; a single repeat has the range of its iterations
     (minimum to p95). Of more than MOST_HOSTS_OF_PAIRS hosts it is one of each host, the median over its pairs. Where
-    `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped, since a host may send
-    anything.
+    `hosts` were renamed, `own_hosts` are their own names. Values of another form, by a host, are skipped.
     """
     found: dict[str, list[_Times]] = {}
     rows: dict[str, Step] = {}

@@ -1,7 +1,6 @@
 """HDF5 files of samples: checked by their headers, read one file at a time. Needs h5py; synthetic data does not.
 
-`SharedShards` shares decoded files between the ranks of a node: one process decodes a file, all map its arrays. Needs
-no torch.
+`SharedShards` shares decoded files between the ranks of a node: one decodes, all map. Needs no torch.
 """
 
 import contextlib
@@ -215,8 +214,7 @@ def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
 
 
 def check_values(path: Path, key: str, array: Array, limit: int, setting: str = "") -> None:
-    """Check that all values of `array` (any shape) are at least 0 and below `limit`; `setting` names the limit's
-    origin.
+    """Check that all values of `array` (any shape) are at least 0 and below `limit`; `setting`: the limit's.
 
     Raises:
         DataError: a value is outside; the message names row and value.

@@ -132,8 +132,7 @@ def activation_bytes(
     ends: tuple[bool, bool] = (True, True),
 ) -> int:
     """Bytes that are held after a forward pass through `layers` layers; or the `peak` of that pass; or of the backward
-    pass, in which gradients of parameters do not count. `ends`: whether the layers have what comes before them, and
-    after.
+    pass, in which gradients of parameters do not count. `ends`: whether the layers have what comes before, after.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
     alone; plain matrix products keep it everywhere.

@@ -105,8 +105,7 @@ def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, ran
 
     The gradients of both ends, and all gradients of float32 replicas, are part of the peak of a model of one layer with
     these ends. Copies that are kept until the backward pass are beside that of all of the rank's that _states has. If
-    it computes the layers again, those of a stage live for its forward pass, and those of one layer while that is
-    computed again.
+    it computes the layers again, a stage's live for its forward pass, one layer's while that is recomputed.
     """
     if config.strategy != "ddp" or config.precision != "bf16":
         return 0, 0, 0

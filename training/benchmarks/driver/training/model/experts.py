@@ -143,8 +143,7 @@ def balance(probabilities: Sequence[Tensor], counts: Tensor, tokens: int, group:
     """The auxiliary loss, 0-d, that is least, the number of chosen experts, where all experts get equally many tokens.
 
     `probabilities` and the rows of `counts` (layers, experts) are those of MixtureOfExperts for the `tokens` tokens of
-    this rank; `counts` becomes the sum over the ranks of `group`, so that the mean of their losses is that of all
-    tokens.
+    this rank; `counts` becomes the sum over the ranks of `group`, for the mean of their losses to be all tokens'.
 
     Source: Fedus et al., "Switch Transformers" (2021), equations 4 to 6, over all layers together, as in Hugging
     Face's Mixtral.

@@ -138,8 +138,7 @@ class OneTraining(RankComparison):
 
     A parameter is compared over the ranks that hold the same part of it: whole ones over all ranks, others over those
     with the same place in each dimension of the mesh along which it is divided: shards of HSDP over the replicas.
-    FSDP2's shards have no second copy; an error in them shows in the loss on the shared batch, for which they are put
-    together on every rank.
+    FSDP2's shards have no second copy; an error in them shows in the loss on the shared batch, from all of them.
     """
 
     def __init__(

@@ -305,8 +305,7 @@ class TrainingConfig(CaseConfig):
         raise NotImplementedError
 
     def flops_per_sample(self) -> int:
-        """Floating-point operations of the matrix products for one sample, forward and backward; a multiply-add counts
-        as two.
+        """Floating-point operations of a sample's matrix products, forward and backward; a multiply-add counts as two.
 
         Recomputed activations do not count, and the attention matrix counts in full even if it is causal.
 

@@ -33,8 +33,7 @@ ALONE, BESIDE = "alone", "beside traffic"
 
 
 def roles(hosts: Sequence[HostRanks]) -> ConcurrentGroups:
-    """Victims and aggressors: every other local rank of each host, so that both use all hosts; of single ranks every
-    other host.
+    """Victims and aggressors: every other local rank, so that both use all hosts; of single ranks every other host.
 
     Raises:
         ValueError: a group would have fewer than 2 ranks.

@@ -25,8 +25,7 @@ class Collective(Protocol):
         ...
 
     def prepare(self, size_bytes: int) -> int:
-        """Allocate the buffers for messages of about `size_bytes` (S of nccl-tests), after those of the previous size
-        are freed.
+        """Allocate buffers for messages of about `size_bytes` (S of nccl-tests), once those of the last size are freed.
 
         Returns the exact S in bytes: a collective of chunks rounds it down to lines of 16 bytes per rank.
         """
@@ -44,8 +43,7 @@ class Collective(Protocol):
         ...
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """Number of elements that differ from the correct result of the first run after `refill`: 0-d int64 on the
-        device.
+        """Number of elements that differ from the correct result of the first run after `refill`: 0-d on the device.
 
         None if nothing is delivered.
         """
