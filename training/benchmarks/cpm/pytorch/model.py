@@ -13,17 +13,7 @@ class CpmDecoder(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            PreNormBlock(
-                config.hidden_size,
-                config.num_attention_heads,
-                4 * config.hidden_size,
-                attention=config.attention,
-                attention_dropout=config.attention_dropout,
-                hidden_dropout=config.hidden_dropout,
-            )
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(PreNormBlock(config) for _ in range(config.num_layers))
         self.final_layernorm = nn.LayerNorm(config.hidden_size)
 
 

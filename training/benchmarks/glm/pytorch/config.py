@@ -5,10 +5,10 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from training.benchmarks.driver.training.settings.settings import (
-    Target,
     TrainingConfig,
+    pre_norm_flops,
     pre_norm_parameters,
-    transformer_flops,
+    refuse_above,
 )
 
 ENTRY_MODULE = "training.benchmarks.glm.pytorch.run_pretraining"
@@ -19,6 +19,8 @@ SPECIAL_TOKENS = 3
 
 class Config(TrainingConfig):
     """GLM (Du et al. 2022), trained to choose the right answer (ReCoRD); the defaults are GLM-Large's sizes."""
+
+    target_settings = (("target_accuracy", "eval_accuracy", True),)
 
     vocab_size: int = Field(30592, ge=8, description="number of distinct tokens")
     max_position_embeddings: int = Field(512, ge=2, description="positions, and positions in an answer")
@@ -41,11 +43,7 @@ class Config(TrainingConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.max_seq_length > self.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length = {self.max_seq_length}; allowed: up to"
-                f" max_position_embeddings = {self.max_position_embeddings}"
-            )
+        refuse_above(self, "max_seq_length", "max_position_embeddings")
         if self.answer_length > self.max_seq_length - 2:
             raise ValueError(f"answer_length = {self.answer_length}; allowed: up to max_seq_length - 2")
         if self.data == "synthetic":
@@ -56,11 +54,6 @@ class Config(TrainingConfig):
             if self.num_choices > self.synthetic_tokens:
                 raise ValueError(f"num_choices = {self.num_choices}; allowed: up to synthetic_tokens")
         return self
-
-    def targets(self) -> tuple[Target, ...]:
-        if self.target_accuracy is None:
-            return ()
-        return (Target(metric="eval_accuracy", bound=self.target_accuracy, at_least=True),)
 
     def tokens_per_sample(self) -> int:
         """Tokens that the model reads for a sample: every choice is read together with the whole question."""
@@ -73,13 +66,6 @@ class Config(TrainingConfig):
 
     def flops_per_sample(self) -> int:
         """Operations of a sample, forward and, twice that, backward; only answers' tokens use the vocabulary."""
-        layers = transformer_flops(
-            seq_length=self.max_seq_length,
-            num_layers=self.num_layers,
-            hidden_size=self.hidden_size,
-            kv_size=self.hidden_size,
-            ffn_size=4 * self.hidden_size,
-            ffn_matrices=2,
-        )
+        layers = pre_norm_flops(self, self.max_seq_length)
         answer = 2 * self.answer_length * self.hidden_size * self.vocab_size
         return 3 * self.num_choices * (layers + answer)

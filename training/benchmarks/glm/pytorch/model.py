@@ -18,17 +18,7 @@ class Transformer(nn.Module):
         rows = config.max_position_embeddings + 1
         self.position_embeddings = nn.Embedding(rows, config.hidden_size)
         self.block_position_embeddings = nn.Embedding(rows, config.hidden_size)
-        self.layers = nn.ModuleList(
-            PreNormBlock(
-                config.hidden_size,
-                config.num_attention_heads,
-                4 * config.hidden_size,
-                attention=config.attention,
-                attention_dropout=config.attention_dropout,
-                hidden_dropout=config.hidden_dropout,
-            )
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(PreNormBlock(config) for _ in range(config.num_layers))
         self.final_layernorm = nn.LayerNorm(config.hidden_size)
 
 

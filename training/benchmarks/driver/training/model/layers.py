@@ -57,23 +57,17 @@ class FeedForward(nn.Module):
 class PreNormBlock(nn.Module):
     """A transformer layer that normalizes the input of attention and of feed-forward (GPT-2, GLM)."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        ffn_size: int,
-        *,
-        attention: str,
-        attention_dropout: float,
-        hidden_dropout: float,
-    ) -> None:
+    def __init__(self, config: Any) -> None:
+        """config: the settings of a model that have `attention_dropout` and `hidden_dropout`."""
         super().__init__()
-        self.input_layernorm = nn.LayerNorm(hidden_size)
+        size, dropout = config.hidden_size, config.hidden_dropout
+        self.input_layernorm = nn.LayerNorm(size)
         self.attention = SelfAttention(
-            hidden_size, num_heads, attention=attention, dropout=attention_dropout, output_dropout=hidden_dropout
-        )
-        self.post_attention_layernorm = nn.LayerNorm(hidden_size)
-        self.mlp = FeedForward(hidden_size, ffn_size, dropout=hidden_dropout)
+            size, config.num_attention_heads, attention=config.attention, dropout=config.attention_dropout,
+            output_dropout=dropout,
+        )  # fmt: skip
+        self.post_attention_layernorm = nn.LayerNorm(size)
+        self.mlp = FeedForward(size, 4 * size, dropout=dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` as in SelfAttention."""

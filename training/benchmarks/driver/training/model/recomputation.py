@@ -32,8 +32,8 @@ def recomputed(kind: Recompute, block: Callable[..., Result]) -> Callable[..., R
     """
     if kind == "none":
         return block
-    keywords = {"context_fn": lambda: create_selective_checkpoint_contexts(_policy)} if kind == "selective" else {}
-    return functools.partial(_checkpointed, block, keywords)
+    contexts = {"context_fn": functools.partial(create_selective_checkpoint_contexts, _policy)}
+    return functools.partial(_checkpointed, block, contexts if kind == "selective" else {})
 
 
 def _checkpointed(block: Callable[..., Result], keywords: dict[str, Any], *inputs: Any) -> Result:

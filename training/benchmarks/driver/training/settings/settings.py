@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -49,6 +49,9 @@ class TrainingConfig(CaseConfig):
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
     data-parallel rank. The run ends at the first limit it reaches, or once an evaluation meets all targets.
     """
+
+    target_settings: ClassVar[tuple[tuple[str, str, bool], ...]] = ()
+    """Each setting that bounds a metric of an evaluation: its name, the metric, whether it is a lower bound."""
 
     layout: Literal["fixed", "auto"] = Field(
         "fixed",
@@ -298,7 +301,8 @@ class TrainingConfig(CaseConfig):
 
     def targets(self) -> tuple["Target", ...]:
         """Bounds that an evaluation must reach for convergence; without any the run measures speed alone."""
-        return ()
+        given = ((metric, getattr(self, key), at_least) for key, metric, at_least in self.target_settings)
+        return tuple(Target(metric=name, bound=bound, at_least=low) for name, bound, low in given if bound is not None)
 
     def tokens_per_sample(self) -> int:
         """Tokens that the model reads for one sample."""
@@ -371,9 +375,29 @@ class Target:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.bound:g}"
 
 
+def refuse_above(config: TrainingConfig, key: str, bound: str) -> None:
+    """Compare two settings.
+
+    Raises:
+        ValueError: the setting `key` is larger than the setting `bound`.
+    """
+    value, most = getattr(config, key), getattr(config, bound)
+    if value > most:
+        raise ValueError(f"{key} = {value}; allowed: up to {bound} = {most}")
+
+
 def pre_norm_parameters(num_layers: int, hidden_size: int) -> int:
     """Number of parameters of `num_layers` layers of GPT-2's kind, with biases, and of the last norm."""
     return num_layers * (12 * hidden_size**2 + 13 * hidden_size) + 2 * hidden_size
+
+
+def pre_norm_flops(config: TrainingConfig, seq_length: int) -> int:
+    """Floating-point operations of the forward pass of all layers of GPT-2's kind on `seq_length` tokens."""
+    size = config.hidden_size
+    return transformer_flops(
+        seq_length=seq_length, num_layers=config.num_layers, hidden_size=size, kv_size=size, ffn_size=4 * size,
+        ffn_matrices=2,
+    )  # fmt: skip
 
 
 def transformer_flops(
