@@ -21,26 +21,7 @@ from workloads.rows.blocks import Block
 from workloads.rows.ops import CommGroup, CommType, LogItem
 
 __all__ = [
-    "AicbError",
-    "Block",
-    "CommGroup",
-    "CommType",
-    "CompFileError",
-    "Linear",
-    "Log",
-    "LogItem",
-    "MockedModel",
-    "MockedParam",
-    "ParameterError",
-    "RankGroups",
-    "SimaiWorkload",
-    "Stack",
-    "Total",
-    "Trainer",
-    "WorkItem",
-    "Workload",
-    "WorkloadArgs",
-    "WorkloadFileError",
-    "generate",
-    "simai",
-]
+    "AicbError", "Block", "CommGroup", "CommType", "CompFileError", "Linear", "Log", "LogItem", "MockedModel",
+    "MockedParam", "ParameterError", "RankGroups", "SimaiWorkload", "Stack", "Total", "Trainer", "WorkItem", "Workload",
+    "WorkloadArgs", "WorkloadFileError", "generate", "simai",
+]  # fmt: skip

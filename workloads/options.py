@@ -169,13 +169,8 @@ def _help(option: Option, dialect: str) -> str:
 
 
 _METAVARS: Mapping[Any, str] = {
-    whole: "N",
-    whole_or_auto: "N",
-    size: "BYTES",
-    truth: "BOOL",
-    truth_or_auto: "BOOL|auto",
-    float: "X",
-}
+    whole: "N", whole_or_auto: "N", size: "BYTES", truth: "BOOL", truth_or_auto: "BOOL|auto", float: "X",
+}  # fmt: skip
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str) -> WorkloadArgs:

@@ -10,20 +10,6 @@ from protocol.perflog.rules import MAX_TOLD, SequenceCheck, check_sequence
 from protocol.perflog.writer import PerfLogger, format_record, write_line
 
 __all__ = [
-    "MAX_TOLD",
-    "PREFIX",
-    "Event",
-    "FoundLine",
-    "LineFinder",
-    "Metadata",
-    "PerfLogError",
-    "PerfLogRecord",
-    "PerfLogger",
-    "SequenceCheck",
-    "SubmitInfo",
-    "check_sequence",
-    "find_lines",
-    "format_record",
-    "parse_line",
-    "write_line",
-]
+    "MAX_TOLD", "PREFIX", "Event", "FoundLine", "LineFinder", "Metadata", "PerfLogError", "PerfLogRecord", "PerfLogger",
+    "SequenceCheck", "SubmitInfo", "check_sequence", "find_lines", "format_record", "parse_line", "write_line",
+]  # fmt: skip

@@ -22,13 +22,8 @@ from run_benchmarks.hosts.host_certificates import SUFFIX
 HASHED = "|1|"
 PATTERNS, REVOKED, AUTHORITY = "patterns", "@revoked", "@cert-authority"
 KINDS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-)
+    "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256",
+)  # fmt: skip
 WILD = frozenset("*?!")
 
 

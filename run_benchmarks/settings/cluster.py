@@ -239,14 +239,10 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     def sbatch_options(self) -> tuple[str, ...]:
         """The options of sbatch that settings ask for; those of SLURM_OPTIONS last, so that they win."""
         words = {
-            "partition": self.SLURM_PARTITION,
-            "account": self.SLURM_ACCOUNT,
-            "qos": self.SLURM_QOS,
-            "reservation": self.SLURM_RESERVATION,
-            "constraint": self.SLURM_CONSTRAINT,
-            "gres": self.SLURM_GRES,
+            "partition": self.SLURM_PARTITION, "account": self.SLURM_ACCOUNT, "qos": self.SLURM_QOS,
+            "reservation": self.SLURM_RESERVATION, "constraint": self.SLURM_CONSTRAINT, "gres": self.SLURM_GRES,
             "time": self.SLURM_TIME,
-        }
+        }  # fmt: skip
         given = (f"--{key}={value}" for key, value in words.items() if value is not None)
         return (*given, *(("--exclusive",) if self.SLURM_EXCLUSIVE else ()), *self.SLURM_OPTIONS)
 

@@ -57,19 +57,9 @@ _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_"
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
 _FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
-    *_FLAGS,
-    "experts",
-    "topk",
-    "moe_ffn",
-    "shared_ffn",
-    "first_dense_layers",
-    "q_lora",
-    "ffn",
-    "qk_rope",
-    "fsdp",
-    "sliding_window",
-    "full_attention_every",
-}
+    *_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
+    "sliding_window", "full_attention_every",
+}  # fmt: skip
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

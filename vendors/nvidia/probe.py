@@ -19,16 +19,10 @@ MOST_EVENTS = 1000
 
 # NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {
-    "gpu_idle": 0x001,
-    "applications_clocks_setting": 0x002,
-    "sw_power_cap": 0x004,
-    "hw_slowdown": 0x008,
-    "sync_boost": 0x010,
-    "sw_thermal_slowdown": 0x020,
-    "hw_thermal_slowdown": 0x040,
-    "hw_power_brake_slowdown": 0x080,
+    "gpu_idle": 0x001, "applications_clocks_setting": 0x002, "sw_power_cap": 0x004, "hw_slowdown": 0x008,
+    "sync_boost": 0x010, "sw_thermal_slowdown": 0x020, "hw_thermal_slowdown": 0x040, "hw_power_brake_slowdown": 0x080,
     "display_clock_setting": 0x100,
-}
+}  # fmt: skip
 
 # Bits of NVML's health mask of a fabric (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*): shift, width as a mask, and from which
 # value up to which it is bad. A value of 0 is not told.

@@ -98,17 +98,8 @@ def folded(block: Block[LogItem]) -> Block[LogItem]:
 
 
 _OP_KIND = (
-    "comm_type._value_",
-    "group",
-    "ranks",
-    "dtype",
-    "bytes",
-    "phase",
-    "in_splits",
-    "out_splits",
-    "peer",
-    "kernel",
-)
+    "comm_type._value_", "group", "ranks", "dtype", "bytes", "phase", "in_splits", "out_splits", "peer", "kernel",
+)  # fmt: skip
 _ITEM_KIND = (
     "comm_type._value_",
     *(name for name in LogItem.__slots__ if name not in ("comm_type", "module", "micro_batch")),

@@ -47,15 +47,10 @@ def tensors_as_on_a_gpu() -> None:
     are no copies, record_stream has no stream.
     """
     kinds = {
-        torch.float32: "FloatTensor",
-        torch.bfloat16: "BFloat16Tensor",
-        torch.float16: "HalfTensor",
-        torch.float64: "DoubleTensor",
-        torch.int64: "LongTensor",
-        torch.int32: "IntTensor",
-        torch.bool: "BoolTensor",
+        torch.float32: "FloatTensor", torch.bfloat16: "BFloat16Tensor", torch.float16: "HalfTensor",
+        torch.float64: "DoubleTensor", torch.int64: "LongTensor", torch.int32: "IntTensor", torch.bool: "BoolTensor",
         torch.uint8: "ByteTensor",
-    }
+    }  # fmt: skip
     cast = torch.Tensor.type
 
     def kind(self: torch.Tensor, dtype: Any = None, **given: Any) -> Any:

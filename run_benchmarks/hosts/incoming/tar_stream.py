@@ -17,13 +17,9 @@ MAX_DIGITS = 19
 SPARSE_MORE, SPARSE_MORE_AGAIN = 482, 504  # where a sparse member's header says that another block follows
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 WITHOUT_CONTENT = {
-    tarfile.DIRTYPE: "a folder",
-    tarfile.SYMTYPE: "a symbolic link",
-    tarfile.LNKTYPE: "a hard link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.FIFOTYPE: "a named pipe",
-}
+    tarfile.DIRTYPE: "a folder", tarfile.SYMTYPE: "a symbolic link", tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device", tarfile.BLKTYPE: "a device", tarfile.FIFOTYPE: "a named pipe",
+}  # fmt: skip
 PAX_HEADERS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 EXTENDED = (*PAX_HEADERS, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 

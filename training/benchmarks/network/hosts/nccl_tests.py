@@ -18,33 +18,17 @@ from typing import Any
 from common.units import format_size
 
 PROGRAMS = {
-    "all_reduce": "all_reduce_perf",
-    "all_gather": "all_gather_perf",
-    "reduce_scatter": "reduce_scatter_perf",
-    "all_to_all": "alltoall_perf",
-    "broadcast": "broadcast_perf",
-    "reduce": "reduce_perf",
-    "gather": "gather_perf",
-    "scatter": "scatter_perf",
-    "send_recv_ring": "sendrecv_perf",
-    "hypercube": "hypercube_perf",
+    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf", "broadcast": "broadcast_perf", "reduce": "reduce_perf", "gather": "gather_perf",
+    "scatter": "scatter_perf", "send_recv_ring": "sendrecv_perf", "hypercube": "hypercube_perf",
     "all_to_all_v": "alltoallv_perf",
-}
+}  # fmt: skip
 # nccl-tests' names of element types.
 TYPES = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "half",
-    "bfloat16": "bfloat16",
-    "int64": "int64",
-    "int32": "int32",
-    "int8": "int8",
-    "uint8": "uint8",
-    "uint32": "uint32",
-    "uint64": "uint64",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
+    "float64": "double", "float32": "float", "float16": "half", "bfloat16": "bfloat16", "int64": "int64",
+    "int32": "int32", "int8": "int8", "uint8": "uint8", "uint32": "uint32", "uint64": "uint64",
+    "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2",
+}  # fmt: skip
 _SIDE = 4  # time, algbw, busbw, #wrong
 _LEFT = 3  # size, count and type at least; redop and root came with later versions
 _ROOT = 4  # the place of the root, behind redop

@@ -107,14 +107,9 @@ class AdaptiveScan:
                 for size in self._sizes:
                     step += 1
                     place = {
-                        "step": step,
-                        "total_steps": total,
-                        "collective": self._config.collective,
-                        "pattern": "adaptive",
-                        "repeat": repeat,
-                        "round": this_round.name,
-                        "size_bytes": size,
-                    }
+                        "step": step, "total_steps": total, "collective": self._config.collective,
+                        "pattern": "adaptive", "repeat": repeat, "round": this_round.name, "size_bytes": size,
+                    }  # fmt: skip
                     yield stepper.step(place, this_round, mine, collective)
 
     def findings(self) -> list[NetworkFinding]:
