@@ -29,9 +29,7 @@ ESTIMATES = DATA / "inference_estimates.csv"
 WORDS = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "4", "--tp", "4")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.mark.parametrize(("phase", "worst"), [("prefill", 20), ("decode", 25)])
