@@ -164,23 +164,14 @@ class Buffered(Collective):
 
 _PACKAGE = "training.benchmarks.network.pytorch.operations"
 # Name in a config: module and class. Imported when asked for.
-WHERE = {
-    "all_reduce": ("reductions", "AllReduce"),
-    "reduce": ("reductions", "Reduce"),
-    "reduce_scatter": ("reductions", "ReduceScatter"),
-    "all_gather": ("exchanges", "AllGather"),
-    "all_to_all": ("exchanges", "AllToAll"),
-    "all_to_all_uneven": ("exchanges", "AllToAllUneven"),
-    "all_to_all_v": ("exchanges", "AllToAllV"),
-    "hypercube": ("steps", "Hypercube"),
-    "broadcast": ("rooted", "Broadcast"),
-    "gather": ("rooted", "Gather"),
-    "scatter": ("rooted", "Scatter"),
-    "send_recv": ("point_to_point", "SendRecv"),
-    "send_recv_two_way": ("point_to_point", "SendRecvTwoWay"),
-    "send_recv_ring": ("steps", "SendRecvRing"),
-    "barrier": ("point_to_point", "Barrier"),
+_OF_MODULE = {
+    "reductions": ("all_reduce", "reduce", "reduce_scatter"),
+    "exchanges": ("all_gather", "all_to_all", "all_to_all_uneven", "all_to_all_v"),
+    "steps": ("hypercube", "send_recv_ring"),
+    "rooted": ("broadcast", "gather", "scatter"),
+    "point_to_point": ("send_recv", "send_recv_two_way", "barrier"),
 }
+WHERE = {name: (module, name.title().replace("_", "")) for module, names in _OF_MODULE.items() for name in names}
 
 
 def create(
