@@ -151,12 +151,10 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     SLURM_QUEUE_LIMIT: Seconds = Field(86400.0, description="seconds to wait for the nodes")
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
-        "auto",
-        description="the collectives' interface on every host; auto: the one that reaches the first host",
+        "auto", description="the collectives' interface on every host; auto: the one that reaches the first host"
     )
     NUMA_BINDING: bool = Field(
-        True,
-        description="ranks are bound to the NUMA node of their device; without devices, equally many to each",
+        True, description="ranks are bound to the NUMA node of their device; without devices, equally many to each"
     )
     LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
     MAX_LOAD: Load | None = Field(
@@ -164,8 +162,7 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     )
     ALLOW_BUSY_DEVICES: bool = Field(False, description="accelerators in use cause a warning, not a failure")
     MIN_HOSTS: Count | None = Field(
-        None,
-        description="how many hosts must pass the check for the run to continue without the others; none: all",
+        None, description="how many hosts must pass the check for the run to continue without the others; none: all"
     )
 
     _access: dict[str, HostAccess] = PrivateAttr(default_factory=dict)

@@ -83,9 +83,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     _place_paths(test_names, test_file)
     definitions = _definitions(test_names, test_file, problems)
     set_keys, found = apply_sets(
-        changes.sets,
-        [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)],
-        definitions,
+        changes.sets, [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)], definitions
     )
     problems += [] if unread else found
     if "CASES" in set_keys.keys:

@@ -36,8 +36,7 @@ class Config(TrainingConfig):
         "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/*_sparse.hdf5", description="training files in data_dir (pattern)"
     )
     eval_files: str = Field(
-        "ReCoRD/glm_train_eval_hdf5_sparse/eval_hdf5/*_sparse.hdf5",
-        description="evaluation files (pattern)",
+        "ReCoRD/glm_train_eval_hdf5_sparse/eval_hdf5/*_sparse.hdf5", description="evaluation files (pattern)"
     )
     target_accuracy: float | None = Field(None, gt=0, le=1, description="part of samples whose answer is right")
 

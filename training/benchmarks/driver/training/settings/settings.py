@@ -118,12 +118,10 @@ class TrainingConfig(CaseConfig):
         " matrix products and attention; False ('none') nothing",
     )
     attention: Literal["auto", "sdpa", "flash_attention_2", "eager"] = Field(
-        "auto",
-        description="torch's kernels, flash-attn's or plain products; auto: the best that works here",
+        "auto", description="torch's kernels, flash-attn's or plain products; auto: the best that works here"
     )
     optimizer_impl: Literal["auto", "apex", "fused", "foreach"] = Field(
-        "auto",
-        description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here",
+        "auto", description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here"
     )
     compile_backend: str | None = Field(
         "auto", description="torch.compile backend of each block; None: not compiled; auto: inductor where it settles"
