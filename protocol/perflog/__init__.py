@@ -1,7 +1,6 @@
 """PerfLog, the log by which a rank tells what happens; needs pydantic only.
 
-record: what a line holds. writer: how a rank writes it. reader: how the head node finds and parses it. rules: what
-the log of one rank must keep.
+record: what a line holds. writer: of a rank. reader: of the head node. rules: what a rank's log must keep.
 """
 
 from protocol.perflog.reader import FoundLine, LineFinder, find_lines, parse_line

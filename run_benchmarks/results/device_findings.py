@@ -1,7 +1,6 @@
 """Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
 
-XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICATION come from programs, all others
-from the device or its driver.
+XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): of APPLICATION by programs, others by the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

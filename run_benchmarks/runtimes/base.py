@@ -61,8 +61,7 @@ class RunningTask(Protocol):
         """Ask it to end, and kill it with all its processes after `grace` seconds; does nothing if it has ended."""
 
     def output(self, grace: float) -> str:
-        """End it as `stop` does, with `grace` in seconds, and return its stdout and stderr; it stays, and can be asked
-        again.
+        """End it as `stop` does, with `grace` in seconds, and return stdout and stderr; it stays, to be asked again.
 
         A task that does not exist, or was never started, has no output.
         """

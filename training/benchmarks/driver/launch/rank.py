@@ -2,8 +2,7 @@
 
     python -m training.benchmarks.driver.launch.rank --log_dir D -- <module> <arguments>
 
-It sends the rank's output to D/rank<global rank>.out.log, makes crashes and hangs traceable there, and binds the rank
-to a NUMA node (numa_binding).
+It sends the rank's output to D/rank<global rank>.out.log, makes crashes traceable, binds it (numa_binding).
 """
 
 import argparse

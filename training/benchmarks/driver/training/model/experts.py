@@ -68,8 +68,7 @@ class AllToAll(Exchange):
 class Experts(nn.Module):
     """Feed-forward layers of equal size, each with a gate, as in SwiGLU. Names are Hugging Face's.
 
-    `is_grouped`: whether the products of all experts are one kernel. Of parameters that are divided among ranks only
-    this rank's experts are computed.
+    `is_grouped`: the experts' products are one kernel. Of divided parameters only this rank's experts are computed.
     """
 
     def __init__(self, count: int, hidden_size: int, ffn_size: int) -> None:

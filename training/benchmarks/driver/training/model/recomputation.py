@@ -22,8 +22,7 @@ def keeps(operator: str) -> bool:
 
 
 def recomputed(kind: Recompute, block: Callable[..., Result]) -> Callable[..., Result]:
-    """`block` with the same results and gradients, whose activations are computed again in the backward pass as `kind`
-    says. Shapes are the block's own.
+    """`block` with the same results, gradients and shapes, whose activations are computed again as `kind` says.
 
     Selective recomputation keeps the products with weights and the fused attention, and computes again what is between
     them: norms, activation functions, dropout, rotations, casts, residual sums.

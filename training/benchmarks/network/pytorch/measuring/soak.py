@@ -1,7 +1,6 @@
 """Repeats an operation for hours: jitter, changes of the level, every iteration in a file, in constant memory.
 
-The file is a folder of one NumPy file per column, which grows while the run lasts and can be read at any time with
-`numpy.load(path, mmap_mode="r")`.
+The file is a folder of one growing NumPy file per column, which `numpy.load(path, mmap_mode="r")` reads.
 """
 
 import io

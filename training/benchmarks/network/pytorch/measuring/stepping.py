@@ -43,8 +43,7 @@ class Stepper:
     ) -> dict[str, Any]:
         """Measure the size of `place` in `this_round`; `mine` and `collective` are this rank's, None if it rests.
 
-        Returns the value of STEP_END: on rank 0 with the results of all groups, many of them packed, on the others with
-        the verdict of their own group.
+        Returns the value of STEP_END: on rank 0 with all groups' results, many packed, else with the own verdict.
         """
         config, rank = self._run.config, self._run.group.placement.rank
         self._run.logger.log(Event.STEP_BEGIN, place)
