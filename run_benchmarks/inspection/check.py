@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from run_benchmarks.console.command_line import own_command
@@ -50,8 +50,6 @@ def check_hosts(
     vendor: Vendor,
     runtime: Runtime,
     patience: Patience = IMPATIENT,
-    *,
-    on_done: Callable[[str], None] | None = None,
 ) -> dict[str, HostReport]:
     """Connect to all hosts at once and examine each; nothing on them is changed except our own folders.
 
@@ -69,7 +67,7 @@ def check_hosts(
             report.add("login shell", error.detail, "one that runs a command", action)
             return report
 
-    result = for_each(hosts, examine, on_done=on_done, reads_hosts=True)
+    result = for_each(hosts, examine, reads_hosts=True)
     reports = {name: result.succeeded.get(name) or HostReport(host=name) for name in hosts}
     for name, error in result.failed.items():
         if isinstance(error, HostKeyError):
