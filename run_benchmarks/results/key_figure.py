@@ -11,11 +11,14 @@ from run_benchmarks.results.outcomes import CaseLike, RoundLike, joules_of, metr
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 
+STEADY_DIFFERS = 0.1
+
 
 class KeyFigure(BaseModel, extra="forbid"):
     """The key figure of a case: `value` over its rounds and `of_rounds`, those that passed, all in `unit`.
 
     `percent_of_expected`: how good it is, 100 being what `expected` names; None where nothing is expected of it.
+    `steady`: the value after the warm-up where that differs by more than STEADY_DIFFERS.
     """
 
     metric: str
@@ -25,6 +28,7 @@ class KeyFigure(BaseModel, extra="forbid"):
     of_rounds: list[float]
     percent_of_expected: float | None = None
     expected: str = ""
+    steady: float | None = None
 
 
 def key_figure(
@@ -35,7 +39,8 @@ def key_figure(
     baseline: BaselineRecord | None = None,
 ) -> KeyFigure | None:
     """The key figure that the case's benchmark declares; None if it declares or measured none."""
-    declared = next((metric for metric in metrics_of(case) if metric.is_key), None)
+    known = metrics_of(case)
+    declared = next((metric for metric in known if metric.is_key), None)
     values = numbers_of(metrics.get(declared.name)) if declared is not None else []
     if declared is None or len(values) != 1:
         return None
@@ -48,7 +53,13 @@ def key_figure(
         of_rounds=[value for each in passed for value in numbers_of(each.metrics.get(declared.name))],
         percent_of_expected=percent,
         expected=expected,
+        steady=_steady(known, metrics, values[0]),
     )
+
+
+def _steady(known: Sequence[Metric], metrics: Mapping[str, Any], value: float) -> float | None:
+    steady = [each for metric in known if metric.is_steady for each in numbers_of(metrics.get(metric.name))]
+    return steady[0] if len(steady) == 1 and abs(steady[0] - value) > STEADY_DIFFERS * abs(value) else None
 
 
 def _against(
