@@ -24,6 +24,7 @@ from run_benchmarks.errors import (
     NotBegunError,
     shown,
 )
+from run_benchmarks.hosts import login_shell
 from run_benchmarks.hosts.base import (
     CANCELLED,
     POLL_SECONDS,
@@ -37,15 +38,6 @@ from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.docker_client import Check
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.host_engine import HostEngine
-from run_benchmarks.hosts.login_shell import (
-    START_FILES,
-    Beginning,
-    MarkedStderr,
-    began_late,
-    bounded_command,
-    ended_early,
-    plain_command,
-)
 from run_benchmarks.hosts.ssh_links import Links
 from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
 
@@ -54,7 +46,7 @@ QUIET_SECONDS = 0.2
 SEND_BYTES = 1 << 15  # size of a packet: paramiko sends no more at once
 
 
-def find_group(channel: paramiko.Channel, err: MarkedStderr, limit: float) -> int | None:
+def find_group(channel: paramiko.Channel, err: login_shell.MarkedStderr, limit: float) -> int | None:
     """The process group that a command reported, waiting for a slow login shell until `limit` (monotonic seconds)."""
     while err.group is None and not channel.closed and time.monotonic() < limit:
         if channel.recv_stderr_ready():
@@ -234,7 +226,7 @@ class SshHost:
                 subject="login shell",
                 found=f"text from its start files before a command's output: {self._noise[:200]!r}",
                 expected="start files that print nothing for what is not interactive",
-                action=f"guard it in {START_FILES}; it is left out of the output meanwhile",
+                action=f"guard it in {login_shell.START_FILES}; it is left out of the output meanwhile",
             )
             found.append(remark)
         granted = self._links.probe(MAX_CHANNELS, time.monotonic() + CONNECT_SECONDS)
@@ -295,9 +287,9 @@ class SshHost:
     ) -> Completed:
         """Run a command over a channel of the connection, killed with its process group after `deadline` seconds."""
         started = time.monotonic()
-        out, err = Capture(), MarkedStderr()
-        begun = Beginning(on_stdout or out.add)
-        command, is_open = bounded_command(argv, deadline), False
+        out, err = Capture(), login_shell.MarkedStderr()
+        begun = login_shell.Beginning(on_stdout or out.add)
+        command, is_open = login_shell.bounded_command(argv, deadline), False
         try:
             with self.cut_off(started + deadline), self.channel(command, seconds=deadline) as channel:
                 is_open = True
@@ -314,7 +306,7 @@ class SshHost:
                     exit_code = killed_or_lost(channel)
         except TimeoutError as error:
             if is_open and not begun.seen:
-                late = began_late(deadline, begun.noise, err.text())
+                late = login_shell.began_late(deadline, begun.noise, err.text())
                 raise NotBegunError(self.name, argv, deadline, late) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -329,12 +321,12 @@ class SshHost:
         )
         self._noise = self._noise or begun.noise
         if not begun.seen and exit_code != CANCELLED:
-            raise LoginShellError(self.name, ended_early(exit_code, begun.noise, completed.stderr))
+            raise LoginShellError(self.name, login_shell.ended_early(exit_code, begun.noise, completed.stderr))
         if check:
             completed.check(self.name)
         return completed
 
-    def _cancel(self, channel: paramiko.Channel, err: MarkedStderr, *, is_sending: bool) -> None:
+    def _cancel(self, channel: paramiko.Channel, err: login_shell.MarkedStderr, *, is_sending: bool) -> None:
         """Kill a command. Nothing passes what is still being sent to it: that needs a new connection."""
         if is_sending:
             self._links.close(at_once=True)
@@ -342,7 +334,7 @@ class SshHost:
                 self.connect()
         self._kill_group(channel, err, CANCEL_SECONDS)
 
-    def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr, seconds: float) -> None:
+    def _kill_group(self, channel: paramiko.Channel, err: login_shell.MarkedStderr, seconds: float) -> None:
         """Kill the group of a command within `seconds`, or not at all: the host then does it by its own clock."""
         limit = time.monotonic() + seconds
         group = find_group(channel, err, limit)
@@ -351,7 +343,7 @@ class SshHost:
         with (
             contextlib.suppress(LinkLostError, TimeoutError, OSError),
             self.channel(
-                plain_command(f"kill -KILL -{group}"), seconds=limit - time.monotonic(), reserved=True
+                login_shell.plain_command(f"kill -KILL -{group}"), seconds=limit - time.monotonic(), reserved=True
             ) as killer,
         ):
             drain(killer, lambda _: None, lambda _: None, limit)

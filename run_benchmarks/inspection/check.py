@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from run_benchmarks import errors
 from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import (
-    ClusterDynoError,
-    ConnectError,
-    DeadlineError,
-    HostKeyError,
-    LinkLostError,
-    LoginShellError,
-    NotBegunError,
-)
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.outages import Patience, across_outages
@@ -62,7 +54,7 @@ def check_hosts(
             return report
         try:
             return across_outages(host, lambda: _examine(host, settings, plan, vendor, runtime), patience)
-        except (LoginShellError, NotBegunError) as error:
+        except (errors.LoginShellError, errors.NotBegunError) as error:
             action = f"`{login_command(host.name, settings.cluster)} echo in` must print only that word"
             report.add("login shell", error.detail, "one that runs a command", action)
             return report
@@ -70,7 +62,7 @@ def check_hosts(
     result = for_each(hosts, examine, reads_hosts=True)
     reports = {name: result.succeeded.get(name) or HostReport(host=name) for name in hosts}
     for name, error in result.failed.items():
-        if isinstance(error, HostKeyError):
+        if isinstance(error, errors.HostKeyError):
             _add_key(reports[name], error, settings)
         else:
             reports[name].add("facts", str(error), "answers that can be read", "log in and look")
@@ -84,7 +76,7 @@ def _trust(settings: Settings) -> str:
     return f"compare the keys; once this one is known to be the host's own: {command}"
 
 
-def _add_key(report: HostReport, error: HostKeyError, settings: Settings) -> None:
+def _add_key(report: HostReport, error: errors.HostKeyError, settings: Settings) -> None:
     report.add("host key", error.detail, "the recorded key", _trust(settings))
 
 
@@ -92,9 +84,9 @@ def _greet(report: HostReport, host: Host, settings: Settings) -> bool:
     """Connect to a host; whether the report then says why it failed."""
     try:
         host.connect()
-    except HostKeyError as error:
+    except errors.HostKeyError as error:
         _add_key(report, error, settings)
-    except ConnectError as error:
+    except errors.ConnectError as error:
         way = way_in(host.name, settings.cluster)
         report.add(way.subject, str(error).partition(": ")[2], way.expected, f"try: {way.command}")
     return bool(report.findings)
@@ -109,9 +101,9 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
         report.facts = gather(host, _questions(plan, vendor, runtime, cases, possible))
         for remark in host.remarks():
             report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
-    except (LinkLostError, ConnectError, DeadlineError, LoginShellError):
+    except (errors.LinkLostError, errors.ConnectError, errors.DeadlineError, errors.LoginShellError):
         raise
-    except ClusterDynoError as error:
+    except errors.ClusterDynoError as error:
         report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
         return report
     _check_paths(report, settings, plan)

@@ -36,11 +36,7 @@ def stage_workload(config: Config, rank: int, world_size: int, folder: Path | No
             if count != groups.pp:
                 raise AicbError(f"{path}: has sections for {count} pipeline stages, the job has {groups.pp}")
             workload, _ = Workload.load(path, rank // (world_size // count))
-        elif (
-            groups.pp > 1
-            and rank // (world_size // groups.pp) > 0
-            and any(item.comm_type in POINT_TO_POINT for item in workload.rows.tally_kinds())
-        ):
+        elif groups.pp > 1 and rank // (world_size // groups.pp) > 0 and _has_stages(workload):
             raise AicbError(
                 f"{path}: is the workload of pipeline stage 0 of {groups.pp}; set stages to a folder with stage0.csv"
                 f" to stage{groups.pp - 1}.csv"
@@ -94,6 +90,11 @@ def _generated(config: Config, rank: int, world_size: int) -> StageWorkload:
 
 def _placed(path: str, folder: Path | None) -> Path:
     return Path(path).expanduser() if folder is None else folder / Path(path).expanduser()
+
+
+def _has_stages(workload: Workload) -> bool:
+    """Whether a row is sent between pipeline stages, so that each stage has rows of its own."""
+    return any(item.comm_type in POINT_TO_POINT for item in workload.rows.tally_kinds())
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: Config, world_size: int) -> RankGroups:

@@ -239,7 +239,7 @@ def _weights(
 
 
 def _published(benchmark: TrainingBenchmark[Any], config: TrainingConfig, path: Path) -> Any:
-    """What torch.save wrote, or all tensors of Hugging Face's files, after a look at their config.json."""
+    """The content of a file of torch.save, or all tensors of Hugging Face's files after a look at config.json."""
     if not hugging_face.is_hugging_face(path):
         return _saved(path)
     mine = benchmark.published_facts(config)
