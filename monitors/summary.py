@@ -270,6 +270,10 @@ def _take_cpu(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
     summary.steal_percent.add(values.get("steal_percent"))
 
 
+def _take_frequency(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
+    summary.cpu_mhz.add(values["mhz"])
+
+
 def _take_memory(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
     summary.memory_percent.add(values["used_percent"])
     summary.memory_used_bytes.add(values["used_bytes"])
@@ -336,7 +340,7 @@ def _take_nothing(summary: MonitorSummary, values: Mapping[str, Any]) -> None:
 
 
 _TAKE = {
-    "cpu_frequency": lambda summary, values: summary.cpu_mhz.add(values["mhz"]),
+    "cpu_frequency": _take_frequency,
     "cpu": _take_cpu,
     "mem": _take_memory,
     "power": _take_power,

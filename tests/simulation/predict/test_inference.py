@@ -20,7 +20,7 @@ from simulation.predict.inference import AGREES, Pass, one_pass
 from simulation.predict.kernels import experts_us
 from simulation.predict.machine import machines
 from tests.simulation.predict.accuracy import DATA, ROOT, estimated
-from tests.simulation.predict.test_commands import asked
+from tests.simulation.predict.calling import asked
 from tests.simulation.predict.test_commands import refused as refused_in_words
 from tests.simulation.predict.test_counts import job
 
