@@ -16,6 +16,8 @@ from vendors.base import (
 
 T = TypeVar("T")
 MOST_EVENTS = 1000
+WORKS_PERCENT = 50.0
+"""Utilization from which on a device has its PCIe link at full speed."""
 
 # NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {
@@ -67,6 +69,8 @@ class NvmlProbe:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._without: set[tuple[int, str]] = set()
+        self._used_percent: dict[int, float] = {}
+        self._generations: dict[int, int] = {}
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -166,6 +170,7 @@ class NvmlProbe:
         nvml = self._nvml
         read = functools.partial(self._read, index)
         utilization = read(nvml.nvmlDeviceGetUtilizationRates)
+        self._used_percent[index] = 0.0 if utilization is None else float(utilization.gpu)
         # The second version leaves out what the driver keeps for itself (616 MiB of an idle H200), as nvidia-smi does.
         memory = read(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or read(nvml.nvmlDeviceGetMemoryInfo)
         power_mw = read(nvml.nvmlDeviceGetPowerUsage)
@@ -259,6 +264,8 @@ class NvmlProbe:
             "nvlinks_down": down,
             "pcie_width": read(nvml.nvmlDeviceGetCurrPcieLinkWidth),
             "pcie_width_max": read(nvml.nvmlDeviceGetMaxPcieLinkWidth),
+            "pcie_generation": self._pcie_generation(index),
+            "pcie_generation_max": read(nvml.nvmlDeviceGetMaxPcieLinkGeneration),
             "mig": None if mig is None else int(mig[0]),
             "slowdown_c": read(nvml.nvmlDeviceGetTemperatureThreshold, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
         }
@@ -288,6 +295,14 @@ class NvmlProbe:
         ]
         known = [count for count in errors if count is not None]
         return sum(states), len(states) - sum(states), sum(known) if known else None
+
+    def _pcie_generation(self, index: int) -> int | None:
+        """The highest generation of its PCIe link while it worked, an idle device lowers it; None if it has not yet."""
+        if self._used_percent.get(index, 0.0) >= WORKS_PERCENT:
+            now = self._read(index, self._nvml.nvmlDeviceGetCurrPcieLinkGeneration)
+            if now is not None:
+                self._generations[index] = max(now, self._generations.get(index, 0))
+        return self._generations.get(index)
 
     def _fabric(self, index: int) -> dict[str, int]:
         """States of the device's part in the fabric of its NVLinks; empty if it has none, or the driver is too old."""

@@ -5,7 +5,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from training.benchmarks.base.pytorch.capacity import Capacity, limit_of
 from training.benchmarks.base.pytorch.config import DATA_TESTS, DISK_TESTS, HOST_TESTS, Config
 from training.benchmarks.base.pytorch.operations import Copy, Operation
 from training.benchmarks.base.pytorch.products import SUSTAINED, MatMul
+from training.benchmarks.base.pytorch.twins import signed
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes, pinned_to
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.device_events import elapsed_ns, timed_event
@@ -141,6 +142,7 @@ def _to_every_device(config: Config, group: ProcessGroup) -> DeviceFigure:
         best,
         slowest=min(figure.slowest for figure in found.values()),
         is_correct=all(figure.is_correct for figure in found.values()),
+        digests=_of_all(found.values()),
         farthest=min(figure.value for figure in found.values()),
         of_peers=[found[peer].value if peer in found else None for peer in range(count)],
     )
@@ -152,12 +154,17 @@ def _capacity(config: Config, group: ProcessGroup) -> DeviceFigure:
         usable = capacity.take()
         capacity.make_room()
         dist.barrier()
-        is_correct = capacity.is_correct()
+        is_correct, digests = capacity.is_correct(), capacity.digests()
     finally:
         capacity.release()
     dist.barrier()
     return DeviceFigure(
-        unit="GB", value=usable / 1e9, slowest=usable / 1e9, is_correct=is_correct, details={"bytes": usable}
+        unit="GB",
+        value=usable / 1e9,
+        slowest=usable / 1e9,
+        is_correct=is_correct,
+        details={"bytes": usable},
+        digests=digests,
     )
 
 
@@ -182,12 +189,20 @@ def _by_numa_node(config: Config, group: ProcessGroup) -> DeviceFigure:
         value=found[best].value,
         slowest=found[best].slowest,
         is_correct=all(figure.is_correct for figure in found.values()),
+        digests=_of_all(found.values()),
         farthest=min(figure.value for figure in found.values()),
         details={
             "nearest_numa_node": best,
             "numa_nodes": {str(number): figure.value for number, figure in found.items()},
         },
     )
+
+
+def _of_all(copies: Iterable[DeviceFigure]) -> dict[str, int]:
+    """The digest that all copies of the same numbers have; of copies that differ another. Hosts may have other counts
+    of devices and NUMA nodes.
+    """
+    return {"copy": signed(sum({each.digests["copy"] for each in copies}))}
 
 
 def _figure(operation: Operation | disks.Disk | disks.DataFiles | None, seconds: list[float]) -> DeviceFigure | None:
