@@ -16,6 +16,7 @@ from pydantic import ValidationError
 import vendors
 from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
+from run_benchmarks.acceptance.devices import usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
 from run_benchmarks.acceptance.page import PAGE_FILE, PAIR, times, verdict_of, warned_rows, write_page
@@ -59,6 +60,7 @@ from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
 SHOWN_WARNINGS = 12
+WITHOUT_DEVICES = 2  # ranks of a host
 INSPECTOR_FOLDER = "NCCL_INSPECTOR_DUMP_DIR"
 """Variable of NCCL's profiler plugin Inspector (ext-profiler/inspector, README): where it writes."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -263,13 +265,13 @@ def accept(
     *,
     rungs: str,
     budget: str,
-    nproc: int,
+    nproc: int | None = None,
     against: Path | None = None,
     save_expected: Path | None = None,
     force: bool = False,
 ) -> tuple[int, AcceptRecord | None]:
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code and the
-    record, None if no folder can be made.
+    record, None if no folder can be made. nproc: ranks of a host; None: as many as it has devices.
 
     Raises:
         InputProblems: the settings are wrong; nothing was run then.
@@ -279,10 +281,11 @@ def accept(
     _refuse_file(save_expected, names, force=force)
     asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
     settings = asked.settings()
-    earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
     try:
+        nproc = ranks_of_a_host(asked, settings) if nproc is None else nproc
+        earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
         plan_all(asked, settings, names, nproc)
         folder = _new_folder(root)
     except OSError as error:
@@ -400,6 +403,25 @@ def save(record: AcceptRecord, path: Path) -> None:
         return
     tests = {PAIR.sub("", test) for levels in record.usual.values() for test in levels}
     say(f"{path}: what is expected in {len(tests)} tests, learned from {good} hosts; for --against")
+
+
+def ranks_of_a_host(asked: Request, settings: Settings) -> int:
+    """As many as the hosts have devices; where none has or tells, WITHOUT_DEVICES.
+
+    Raises:
+        InputProblems: the device tests cannot be planned.
+        OSError: the disk of temporary files is full.
+    """
+    patterns, hosts = vendors.load(settings.test.VENDOR).device_files, list(settings.cluster.HOSTS)
+    if not patterns:
+        return WITHOUT_DEVICES
+    with tempfile.TemporaryDirectory() as folder:
+        planned = Acceptance(asked, settings, Path(folder), 1)
+        with (
+            allocated(planned.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
+            return usual_devices(reached, patterns) or WITHOUT_DEVICES
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:

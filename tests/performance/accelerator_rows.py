@@ -92,6 +92,7 @@ ROWS = (
     _run("llama_fp8.py", 30, 6),
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
+    _run("predicted.py", 45, 5),
     _run("mixtral_tiny.py", 45, 4),
     _aiob(7, 3),
     _aiob(13, 4),

@@ -61,7 +61,7 @@ VENDOR = Vendor(
     image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
-    seen="H200, 2026-11",
+    seen="H100, H200, 2026-11",
     # NVLink joins the memory of the hosts of an IMEX domain (GB200 NVL72): NVIDIA's IMEX guide, "Channels".
     link_devices=("/dev/nvidia-caps-imex-channels/channel0",),
     device_memory="nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import vendors
+from run_benchmarks.acceptance.devices import usual_devices
 from run_benchmarks.acceptance.rungs import HEALTH, NETWORK, SINGLE, Others, stages_of
 from run_benchmarks.acceptance.suspects import without_result
 from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
@@ -194,3 +195,22 @@ def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is
         assert without_result(run) == []
     for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
         assert without_result(of_a_tool(junk)) == []
+
+
+def test_a_host_has_as_many_ranks_as_most_hosts_have_devices(tmp_path: Path) -> None:
+    """Not two: of one GPU, health would ask for another. Who lost a device is told, and decides nothing."""
+    answers = {"n0": 8, "n1": 8, "n2": 7}
+
+    class OfDevices(Reached):
+        def run(self, *args: Any, **more: Any) -> Completed:
+            (argv,) = args
+            return super().run([*argv[:-1], f"{tmp_path / self.name}/nvidia[0-9]*"], **more)
+
+    hosts = {name: OfDevices(name) for name in answers}
+    for name, count in answers.items():
+        (tmp_path / name).mkdir()
+        for each in (*range(count), "ctl"):
+            (tmp_path / name / f"nvidia{each}").touch()
+    assert usual_devices(hosts, ["/dev/nvidia[0-9]*"]) == 8
+    assert usual_devices({"n2": hosts["n2"]}, ["/dev/nvidia[0-9]*"]) == 7
+    assert usual_devices({"none": OfDevices("none")}, ["/dev/nvidia[0-9]*"]) is None

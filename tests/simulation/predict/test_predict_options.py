@@ -101,9 +101,9 @@ def test_measured_iterations_stand_beside_the_prediction_with_the_deviation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ms = float(asked(capsys, *WORDS)["predicted_ms"])  # type: ignore[arg-type]
-    folder = run_folder(ms / 800, ms / 801, ms / 799)
+    folder = run_folder(ms / 900, ms / 901, ms / 899)
     its = asked(capsys, *WORDS, "--against", str(folder))["against"][0]  # type: ignore[index]
-    assert its["measured_ms"] == pytest.approx(1.25 * ms) and its["deviation"] == pytest.approx(-0.2)
+    assert its["measured_ms"] == pytest.approx(ms / 0.9) and its["deviation"] == pytest.approx(-0.1)
     assert "inside the interval" in its["sentence"]
     assert "of 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
 

@@ -156,6 +156,8 @@ class Trainer:
         assert self._evaluator is not None, "there is no evaluation set"
         begin = time.perf_counter()
         with self.meter.excluded():
+            # Beside it they would be most of a step's memory.
+            self.model.clear_gradients()
             self.metrics = self._evaluator.evaluate(self.model, self.precision)
         self.proof.evaluated = self._evaluator.first_batch
         self.compare()
@@ -165,6 +167,7 @@ class Trainer:
     def compare(self, *, with_loss: bool = True) -> None:
         """Compare the ranks now, `with_loss` also by a forward pass."""
         with self.meter.excluded():
+            self.model.clear_gradients()
             self.proof.check(self.step, self.precision, with_loss=with_loss)
 
     def check_gradients(self) -> None:

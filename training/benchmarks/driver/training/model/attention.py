@@ -89,6 +89,22 @@ def attend(
     )
 
 
+@torch.no_grad()
+def chosen_by_torch(shape: tuple[int, int, int], seq: int, dtype: torch.dtype, device: torch.device) -> str:
+    """The kernel that torch picks for causal attention without a mask, such as cudnn_attention; "" if it does not tell.
+
+    `shape`: heads, those of keys and values, and the size of a head; `seq` tokens.
+    """
+    ask = getattr(torch, "_fused_sdp_choice", None)
+    if ask is None:
+        return ""
+    heads, groups, size = shape
+    query, key = (torch.empty(1, each, seq, size, dtype=dtype, device=device) for each in (heads, groups))
+    with torch.enable_grad():  # some kernels have no backward pass
+        found = ask(query.requires_grad_(), key, key, is_causal=True, enable_gqa=groups != heads)
+    return str(torch.nn.attention.SDPBackend(found).name).lower()
+
+
 def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, dropout: float) -> Tensor:
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1:
