@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.whole_files import PRESENT
 from protocol.baseline_file import Baseline, CaseBaseline, load
 from protocol.default_outcome import is_measured
 from protocol.outcome import FigureOutcome
@@ -167,5 +168,5 @@ def refusal(file: Path, *, overwrite: bool) -> str | None:
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return f"--save-baseline {file}: nothing can be written in its folder"
     if file.exists() and not overwrite:
-        return f"--save-baseline {file}: already exists; add --force to overwrite it, or name another"
+        return f"--save-baseline {file}: {PRESENT}, or name another file"
     return None
