@@ -7,7 +7,7 @@ from the device or its driver.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
+from protocol.finding import FindingKind, FindingSeverity, PartFinding
 from run_benchmarks.results.monitor_readings import number
 
 APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
@@ -184,8 +184,8 @@ def _finding(host: str, index: int, found: _Found) -> PartFinding:
         device=name,
         kind=kind,
         severity=severity,
-        evidence=evidence[:MAX_CHARACTERS],
+        evidence=evidence,
         suggested_action=action,
         drained_hosts=(host,) if severity == "fault" else (),
-        sentence=f"{host} {name}: {evidence}"[:MAX_CHARACTERS],
+        sentence=f"{host} {name}: {evidence}",
     )

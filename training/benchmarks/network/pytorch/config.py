@@ -13,7 +13,8 @@ from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, PAIRWISE,
 from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.slow_parts.adaptive import LEAST_HOSTS, Search
 from training.benchmarks.network.slow_parts.analysis import PAIR_PATTERNS
-from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES
+from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
+from training.benchmarks.network.slow_parts.judge import LATE_PERCENT
 
 ENTRY_MODULE = "training.benchmarks.network"
 

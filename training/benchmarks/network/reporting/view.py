@@ -13,8 +13,8 @@ from training.benchmarks.network.reporting import table
 from training.benchmarks.network.reporting.references import named_references, what_of
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan, shown_with
 from training.benchmarks.network.slow_parts.blame import ONE_WAY
-from training.benchmarks.network.slow_parts.figures import LATE_PERCENT
 from training.benchmarks.network.slow_parts.findings import findings_of
+from training.benchmarks.network.slow_parts.judge import LATE_PERCENT
 from training.benchmarks.network.slow_parts.readings import scan_of
 
 _NO_TIERS = "rank 0 compared no pairs, and the tiers of the topology are known on the hosts alone: nothing is compared"

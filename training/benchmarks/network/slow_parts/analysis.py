@@ -14,6 +14,7 @@ from typing import Any
 from common.garbage import without_collection
 from common.statistics import Cell
 from protocol.bandwidth import COLLECTIVES, host_gbps
+from protocol.finding import PartFinding
 from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
@@ -21,14 +22,12 @@ from training.benchmarks.network.slow_parts.blame import blamed, doubtful_hosts,
 from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.events import STALL_US
 from training.benchmarks.network.slow_parts.figures import (
-    LATE_PERCENT,
     LATENCY_BYTES,
-    Bounds,
     alike,
     figure,
     without_common,
 )
-from training.benchmarks.network.slow_parts.findings import NetworkFinding
+from training.benchmarks.network.slow_parts.judge import LATE_PERCENT, Bounds
 from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
@@ -57,7 +56,7 @@ class Analysis:
 
     pattern: str
     size_bytes: int
-    findings: tuple[NetworkFinding, ...]
+    findings: tuple[PartFinding, ...]
     groups: tuple[Cell, ...]
     noise_percent: float
     note: str
@@ -120,7 +119,7 @@ def _has_groups(scan: Scan) -> bool:
     return len(scan.patterns) == 1 and not scan.patterns & {"all", "adaptive"} and any(map(len, scan.sizes.values()))
 
 
-def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence[str]) -> Analysis | None:
+def shown_with(scan: Scan, findings: Sequence[PartFinding], remarks: Sequence[str]) -> Analysis | None:
     """The analysis of a scan whose findings are known, as from FINISHED; None without groups to compare."""
     if not _has_groups(scan):
         return None
@@ -163,7 +162,7 @@ class _Search:
         self._hides_racks = around.tiers is None and bool(self._kinds)
         self.remarks: list[str] = []
 
-    def findings(self) -> list[NetworkFinding]:
+    def findings(self) -> list[PartFinding]:
         """Hosts first, then the rest in the order of their symptoms."""
         if self._kinds:
             counts = Counter(self._kinds.values())
@@ -180,7 +179,7 @@ class _Search:
             found = [each for part, begin in parts for each in self._of_part(part, begin)]
         return sorted(found, key=lambda each: each.part not in ("host", "device"))
 
-    def _of_part(self, part: str, begin: str) -> list[NetworkFinding]:
+    def _of_part(self, part: str, begin: str) -> list[PartFinding]:
         same = self._comparable(part, begin)
         if not same:
             return []
