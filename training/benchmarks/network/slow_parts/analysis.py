@@ -27,7 +27,7 @@ from training.benchmarks.network.slow_parts.figures import (
     figure,
     without_common,
 )
-from training.benchmarks.network.slow_parts.judge import LATE_PERCENT, Bounds
+from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
@@ -78,31 +78,24 @@ def analyse(
     steps: Sequence[Mapping[str, Any]],
     *,
     slow_percent: float,
-    late_percent: float = LATE_PERCENT,
-    names: Mapping[int, str] | None = None,
     tiers: Tiers | None = None,
     kinds: Mapping[int, str] | None = None,
 ) -> Analysis | None:
-    """Analyse the values of rank 0's STEP_END, see analyse_scan (percent of the peers' time)."""
-    scan = scan_of(steps, names)
-    around = Topology(tiers=tiers, kinds=kinds or {})
-    return analyse_scan(scan, slow_percent=slow_percent, late_percent=late_percent, around=around)
+    """Analyse the values of rank 0's STEP_END by the usual bound of latency, see analyse_scan."""
+    return analyse_scan(scan_of(steps), Bounds(slow_percent=slow_percent), Topology(tiers=tiers, kinds=kinds or {}))
 
 
-def analyse_scan(
-    scan: Scan, *, slow_percent: float, late_percent: float = LATE_PERCENT, around: Topology = UNKNOWN
-) -> Analysis | None:
+def analyse_scan(scan: Scan, bounds: Bounds, around: Topology = UNKNOWN) -> Analysis | None:
     """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
     has compared them (pattern adaptive).
 
-    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time. `around` has
-    what is known of the hosts; tiers that it does not tell are learnt from the pairs.
+    `around` has what is known of the hosts; tiers that it does not tell are learnt from the pairs.
     """
     if not _has_groups(scan):
         return None
     (pattern,) = scan.patterns
     with without_collection():
-        search = _Search(scan, pattern, Bounds(slow_percent=slow_percent, late_percent=late_percent), around)
+        search = _Search(scan, pattern, bounds, around)
         enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
         return shown_with(scan, search.findings() if enough else [], search.remarks)
 

@@ -24,7 +24,6 @@ from training.benchmarks.network.pytorch.operations.variants import created
 from training.benchmarks.network.slow_parts.adaptive import VERSION, ScanResult, expected_rounds
 from training.benchmarks.network.slow_parts.comparison import PeerComparison, ScanRound
 from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched
-from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, times_of
 
 
@@ -70,8 +69,7 @@ class AdaptiveScan:
         output.skipped(self.skipped)
         config, is_first = self._config, self._run.group.placement.rank == 0
         stepper, exchange = Stepper(self._run, output, self._sizes), Exchange(self._run.group, self._config.timeout_s)
-        comparison = PeerComparison(Bounds(slow_percent=config.slow_percent, late_percent=config.late_percent))
-        search = searched(self._ground, comparison, config.search) if is_first else None
+        search = searched(self._ground, PeerComparison(config.bounds), config.search) if is_first else None
         asked: ScanRound | None = next(search) if search is not None else None
         begin, number = time.perf_counter(), 0
         while True:
