@@ -22,8 +22,9 @@ Better = Literal["higher", "lower"]
 class Metric:
     """One number of FINISHED: its name there, its unit ("" for a pure number) and which direction is better.
 
-    `is_key`: the figure that stands for the benchmark. `is_reference`: whether a baseline keeps it. `of_steps`: the
-    value of STEP_END, in the same unit, whose mean over the steps it is; "" if there is none.
+    `is_key`: the figure that stands for the benchmark. `is_steady`: the same without the warm-up. `is_reference`:
+    whether a baseline keeps it. `of_steps`: the value of STEP_END, in the same unit, whose mean over the steps it is;
+    "" if there is none.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Metric:
     better: Better
     meaning: str = ""
     is_key: bool = False
+    is_steady: bool = False
     is_reference: bool = True
     of_steps: str = ""
 

@@ -70,7 +70,8 @@ def _figures(key: KeyFigure | None) -> tuple[str, str, str]:
     low, high = min(key.of_rounds, default=key.value), max(key.of_rounds, default=key.value)
     spread = "" if low == high else f" ({show(low)} to {show(high)})"
     percent = "" if key.percent_of_expected is None else f"{key.percent_of_expected:.1f} %"
-    return key.metric, f"{show(key.value)} {key.unit}".strip() + spread, percent
+    steady = "" if key.steady is None else f"; {words('{value} after the warm-up', value=show(key.steady))}"
+    return key.metric, f"{show(key.value)} {key.unit}".strip() + spread + steady, percent
 
 
 def _one(run: LoadedRun, case: CaseRecord) -> Iterator[str]:

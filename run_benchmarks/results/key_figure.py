@@ -10,6 +10,8 @@ from run_benchmarks.results.records import KeyFigure, RoundRecord
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 
+STEADY_DIFFERS = 0.1
+
 
 def key_figure(
     case: CaseLike,
@@ -19,7 +21,8 @@ def key_figure(
     baseline: BaselineRecord | None = None,
 ) -> KeyFigure | None:
     """The key figure that the case's benchmark declares; None if it declares or measured none."""
-    declared = next((metric for metric in metrics_of(case) if metric.is_key), None)
+    known = metrics_of(case)
+    declared = next((metric for metric in known if metric.is_key), None)
     values = numbers_of(metrics.get(declared.name)) if declared is not None else []
     if declared is None or len(values) != 1:
         return None
@@ -32,7 +35,13 @@ def key_figure(
         of_rounds=[value for each in passed for value in numbers_of(each.metrics.get(declared.name))],
         percent_of_expected=percent,
         expected=expected,
+        steady=_steady(known, metrics, values[0]),
     )
+
+
+def _steady(known: Sequence[Metric], metrics: Mapping[str, Any], value: float) -> float | None:
+    steady = [each for metric in known if metric.is_steady for each in numbers_of(metrics.get(metric.name))]
+    return steady[0] if len(steady) == 1 and abs(steady[0] - value) > STEADY_DIFFERS * abs(value) else None
 
 
 def _against(

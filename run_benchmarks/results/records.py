@@ -151,6 +151,7 @@ class KeyFigure(_Record):
     """The key figure of a case: `value` over its rounds and `of_rounds`, those that passed, all in `unit`.
 
     `percent_of_expected`: how good it is, 100 being what `expected` names; None where nothing is expected of it.
+    `steady`: the value after the warm-up where that differs by more than key_figure.STEADY_DIFFERS.
     """
 
     metric: str
@@ -160,6 +161,7 @@ class KeyFigure(_Record):
     of_rounds: list[float]
     percent_of_expected: float | None = None
     expected: str = ""
+    steady: float | None = None
 
 
 class PredictedPart(_Record):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from monitors.timeline import Timeline
+from run_benchmarks.commands.showing import _figures
 from run_benchmarks.console.language import ENGLISH
 from run_benchmarks.report.host_charts import monitors_chart
 from run_benchmarks.report.html import _template, write_page, write_report
@@ -20,6 +21,7 @@ from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import Verdict
 from run_benchmarks.results.remarks import Integrity, Remark
 from tests.pages import charts_of
+from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.run_benchmarks.results.rounds import (
     START_MS,
     STEP,
@@ -149,6 +151,17 @@ def test_a_figure_of_0_percent_is_as_far_below_as_the_bar_goes(tmp_path: Path) -
     run = LoadedRun(folder=tmp_path, record=run_record({}), rounds={"ONE": []})
     (line,) = overview([run]).lines
     assert dataclasses.replace(line, percent=0.0).bar == (0.0, 55.0) and line.bar == (55.0, 1.0)
+
+
+def test_the_rate_after_the_warm_up_stands_below_a_key_figure_from_which_it_differs(tmp_path: Path) -> None:
+    made = a_run("run20261101000000", [100.0, 101.0])
+    (case,) = made.record.cases
+    assert case.key is not None
+    case = case.model_copy(update={"key": case.key.model_copy(update={"steady": 234.0})})
+    run = LoadedRun(folder=tmp_path, record=made.record.model_copy(update={"cases": [case]}), rounds={case.name: []})
+    write_page([run], tmp_path / "page.html")
+    assert "100.5 samples/s 234 after the warm-up" in " ".join(Page(tmp_path / "page.html").text.split())
+    assert _figures(case.key)[1] == "100.5 samples/s (100 to 101); 234 after the warm-up"
 
 
 def test_a_host_that_was_lost_in_the_latest_run_keeps_its_devices(tmp_path: Path) -> None:

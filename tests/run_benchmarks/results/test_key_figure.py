@@ -50,6 +50,14 @@ def test_the_key_figure_is_in_percent_of_what_is_expected(
     assert key_figure(case("bert"), [], {}) is None
 
 
+@pytest.mark.parametrize(("steady", "told"), [(98.0, None), (99.1, 99.1), (220.0, 220.0), (70.0, 70.0), (None, None)])
+def test_the_rate_after_the_warm_up_stands_beside_a_key_figure_from_which_it_differs(
+    steady: float | None, told: float | None
+) -> None:
+    key = key_figure(case("bert"), [trained(1, 90.0)], {TOKENS: 90.0, "throughput(sps)_steady": steady})
+    assert key is not None and (key.value, key.steady) == (90.0, told)
+
+
 def with_joules(*of_nodes: dict[str, Any]) -> RoundRecord:
     record = a_round([])
     nodes = [

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
@@ -151,7 +151,9 @@ class TrainingOutcome(DefaultOutcome):
                 _rate(f"throughput({unit})_pure_compute", "samples/s", "samples of all ranks / computing time"),
                 _rate("training_sequences_per_second", "samples/s", "equals the raw throughput", is_reference=False),
                 _rate("tokens_per_second_per_device", "tokens/s", "of one device, without evaluations"),
-                _rate(f"throughput({unit})_steady", "samples/s", "of all ranks after the warm-up"),
+                replace(
+                    _rate(f"throughput({unit})_steady", "samples/s", "of all ranks after the warm-up"), is_steady=True
+                ),
                 *(
                     _rate(
                         f"throughput({unit})_steady_{end}", "samples/s", "end of its 95 % interval", is_reference=False
