@@ -137,8 +137,7 @@ class Program(NamedTuple):
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
     is_summarised: whether all verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
-    operands: what the shell completes beside options, by the name of an argument. begin: what is done with the options
-    before the verb.
+    operands: what the shell completes beside options, by argument. begin: what is done with options before the verb.
     """
 
     module: str

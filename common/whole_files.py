@@ -273,11 +273,7 @@ def _replacing(path: Path, target: Path, *, size: int = 0, mode: int | None = No
 
 
 def _reserve(handle: int, size: int) -> None:
-    """Reserve `size` bytes; does nothing on file systems that cannot.
-
-    Raises:
-        OSError: the disk is full.
-    """
+    """Reserve `size` bytes; does nothing on file systems that cannot."""
     reserve = getattr(os, "posix_fallocate", None)
     if reserve is not None:
         try:

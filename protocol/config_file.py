@@ -45,9 +45,7 @@ def config_files(folder: Path) -> dict[str, Path]:
 
 
 def config_file(folder: Path, name: str) -> Path:
-    """The file of the case config `name`: the folder's own, else that of all vendors; where no file serves it, the one
-    that would have to be written.
-    """
+    """The file that serves the case config `name`, of the folder or of all vendors; else the one to be written."""
     own = folder / f"{name}.py"
     return own if own.is_file() else {**config_files(common_folder(folder)), **config_files(folder)}.get(name, own)
 

@@ -16,7 +16,7 @@ FindingPart = Literal["host", "device", "link", "rack", "group", "pair", "rail",
 # link_errors: a port counted errors; link_speed: a port or slot slower or narrower than it can be. Of an accelerator:
 # lost: it stopped answering; memory_errors: uncorrected ones; device_errors: the driver reported one; heat: too hot;
 # different_results: its results have other bits than those of its kind. Of a tool of others: failed_test: it says that
-# something is broken, or gives no result here alone; not_run: it gives none, and proves nothing.
+# something is broken, or gives no result here alone; not_run: it gives none, or a part was not seen: nothing is proved.
 FindingKind = Literal[
     "constant", "intermittent", "stalls", "below_expected", "transport", "link_errors", "link_speed", "lost",
     "memory_errors", "device_errors", "heat", "different_results",

@@ -57,8 +57,9 @@ class AcceleratorHealth:
     row waits for its remapping, or it failed), `nvlinks_up` and `nvlinks_down`, the same of `xgmi_links`; of the fabric
     of its NVLinks `fabric_waits` (1: it has not joined it), `fabric_failed` (not 0: the driver's error) and
     `fabric_misconfigured` (not 0: its code), `fabric_unhealthy`, `fabric_degraded`, `fabric_recovering`; `pcie_width`
-    and `pcie_width_max` in lanes, `mig` (1: the device is divided), `slowdown_c` (degrees Celsius from which its clocks
-    are lowered), `alarm` (1: the vendor's tool calls the device's health other than OK).
+    and `pcie_width_max` in lanes, `pcie_generation` (while it worked) and `pcie_generation_max`, `mig` (1: it is
+    divided), `slowdown_c` (degrees Celsius from which its clocks are lowered), `alarm` (1: the vendor's tool calls the
+    device's health other than OK).
     """
 
     index: int
@@ -116,7 +117,7 @@ class ImageParameters:
 
     template: str
     base_image: str
-    python: str
+    python: str = "/opt/clusterdyno/bin/python"
     options: Mapping[str, str] = field(default_factory=dict)
     unpacked_bytes: int = 4 << 30
     requirements: str = "workload.txt"

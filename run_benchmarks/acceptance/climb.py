@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from run_benchmarks.acceptance.rungs import (
     EVERY_LINK,
     FEWEST,
     HEALTH,
+    NETWORK,
     NO_OTHERS,
     SINGLE,
     TOOLS,
@@ -31,7 +33,6 @@ from run_benchmarks.acceptance.rungs import (
     stages_of,
 )
 from run_benchmarks.acceptance.suspects import (
-    SEEN_ONCE,
     Suspects,
     against_datasheet,
     agreed,
@@ -54,6 +55,7 @@ GOOD_BESIDE = 3
 """Good hosts for each suspect when it is tested again, where there are as many: most pairs are then of good ones."""
 MOST_WITHOUT = 3
 """Times that a stage that failed runs again, each without those whom the runs before suspect."""
+SEEN_ONCE = "seen once"
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -105,7 +107,7 @@ class Climb:
     _is_short: bool = False
     _untested: set[str] = field(default_factory=set)
     _occasions: list[LoadedRun] = field(default_factory=list)
-    _named: Suspects = field(default_factory=dict)
+    _suspected: list[Suspects] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -134,12 +136,11 @@ class Climb:
                 record.reason = f"{len(hosts)} of {len(self.hosts)} hosts are left; it needs {FEWEST[rung]}"
             elif self._room < 1:
                 record.reason = self._is_spent
-            elif rung == HEALTH:
-                looked = self.examine(hosts)
-                self.warned.add(looked.warnings)
-                record.out, record.not_run = dict(looked.sick), list(looked.unseen)
-                record.verdict = "fail" if record.out else "pass"
             else:
+                if rung == HEALTH:
+                    looked = self.examine(hosts)
+                    self.warned.add(looked.warnings)
+                    record.out, record.not_run = dict(looked.sick), list(looked.unseen)
                 self._measure(record)
         except BaseException as error:
             said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
@@ -165,10 +166,9 @@ class Climb:
 
     def _measure(self, record: RungRecord) -> None:
         """Run the stages, each on the hosts that the stages before have not taken out."""
-        record.not_run = [
-            *self.tools.get(record.rung, NO_OTHERS).missing,
-            *([NO_DATA] if record.rung == SINGLE and not self.data else []),
-        ]
+        record.not_run += self.tools.get(record.rung, NO_OTHERS).missing
+        if record.rung == SINGLE and not self.data:
+            record.not_run.append(NO_DATA)
         if self._is_short:
             full = self._full(record.rung, record.hosts)
             record.shrunk = left_out(full, shortened(record.rung, full))
@@ -195,18 +195,34 @@ class Climb:
         """Run a stage, and take out the hosts that it proves or confirms to be bad. Returns the seconds of the run
         that was measured, if one was.
         """
-        self._occasions, self._named = [], {}
-        loaded, found = self._occasion(record, stage, hosts)
-        if loaded.record.verdict.is_measured:
-            self._note(record, loaded)
-            self._confirm(record, stage, hosts, found)
-        else:
-            loaded = self._without(record, stage, hosts, loaded, found)
-        self._look_again(record, stage, loaded)
+        self._occasions, self._suspected = [], []
+        try:
+            loaded, found = self._occasion(record, stage, hosts)
+            if loaded.record.verdict.is_measured:
+                self._note(record, loaded)
+                self._confirm(record, stage, hosts, found)
+            else:
+                loaded = self._without(record, stage, hosts, loaded, found)
+            self._look_again(record, stage, loaded)
+        finally:
+            self._say_how_often(record)
         if loaded.record.verdict.is_measured:
             for kind, levels in usual_of(loaded, {*record.out, *record.unsteady, *self._untested}).items():
                 self.measured.setdefault(kind, {}).update(levels)
         return self._took[loaded.folder.name]
+
+    def _say_how_often(self, record: RungRecord) -> None:
+        """Say of the suspects of a stage that come and go, or that are out and were not named each time, on how many of
+        the occasions in which they took part they were named.
+        """
+        took = Counter(host for run in self._occasions for host in self.ran[run.folder.name][1])
+        named = Counter(host for found in self._suspected for host in found)
+        for host, times in named.items():
+            said = f"named on {times} of {took[host]} occasions"
+            if host in record.unsteady:
+                record.unsteady[host].append(said)
+            elif host in record.out and times < took[host]:
+                record.out[host].append(said)
 
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
@@ -246,7 +262,9 @@ class Climb:
         if self._room < 1 or not is_measured:
             _add_reasons(record, *not_again)
             return False
-        before = {host: [*said] for host, said in self._named.items()}
+        before: Suspects = {}
+        for named in self._suspected:
+            _append(before, named)
         try:
             again, found = self._occasion(record, stage, hosts)
         except BaseException:
@@ -291,7 +309,7 @@ class Climb:
         """
         reason = _why(loaded)
         last, tried, suspects = list(hosts), list(hosts), dict(found)
-        least = 1 if record.rung == SINGLE else 2  # that one host alone passes proves nothing of several
+        least = 2 if record.rung in (NETWORK, WHOLE) else 1  # that one host alone passes proves nothing of several
         for _ in range(MOST_WITHOUT):
             rest = [host for host in hosts if host not in suspects and host not in record.out]
             if len(rest) == len(last) or len(rest) < least or self._room < 1:
@@ -350,6 +368,7 @@ class Climb:
     def _failed_again(self, record: RungRecord, once: Suspects, guilty: Container[str], why: str) -> Suspects:
         """The guilty among the suspects of a run that failed again; the others are left in doubt."""
         failed = {host: said for host, said in once.items() if host in guilty}
+        self._suspected[-1] |= failed
         rest = {host: said for host, said in once.items() if host not in failed}
         self._leave_in_doubt(record, rest, why)
         return {host: [*said, f"again: it fails with this host: {why}"] for host, said in failed.items()}
@@ -399,7 +418,7 @@ class Climb:
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
         suspects = {host: said for host, said in found.items() if host not in record.out}
-        _append(self._named, suspects)
+        self._suspected.append(found)
         return loaded, suspects
 
     def states(self) -> dict[str, HostState]:

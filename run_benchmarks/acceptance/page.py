@@ -53,7 +53,7 @@ def _body(record: AcceptRecord, words: Words) -> Iterator[str]:
         (host, _joined(said, words), rung.rung) for rung in record.rungs for host, said in rung.unsteady.items()
     ]
     if unsteady:
-        yield f"<h2>{words('Suspected on one occasion alone')}</h2>"
+        yield f"<h2>{words('Suspected, not confirmed')}</h2>"
         yield _table((words("host"), words("what was seen"), words("rung")), unsteady)
     if record.warnings:
         yield f"<h2>{words('Warnings, which take nobody out')}</h2>"

@@ -16,7 +16,7 @@ HostState = Literal["accepted", "out", "comes and goes", "not tested"]
 
 class RungRecord(BaseModel):
     """One rung. runs: names of the runs that it made. out: hosts that it takes out, with the evidence of both
-    occasions; unsteady: suspects that one occasion alone named. not_run: tests that could not be made, and why.
+    occasions; unsteady: suspects that were not confirmed. not_run: tests that could not be made, and why.
     shrunk: what it did not look at, or less, as the budget had no room.
     seconds: how long it took, of which soak_seconds is the soak, tools_seconds that of tools of others, called as in
     tools, with NCCL Inspector; estimated_seconds: with these, without a soak, by estimated_from, an earlier acceptance

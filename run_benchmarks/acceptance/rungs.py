@@ -22,7 +22,7 @@ LEAST_SAMPLES = 4096
 DATA_TESTS = ("data_read", "data_write")
 EVERY_LINK, TOOLS = "ACCEPT_ALL_TO_ALL", "ACCEPT_TOOLS"
 """Cases: that loads every link of the network at once; that runs tools of others."""
-TOOLS_CONFIG = {SINGLE: "config_host", NETWORK: "config_pairs"}
+TOOLS_CONFIG = {HEALTH: "config_quick", SINGLE: "config_host", NETWORK: "config_pairs"}
 SHORT_REPEATS, SHORT_STEPS = 3, 3
 """Of a rung that is shrunk: repeats of each pair, and the part of a training's steps (one in so many)."""
 LONG_TESTS = ("memory_capacity", "disk_write", "disk_read")
@@ -134,7 +134,8 @@ def stages_of(
     """The cases of a rung on these hosts, by name, as test_conf.py defines them: one run for each stage.
 
     `data`: folders with the data of the user's own cases, which all hosts read at once; `tools`: after the rung's own
-    tests. The network first by pairs or by search, then with all hosts together, so that every link is loaded at once.
+    tests; those of health are all that it runs: its check is no run. The network first by pairs or by search, then
+    with all hosts together, so that every link is loaded at once.
     """
     chosen, nnodes = choice_of(vendor), len(hosts)
 
@@ -152,6 +153,8 @@ def stages_of(
         found = {TOOLS: case("tools", TOOLS_CONFIG[rung], overrides) | {"nproc": 1}}
         return [{**before, **found} if tools.inspector is not None else found]
 
+    if rung == HEALTH:
+        return others({})
     if rung == SINGLE:
         found = {"ACCEPT_DEVICES": case("base", chosen.device_config, chosen.device_overrides)}
         tests = {**chosen.device_overrides, "tests": list(DATA_TESTS)}

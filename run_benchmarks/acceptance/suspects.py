@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from statistics import median
@@ -43,10 +43,11 @@ MOST_TIMES = 10
 FEWEST_OF_PAIRS = 3
 """Hosts of a tool between two of them, from which on a figure is a host's own: the best of its two neighbours."""
 UNLIKE = "different_results"
+NOT_RUN = "not run: "
+"""Before the evidence of a tool that was not run, which names its hosts."""
 PROOFS = {UNLIKE, "lost", "memory_errors"}
 """Kinds of findings that are no matter of chance: to see one once suffices."""
 NO_LEVELS: Levels = MappingProxyType({})
-SEEN_ONCE = "seen once"
 Suspects = dict[str, list[str]]
 _DEVICE = re.compile(r"(?:\w+: )?(device|accelerator) (\d{1,4})(?: to (\d{1,4}))?(?:: |$)")
 """The beginning of a sentence on one device of a host, or on two; or the name of one."""
@@ -386,19 +387,28 @@ def _slow_pairs(
 
 
 def not_run_in(run: LoadedRun) -> list[str]:
-    """The tests of a run that no host made, with the reason, and the tools that a host lacks, each once."""
+    """The tests of a run that no host made, with the reason, the tools that a host lacks, and what devices do not tell,
+    each once.
+    """
     records = [record for records in run.rounds.values() for record in records]
     steps = [step for record in records for step in record.steps]
     said = [f"{step.get('test')}: {step['not_run']}"[:300] for step in steps if isinstance(step.get("not_run"), str)]
-    alone = ((step.get("test"), step.get("not_compared")) for step in steps)
-    said += [
-        f"{test}: the bits of {_devices(count)} of its kind"[:300]
-        for test, count in alone
-        if isinstance(count, int) and count > 0
-    ]
-    tools = (each.evidence for record in records for each in record.findings if each.kind == "not_run")
-    said += [evidence.removeprefix("not run: ")[:300] for evidence in tools]
+    said += _alone(steps)
+    unseen = [each for record in records for each in record.findings if each.kind == "not_run"]
+    told = (each.evidence if each.evidence.startswith(NOT_RUN) else each.sentence for each in unseen)
+    said += [sentence.removeprefix(NOT_RUN)[:300] for sentence in told]
     return list(dict.fromkeys(said))
+
+
+def _alone(steps: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    """A sentence on the tests whose bits devices alone of their kind compared with nobody's."""
+    alone: dict[int, dict[str, None]] = {}
+    for step in steps:
+        count = step.get("not_compared")
+        if isinstance(count, int) and count > 0:
+            alone.setdefault(count, {})[str(step.get("test"))[:100]] = None
+    for count, tests in alone.items():
+        yield f"{', '.join(tests)}: the bits of {_devices(count)} of its kind"[:300]
 
 
 def _devices(count: int) -> str:
@@ -513,7 +523,7 @@ def _local(record: RoundRecord, rank: int) -> int:
 
 def agreed(first: Mapping[str, list[str]], second: Mapping[str, list[str]]) -> tuple[Suspects, Suspects]:
     """Suspects of two occasions that both name, with the evidence of both; and those that only one names, or of which
-    each accuses other devices.
+    each accuses other devices, with what there is.
     """
     both: Suspects = {}
     once: Suspects = {}
@@ -522,7 +532,7 @@ def agreed(first: Mapping[str, list[str]], second: Mapping[str, list[str]]) -> t
         if said and again and _are_of_one_part(said, again):
             both[host] = [*said, *(f"again: {each}" for each in again)]
         else:
-            once[host] = [*said, *(f"{SEEN_ONCE}, on the second occasion: {each}" for each in again)]
+            once[host] = [*said, *again]
     return both, once
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import vendors
@@ -17,6 +18,8 @@ from training.benchmarks.tools.table import TOOLS
 SECONDS = 30.0
 MOST_MEETINGS = 3
 """Rounds in which every host of a ring has met both its neighbours."""
+QUICK_SHARE = 0.1
+"""Of the budget that a diagnosis may take in the rung of health."""
 # Arguments: folders to look into beside PATH, joined by colons; programs. Prints those that are there.
 SCRIPT = 'PATH=$PATH:$1; shift; for name; do if command -v "$name" >/dev/null 2>&1; then echo "$name"; fi; done'
 
@@ -27,28 +30,59 @@ def tools_of(vendor: str, config: str) -> Config | None:
     return load_case_config(Config, path, {}) if path.is_file() else None
 
 
-def others_of(config: Config, nproc: int, there: Container[str] | None = None) -> Others:
-    """The tools of a config whose programs are `there` (None: all), and sentences on those that are not.
+def command_of(config: Config, name: str) -> str:
+    """How a config calls a tool."""
+    return " ".join([TOOLS[name].command[0], *config.words_of(name)])
+
+
+def too_long(config: Config, nproc: int, budget_s: float) -> dict[str, str]:
+    """By command the diagnoses of health that take more than their share of the budget, and what is said of each."""
+    found = {}
+    for name in config.tools:
+        if (taken := _seconds(config, name, nproc)) > QUICK_SHARE * budget_s:
+            said = f"{TOOLS[name].command[0]} takes {taken:g} s, more than {QUICK_SHARE:.0%} of the budget"
+            found[command_of(config, name)] = said
+    return found
+
+
+def others_of(
+    config: Config,
+    nproc: int,
+    there: Container[str] | None = None,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> Others:
+    """The tools of a config whose programs are `there` (None: all), and sentences on those that are not. elsewhere: by
+    command that only another rung has a sentence on it, or "".
 
     What the config says of the others alone is taken back: a case that names it for no tool is refused. The time is of
     one call after the other, perftest's for each RDMA device: as many as ranks, unless they are named.
     """
-    names = [name for name in config.tools if there is None or TOOLS[name].command[0] in there]
-    programs = dict.fromkeys(TOOLS[name].command[0] for name in config.tools if name not in names)
+    present = [name for name in config.tools if there is None or TOOLS[name].command[0] in there]
+    programs = dict.fromkeys(TOOLS[name].command[0] for name in config.tools if name not in present)
+    names = [name for name in present if command_of(config, name) not in elsewhere]
     missing = [f"{program} is not installed on any host" for program in programs]
+    missing += filter(None, (elsewhere.get(command_of(config, name)) for name in present))
+    settings = _without_rest(config, names)
+    if "devices" in settings:
+        devices = ", ".join(config.devices or ())
+        missing.append(f"RDMA devices {devices}: no tool for them is installed on any host")
+    return Others(
+        names=names,
+        missing=missing,
+        settings=settings,
+        commands=[command_of(config, name) for name in names],
+        seconds=sum(_seconds(config, name, nproc) for name in names),
+    )
+
+
+def _without_rest(config: Config, names: Sequence[str]) -> dict[str, Any]:
+    """The settings that take back what a config says of its other tools alone."""
     settings: dict[str, Any] = {}
     if not config.arguments.keys() <= {*names}:
         settings["arguments"] = {name: words for name, words in config.arguments.items() if name in names}
     if config.devices is not None and {TOOLS[name].scope for name in names} <= {"host"}:
         settings["devices"] = None
-        missing.append(f"RDMA devices {', '.join(config.devices)}: no tool for them is installed on any host")
-    return Others(
-        names=names,
-        missing=missing,
-        settings=settings,
-        commands=[" ".join([TOOLS[name].command[0], *config.words_of(name)]) for name in names],
-        seconds=sum(_seconds(config, name, nproc) for name in names),
-    )
+    return settings
 
 
 def _seconds(config: Config, name: str, nproc: int) -> float:

@@ -1,5 +1,6 @@
 """Accepts a cluster: `run.py accept` climbs the rungs, and says which hosts to take out, with proof."""
 
+import math
 import re
 import signal
 import tempfile
@@ -15,6 +16,7 @@ from pydantic import ValidationError
 import vendors
 from common.reading import read_bounded
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
+from run_benchmarks.acceptance.devices import usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
 from run_benchmarks.acceptance.kinds import alike_first
 from run_benchmarks.acceptance.page import PAGE_FILE, PAIR, times, verdict_of, warned_rows, write_page
@@ -33,7 +35,7 @@ from run_benchmarks.acceptance.rungs import (
     conf_text,
     stages_of,
 )
-from run_benchmarks.acceptance.tools import installed, others_of, tools_of
+from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
 from run_benchmarks.commands import draining, starting
 from run_benchmarks.commands.check_view import not_seen
 from run_benchmarks.commands.options import DEFAULT_CLUSTER, DEFAULT_TEST, Request
@@ -58,6 +60,7 @@ from training.benchmarks.tools.pytorch.config import Config
 
 BUDGET = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)")
 SHOWN_WARNINGS = 12
+WITHOUT_DEVICES = 2  # ranks of a host
 INSPECTOR_FOLDER = "NCCL_INSPECTOR_DUMP_DIR"
 """Variable of NCCL's profiler plugin Inspector (ext-profiler/inspector, README): where it writes."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
@@ -104,7 +107,7 @@ class Acceptance:
         """Do the rungs, and after each what keeps the record; what ends them early is told."""
         try:
             with _ended_by_signals():
-                climb.tools = self.tools(names, climb.hosts)
+                climb.tools = self.tools(names, climb.hosts, climb.budget_s)
                 climb.expected = estimates(names, climb.vendor, len(climb.hosts), self._nproc, earlier, climb.tools)
                 say(in_words(climb.expected, len(climb.hosts), climb.budget_s))
                 for name in names:
@@ -179,17 +182,24 @@ class Acceptance:
             warnings={host: report.warnings for host, report in reports.items()},
         )
 
-    def tools(self, rungs: Sequence[str], hosts: Sequence[str], *, is_planned: bool = False) -> dict[str, Others]:
+    def tools(
+        self, rungs: Sequence[str], hosts: Sequence[str], budget_s: float = math.inf, *, is_planned: bool = False
+    ) -> dict[str, Others]:
         """By rung the tools of others that the vendor's configs name and that hosts have; where it is only planned, or
-        an image has them, all that are named.
+        an image has them, all that are named. What health has is in no later rung, and what takes too long for it is.
         """
         configs = self._tool_configs(rungs, hosts)
         names = list(dict.fromkeys(name for config in configs.values() for name in config.tools))
         is_asked = bool(names) and not is_planned and not self._in_containers
         there, silent = self._asked(names, hosts) if is_asked else (None, [])
         found: dict[str, Others] = {}
+        elsewhere: dict[str, str] = {}
         for rung, config in configs.items():
-            others = Others() if is_asked and there is None else others_of(config, self._nproc, there)
+            if rung == HEALTH:
+                elsewhere = too_long(config, self._nproc, budget_s)
+            others = Others() if is_asked and there is None else others_of(config, self._nproc, there, elsewhere)
+            if rung == HEALTH:
+                elsewhere = dict.fromkeys(others.commands, "")
             inspector = self._inspector(hosts) if rung == NETWORK else None
             if self._in_containers and not is_planned:  # an image may lack them: they shrink no rung until measured
                 others = replace(others, seconds=0.0)
@@ -255,13 +265,13 @@ def accept(
     *,
     rungs: str,
     budget: str,
-    nproc: int,
+    nproc: int | None = None,
     against: Path | None = None,
     save_expected: Path | None = None,
     force: bool = False,
 ) -> tuple[int, AcceptRecord | None]:
     """Climb the rungs, print the page's essentials, write accept.json and accept.html; returns the exit code and the
-    record, None if no folder can be made.
+    record, None if no folder can be made. nproc: ranks of a host; None: as many as it has devices.
 
     Raises:
         InputProblems: the settings are wrong; nothing was run then.
@@ -271,10 +281,11 @@ def accept(
     _refuse_file(save_expected, names, force=force)
     asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
     settings = asked.settings()
-    earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
     try:
+        nproc = ranks_of_a_host(asked, settings) if nproc is None else nproc
+        earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
         plan_all(asked, settings, names, nproc)
         folder = _new_folder(root)
     except OSError as error:
@@ -394,6 +405,25 @@ def save(record: AcceptRecord, path: Path) -> None:
     say(f"{path}: what is expected in {len(tests)} tests, learned from {good} hosts; for --against")
 
 
+def ranks_of_a_host(asked: Request, settings: Settings) -> int:
+    """As many as the hosts have devices; where none has or tells, WITHOUT_DEVICES.
+
+    Raises:
+        InputProblems: the device tests cannot be planned.
+        OSError: the disk of temporary files is full.
+    """
+    patterns, hosts = vendors.load(settings.test.VENDOR).device_files, list(settings.cluster.HOSTS)
+    if not patterns:
+        return WITHOUT_DEVICES
+    with tempfile.TemporaryDirectory() as folder:
+        planned = Acceptance(asked, settings, Path(folder), 1)
+        with (
+            allocated(planned.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
+            return usual_devices(reached, patterns) or WITHOUT_DEVICES
+
+
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
     """Plan the cases of all rungs on all hosts, so that none is refused after hours.
 
@@ -411,7 +441,7 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         planned.look(hosts)
         tools = planned.tools(names, hosts, is_planned=True)
         for name in names:
-            if name == HEALTH or len(hosts) < FEWEST[name]:
+            if len(hosts) < FEWEST[name]:
                 continue
             for cases in stages_of(name, settings.test.VENDOR, hosts, nproc, data, tools.get(name, NO_OTHERS)):
                 prepare(planned.conf(name, cases, hosts, 1), new_run_id())
@@ -463,9 +493,9 @@ def show(record: AcceptRecord, folder: Path) -> None:
     if record.drain:
         rows = [(host, "\n".join(said)) for host, said in record.drain.items()]
         print_table("Take out of service:", ("host", "because"), rows)
-    unsteady = [(host, said[0]) for rung in record.rungs for host, said in rung.unsteady.items()]
+    unsteady = [(host, "\n".join(said)) for rung in record.rungs for host, said in rung.unsteady.items()]
     if unsteady:
-        print_table("Suspected on one occasion alone:", ("host", "what was seen"), unsteady)
+        print_table("Suspected, not confirmed:", ("host", "what was seen"), unsteady)
     if record.warnings:
         kinds = warned_rows(record, words)[:SHOWN_WARNINGS]
         title = words("Warnings, which take nobody out")

@@ -223,7 +223,7 @@ def _add_accept(parser: VerbParser) -> None:
     add = parser.add_argument
     add("--rungs", metavar="A,B", default="health,single,network,whole", help="of health, single, network, whole")
     add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
-    add("--nproc", metavar="N", type=int, default=2, help="processes, and devices, of a host")
+    add("--nproc", metavar="N", type=int, help="processes, and devices, of a host (default: as many as most have)")
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
     add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
     add("--force", action="store_true", help="overwrite the file of --save-expected")

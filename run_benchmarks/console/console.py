@@ -52,8 +52,7 @@ def _complain_of_a_thread(args: threading.ExceptHookArgs) -> None:
 def guard_console() -> None:
     """Make harmless what reaches the console in other ways, since it may be a host's text, for the whole process.
 
-    Letters that its encoding (GBK, Latin-1) lacks come as escapes; so do control sequences in the traceback of a defect
-    and in other libraries' warnings.
+    Letters that its encoding (GBK) lacks come as escapes; so do control sequences in tracebacks and warnings.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -26,9 +26,10 @@ if [ -d "$root/sys/module/nvidia" ] || [ -e /dev/nvidiactl ]; then
   else say cannot "NVLink fabric	nvidia-smi does not tell"; fi
   if state=$(asks 20 nvidia-smi nvlink -s); then :
   else state=; say cannot "NVLinks	nvidia-smi nvlink -s does not answer"; fi
-  printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0} /Link [0-9]+: / {
-    if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++; seen[gpu] = 1}
-    END {for (gpu in seen) print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0}'
+  printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0; seen[gpu] = 1} /Link [0-9]+: / {
+    if (/inactive/) down[gpu]++; else if (/GB\/s/) up[gpu]++}
+    END {for (gpu in seen) {print "nvlinks\t" gpu "\t" up[gpu] + 0 "\t" down[gpu] + 0; all++; if (up[gpu]) linked++}
+      if (all) print "setting\tGPUs with NVLinks\t" linked + 0}'
   if state=$(asks 20 nvidia-smi nvlink -e); then :
   else state=; say cannot "errors of NVLinks	nvidia-smi nvlink -e does not answer"; fi
   printf '%s\n' "$state" | awk '/^GPU/ {gpu = $2 + 0}

@@ -1,10 +1,9 @@
 """Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
 
-XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICATION come from programs, all others
-from the device or its driver.
+XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): of APPLICATION by programs, others by the device.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from protocol.finding import FindingKind, FindingSeverity, PartFinding
@@ -38,6 +37,17 @@ _FABRIC: Mapping[str, tuple[FindingKind, FindingSeverity, str]] = {
     "fabric_degraded": ("link_speed", "fault", "the fabric of its NVLinks gives it a part of its bandwidth"),
     "fabric_recovering": ("link_errors", "warning", "its route through the fabric of its NVLinks recovers"),
 }
+_TOLD: Mapping[str, str] = {
+    "ecc_uncorrected": "memory errors",
+    "rows_failed": "remapped rows",
+    "pcie_replays": "replays on PCIe",
+    "pcie_width": "PCIe width",
+    "nvlinks_up": "NVLinks",
+    "xgmi_links_up": "XGMI links",
+    "fabric_waits": "NVLink fabric",
+    "alarm": "its health",
+}
+"""Parts of a device that are judged, by a name that its counters or states have then."""
 FEW_REPLAYS = 10
 """PCIe replays of a round that are no finding: links correct single ones by themselves."""
 
@@ -47,14 +57,63 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None) -> Iterator[Pa
 
     Values of another form than the monitor's are passed over: a host may send anything.
     """
-    listed = (monitor or {}).get("devices")
-    devices = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    devices = _devices(monitor)
     active = {links: [int(_state(each, f"{links}_up")) for each in devices] for links in _LINKS}
+    told = {name for each in devices for name in _TOLD if _tells(each, name)}
     for device in devices:
         index = device.get("index")
         if isinstance(index, int):
-            for found in [*_of_device(device), *_lost_links(device, active)]:
-                yield _finding(host, index, found)
+            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, told)]:
+                yield _finding(host, f"accelerator {index}", found)
+
+
+def unseen_hosts(monitors: Mapping[str, Mapping[str, Any] | None]) -> Iterator[PartFinding]:
+    """Hosts whose accelerators, or counters and states of them, their monitor did not see, where those of other hosts
+    were seen: nothing of that passes. monitors: the summary of each host's, None where there is none.
+    """
+    devices = {host: _devices(monitor) for host, monitor in monitors.items()}
+    telling = {host for host, own in devices.items() if any(_tells(each, name) for each in own for name in _TOLD)}
+    for host, own in devices.items():
+        said = ""
+        if not own and any(devices.values()):
+            said = "its accelerators were not seen, those of other hosts were"
+        elif own and telling and host not in telling:
+            said = "the state of its accelerators was not seen, that of other hosts' was"
+        if said:
+            evidence = ": ".join(filter(None, [said, _why_unseen(monitors[host])]))
+            yield _finding(host, "", ("not_run", "warning", evidence, "look into its monitor's log"))
+
+
+def _devices(monitor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    listed = (monitor or {}).get("devices")
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _why_unseen(monitor: Mapping[str, Any] | None) -> str:
+    """The reasons that the monitor gave; empty without one."""
+    reasons: list[str] = []
+    for key in ("unavailable", "errors"):
+        told = (monitor or {}).get(key)
+        for source in ("accelerator", "accelerator_health"):
+            reason = told.get(source) if isinstance(told, dict) else None
+            reasons += [str(reason[-1] if isinstance(reason, list) else reason)[:200]] if reason else []
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _tells(device: Mapping[str, Any], name: str) -> bool:
+    """Whether a device tells a counter or state; of links, whether it has some."""
+    if name.endswith("links_up"):
+        return _state(device, name) + _state(device, name.replace("_up", "_down")) > 0
+    parts = (device.get(which) for which in ("counts", "states"))
+    return any(isinstance(part, dict) and name in part for part in parts)
+
+
+def _untold(device: Mapping[str, Any], told: Container[str]) -> Iterator[_Found]:
+    """The parts of which others of its host tell and it does not: none of them passes. A lost device tells nothing."""
+    lacking = [what for name, what in _TOLD.items() if name in told and not _tells(device, name)]
+    if lacking and device.get("lost") is not True:
+        said = f"others of its host tell, it does not: {', '.join(lacking)}"
+        yield "not_run", "warning", said, "ask the vendor's tool about it; reset the device"
 
 
 def are_links_lost(active: int, inactive: int, active_on_host: Sequence[int]) -> bool:
@@ -122,6 +181,10 @@ def _links(device: Mapping[str, Any]) -> Iterator[_Found]:
     width, most = _state(device, "pcie_width"), _state(device, "pcie_width_max")
     if 0 < width < most:
         yield "link_speed", "warning", f"its PCIe link is x{width:g}; it can be x{most:g}", "check the slot and riser"
+    now, best = _state(device, "pcie_generation"), _state(device, "pcie_generation_max")
+    if 0 < now < best:
+        said = f"its PCIe link is of generation {now:g} under load; it can be of {best:g}"
+        yield "link_speed", "warning", said, "check the slot and riser"
 
 
 def _lost_links(device: Mapping[str, Any], active_on_host: Mapping[str, Sequence[int]]) -> Iterator[_Found]:
@@ -175,11 +238,11 @@ def _state(device: Mapping[str, Any], name: str) -> float:
     return number(states.get(name)) if isinstance(states, dict) else 0.0
 
 
-def _finding(host: str, index: int, found: _Found) -> PartFinding:
+def _finding(host: str, name: str, found: _Found) -> PartFinding:
+    """A finding on a device of a host, or on the host."""
     kind, severity, evidence, action = found
-    name = f"accelerator {index}"
     return PartFinding(
-        part="device",
+        part="device" if name else "host",
         hosts=(host,),
         device=name,
         kind=kind,
@@ -187,5 +250,5 @@ def _finding(host: str, index: int, found: _Found) -> PartFinding:
         evidence=evidence,
         suggested_action=action,
         drained_hosts=(host,) if severity == "fault" else (),
-        sentence=f"{host} {name}: {evidence}",
+        sentence=f"{f'{host} {name}' if name else f'host {host}'}: {evidence}",
     )

@@ -294,8 +294,7 @@ class DrainRecord(_Record):
 class JobRecord(_Record):
     """A job of a scheduler that had the run's hosts. `queue_seconds`: how long it waited for them; None if unknown.
 
-    The run's own times begin after that. `is_ours`: whether the run asked for it, and cancels it. `case`: for which it
-    was, "" for all.
+    The run's own times begin after that. `is_ours`: the run asked for it, and cancels it. `case`: its case, "" for all.
     """
 
     id: str

@@ -1,7 +1,6 @@
 """Writes the record of a round, round.json, from its nodes after its end.
 
-Data from hosts can at worst change a round's verdict: if it cannot be judged or written, the record says so and holds
-none of it.
+Data from hosts can at worst change a verdict: what cannot be judged or written is named and left out.
 """
 
 import time
@@ -16,7 +15,7 @@ from protocol.masking import mask_argv, mask_config, mask_environment
 from run_benchmarks.console.console import LOG
 from run_benchmarks.plan.plan import CasePlan
 from run_benchmarks.results.curves import CURVES_FILE, RoundCurves
-from run_benchmarks.results.device_findings import is_broken_device
+from run_benchmarks.results.device_findings import is_broken_device, unseen_hosts
 from run_benchmarks.results.host_findings import host_findings, usual_links
 from run_benchmarks.results.judge import judge
 from run_benchmarks.results.monitor_readings import Sight, read_sys_info, sight_of
@@ -116,6 +115,7 @@ def _seen_by_monitors(nodes: Sequence[RunningNode], record: RoundRecord) -> tupl
     sights = [sight_of(host, read_sys_info(folder), monitor) for host, folder, monitor in told]
     usual = usual_links(sights)
     seen = [each for host, at, monitor in told for each in host_findings(host, read_sys_info(at), monitor, usual)]
+    seen += unseen_hosts({host: monitor for host, _, monitor in told})
     return sights, seen
 
 

@@ -57,11 +57,7 @@ class _Nodes:
         self.unnamed: set[str] = set()
 
     def add(self, node: "Node", attributes: dict[str, Any]) -> None:
-        """Note a node.
-
-        Raises:
-            ValueError: its size is none.
-        """
+        """Note a node."""
         name = "_".join(plain(node.name).split()) or str(node.id)
         kind = kind_of(node, self._schema)
         if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):

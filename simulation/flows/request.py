@@ -149,13 +149,9 @@ def _numbers(
 ) -> dict[str, int]:
     """Ranks, servers and parallel sizes; those of a workload's header must agree with those given."""
     given = {
-        "--ranks": arguments.ranks,
-        "--gpus-per-server": arguments.gpus_per_server,
-        "--tp": arguments.tp,
-        "--pp": arguments.pp,
-        "--ep": arguments.ep,
-        "--rank": arguments.rank,
-    }
+        "--ranks": arguments.ranks, "--gpus-per-server": arguments.gpus_per_server, "--tp": arguments.tp,
+        "--pp": arguments.pp, "--ep": arguments.ep, "--rank": arguments.rank,
+    }  # fmt: skip
     header = {}
     if workload:
         header = {"--tp": workload.header.tp, "--pp": workload.header.pp, "--ep": workload.header.ep}

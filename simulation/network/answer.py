@@ -32,7 +32,7 @@ class Sureness(NamedTuple):
         spread = every[-1] / every[0] - 1
         data |= {"stable": spread < STABLE, "makespans_us": every}
         if spread < STABLE:
-            return [f"stable: another order of simultaneous starts changes it by {100 * spread:.2f} %"]
+            return [f"stable: {counted(len(every), 'order')} of simultaneous starts differ by {100 * spread:.2f} %"]
         typical = median(every)
         above = 100 * (typical / every[0] - 1)
         data |= {"median_us": typical, "typical_above_best_percent": round(above, 2)}
@@ -47,6 +47,9 @@ def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: S
     data: dict[str, JsonValue] = {
         "files": [str(path) for path in files],
         "complete": found.complete,
+        "makespan_us": None,
+        "mean_over_ranks_us": None,
+        "rank_0_us": None,
         "flows": flows,
         "flows_completed": ended,
         "marks": found.marks,

@@ -6,6 +6,7 @@ files are moved into the folder.
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.errors import SimulationError, input_problem
+from common.errors import MistakeList, SimulationError, input_problem
 from common.progress import StepProgress
 
 FILES = ("FLOW_FILE", "TRACE_FILE")  # that the simulator reads
-SUFFIX = "_FILE"
+SUFFIX, FLOWS_KEY = "_FILE", "FCT_OUTPUT_FILE"
 LONGEST_S = 24 * 3600
 SWITCHES = ("AS_NVLS_ENABLE", "AS_PXN_ENABLE")  # that are ours to set, whatever the shell has
 TAIL = 2000  # characters of the simulator's last words
@@ -65,6 +66,16 @@ def environment_of(send_lat_us: float, *, nvls: bool, pxn: bool) -> dict[str, st
     return found | {name: "1" for name, on in zip(SWITCHES, (nvls, pxn), strict=True) if on}
 
 
+def check_engine(simulator: str | None, conf: Path | None, mistakes: MistakeList) -> None:
+    """Note what of the command and of the configuration will not do."""
+    with mistakes.noted():
+        if simulator is not None:
+            simulator_words(simulator)
+    with mistakes.noted(), suppress(OSError, UnicodeDecodeError):  # which read_conf notes
+        if conf is not None:
+            _conf_lines(conf)
+
+
 def run_engine(call: EngineCall) -> EngineRun:
     """Run the simulator to its end.
 
@@ -82,10 +93,10 @@ def run_engine(call: EngineCall) -> EngineRun:
 
 
 def simulator_words(text: str) -> list[str]:
-    """The words of --simulator.
+    """The words of --simulator, the program's name as it is called from any folder.
 
     Raises:
-        InputProblems: there are none, or a quote is open.
+        InputProblems: there are none, or a quote is open, or the first is no program.
     """
     try:
         words = shlex.split(text)
@@ -93,24 +104,31 @@ def simulator_words(text: str) -> list[str]:
         raise input_problem("--simulator", text, f"is no command: {error}") from None
     if not words:
         raise input_problem("--simulator", None, "must be the command of SimAI_simulator")
-    return words
+    program = shutil.which(words[0])
+    if program is None:
+        raise input_problem("--simulator", words[0], "is no program here")
+    return [str(Path(program).absolute()), *words[1:]]
 
 
 def _write_inputs(folder: Path, conf: Path) -> str:
     """The configuration with all files in the folder; returns the name of the flows' file."""
-    lines, flows = [], ""
-    for words in map(str.split, conf.read_text(encoding="utf-8").splitlines()):
+    lines = []
+    for words in _conf_lines(conf):
         if words and words[0].endswith(SUFFIX):
             own = words[0].lower()
             if words[0] in FILES:
                 (folder / own).write_text("0\n", encoding="utf-8")
-            flows = own if words[0] == "FCT_OUTPUT_FILE" else flows
             words = [words[0], str(folder / own)]
         lines.append(" ".join(words))
-    if not flows:
-        raise input_problem(str(conf), None, "names no FCT_OUTPUT_FILE: --engine simai needs a whole SimAI.conf")
     (folder / "SimAI.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return flows
+    return FLOWS_KEY.lower()
+
+
+def _conf_lines(conf: Path) -> list[list[str]]:
+    lines = [*map(str.split, conf.read_text(encoding="utf-8").splitlines())]
+    if not any(words[:1] == [FLOWS_KEY] for words in lines):
+        raise input_problem(str(conf), None, f"names no {FLOWS_KEY}: --engine simai needs a whole SimAI.conf")
+    return lines
 
 
 def _run(words: Sequence[str], folder: Path, environment: dict[str, str]) -> None:

@@ -6,16 +6,16 @@ equal paths, begin anew for each part.
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from common.errors import SimulationError
 from common.progress import StepProgress
 from simulation.flows.names import SEND_RECEIVE
 from simulation.network.job import QUEUES, WAITS, Job
-from simulation.network.outcome import NOT_YET, NetworkRun
+from simulation.network.looks import Looks
+from simulation.network.outcome import NOT_YET, Counted, NetworkRun
 from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
@@ -34,11 +34,14 @@ class OverlapsError(Exception):
 
 
 class Cluster:
-    """Instances that were simulated together, and when their flows end, instance after instance, and the last (ns)."""
+    """Instances that were simulated together, when their flows end, instance after instance, and the last (ns), and
+    their counts.
+    """
 
     def __init__(self, instances: list[Instance], sketches: list[Sketch]) -> None:
         self.instances, self.sketches, self.end = instances, sketches, 0
         self.ends: list[Ints] = []
+        self.counted = Counted()
 
     def delays(self, mask: int, since: int, ports: Ports) -> bool:
         """Whether flows that had not ended `since` then (ns) take one of these ports for long.
@@ -82,17 +85,17 @@ class FastForward:
         self._queues: list[list[int]] = [[] for _rank in range(job.ranks)]
         self._waits: list[int | None] = [None] * job.ranks
         self._events: list[tuple[int, int, int, int, int]] = []
-        self._planned = 0
+        self._planned = self._now = 0
         self._came: dict[tuple[int, int], dict[int, int]] = {}
         self._groups: dict[int, dict[int, int]] = {}
         self._clusters: list[Cluster] = []
         self._flows = self._all_flows()
         self._moved: dict[int, dict[int, int]] = {}
-        self.marks = self.pauses = 0
+        self._counted = Counted()  # of clusters that are over
         self._all_events = self._events_of_all()
 
-    def run(self) -> NetworkRun:
-        """Work through all steps of all ranks.
+    def run(self, finished: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
+        """Work through all steps of all ranks; `finished` sees now and then, and at Ctrl-C, what has ended for good.
 
         Raises:
             OverlapsError: simulating all packets takes less.
@@ -100,21 +103,30 @@ class FastForward:
         began = time.perf_counter()
         for rank in range(self.job.ranks):
             self._advance(rank, 0)
-        with StepProgress("ranks that ended", self.job.ranks) as progress:
+        look = (lambda: finished(self._up_to(self._now))) if finished else (lambda: None)
+        with StepProgress("ranks that ended", self.job.ranks) as progress, Looks(look) as looks:
             done = 0
             while self._events:
-                when, _order, kind, rank, number = heapq.heappop(self._events)
+                self._now, _order, kind, rank, number = heapq.heappop(self._events)
                 if kind == COMES:
-                    self._come(rank, when)
+                    self._come(rank, self._now)
                 elif kind == RESUMES:
-                    self._resume(rank, number, when)
+                    self._resume(rank, number, self._now)
                 else:
-                    self._end_queued(rank, number, when)
+                    self._end_queued(rank, number, self._now)
+                looks.now_and_then()
                 if not self._planned % 4096:
                     ended = int((self.finished >= 0).sum())
                     progress.advance(ended - done)
                     done = ended
         return self._found(time.perf_counter() - began)
+
+    def _up_to(self, now: int) -> NetworkRun:
+        """The run as far as no part that is still to come changes it."""
+        run = self._found(0.0)
+        ends = (_until(each, now) for each in (run.end, run.part_end, run.walked, run.finished))
+        end, part_end, walked, finished = ends
+        return run._replace(end=end, part_end=part_end, walked=walked, finished=finished)
 
     def _plan(self, when: int, kind: int, rank: int, number: int = 0) -> None:
         self._planned += 1
@@ -217,6 +229,8 @@ class FastForward:
     def _launch(self, instance: Instance, sketch: Sketch, now: int) -> None:
         """All ranks of a part are there: it runs, with those beside it that share links."""
         first = min(instance.arrivals.values())
+        over = [each for each in self._clusters if each.end <= now]
+        self._counted = Counted.sum([self._counted, *(each.counted for each in over)])
         self._clusters = [each for each in self._clusters if each.end > now]
         cluster, others = Cluster([instance], [sketch]), []
         for each in self._clusters:
@@ -228,7 +242,7 @@ class FastForward:
         found = self.profiles.of(cluster.instances)
         if self.profiles.events > MOST_AGAIN * self._all_events + FEW_EVENTS and self._flows.begin:
             raise OverlapsError
-        self.marks, self.pauses = self.marks + found.marks, self.pauses + found.pauses
+        cluster.counted = found.counted
         self._take(cluster, found, now)
 
     def _take(self, cluster: Cluster, found: Profile, now: int) -> None:
@@ -287,8 +301,6 @@ class FastForward:
         return _Flows(begin, np.full(count, NOT_YET, np.int64), np.full(count, NOT_YET, np.int64))
 
     def _found(self, seconds: float) -> NetworkRun:
-        if any(self._queues) or any(each is not None for each in self._waits):
-            raise SimulationError("ranks wait for collectives that other ranks never come to")
         sketches = [
             (number, self.profiles.sketch(number, schedule))
             for number, collective in enumerate(self.job.collectives)
@@ -296,20 +308,37 @@ class FastForward:
             if self._flows.begin
         ]
         none = np.zeros(0, np.int64)
-        source, target, size = (
+        source, target, sport, size = (
             np.concatenate([none, *(getattr(sketch, name) for _number, sketch in sketches)])
-            for name in ("source", "target", "size")
+            for name in ("source", "target", "sport", "size")
         )
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
-        count = len(source)
+        counted = Counted.sum([self._counted, *(each.counted for each in self._clusters)])
         return NetworkRun(
-            source, target, np.full(count, 10_000, np.int64), size, np.concatenate([none, *numbers]),
+            source, target, sport, size, np.concatenate([none, *numbers]),
             self._flows.start, self._flows.end,
             np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)]),
-            np.zeros(count + 1, np.int64), none, self.begin, self.end, self.walked, self.finished,
+            *_joined([sketch for _number, sketch in sketches]), self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
-            marks=self.marks, pauses=self.pauses, events=self.profiles.events, seconds=seconds,
+            **counted._asdict(), events=self.profiles.events, seconds=seconds,
             not_kept=0 if self._flows.begin else self._flow_count, moved=self._moved,
         )  # fmt: skip
+
+
+def _joined(sketches: Sequence[Sketch]) -> tuple[Ints, Ints]:
+    """The parents of the flows of all sketches, one after another; see `parents_of`."""
+    begins, parents, flows, known = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)], 0, 0
+    for sketch in sketches:
+        edges, its = sketch.parents
+        begins.append(edges[1:] + known)
+        parents.append(its + flows)
+        flows, known = flows + len(sketch.size), known + len(its)
+    return np.concatenate(begins), np.concatenate(parents)
+
+
+def _until(ends: Ints, now: int) -> Ints:
+    """The ends, of those that are later NOT_YET."""
+    found: Ints = np.where(ends <= now, ends, NOT_YET)
+    return found

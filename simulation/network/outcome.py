@@ -1,6 +1,6 @@
 """Holds what a simulation of a job's network found, at whichever level."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -10,6 +10,23 @@ from simulation.network.routing import Ints, Places
 from simulation.network.tables import RankTimes
 
 NOT_YET = -1
+
+
+class Counted(NamedTuple):
+    """The counts of packets of one or several runs, and the bytes of their deepest queue."""
+
+    marks: int = 0
+    rate_decreases: int = 0
+    pauses: int = 0
+    lost: int = 0
+    resent: int = 0
+    deepest_bytes: int = 0
+
+    @staticmethod
+    def sum(counts: Sequence["Counted"]) -> "Counted":
+        """Those of several runs."""
+        *sums, deepest = zip(*counts, strict=True)
+        return Counted._make([*map(sum, sums), max(deepest)])
 
 
 class NetworkRun(NamedTuple):

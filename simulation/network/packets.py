@@ -79,7 +79,7 @@ def simulate(
 
     sim = prepared(network, job, wishes)
     sim.flows["size"] -= less * network.conf.payload_bytes
-    parents = _parents(sim)
+    parents = parents_of(sim)
     began = time.perf_counter()
     loop.begin_ranks(sim, wishes.seed + 1)
     with StepProgress("flows", len(sim.flows)) as progress:
@@ -153,8 +153,8 @@ def down_ports(outages: Sequence[Outage], ports: int) -> Ints:
     return down
 
 
-def _parents(sim: state.Simulation) -> tuple[Ints, Ints]:
-    """Where the parents of each flow begin, and the parents."""
+def parents_of(sim: state.Simulation) -> tuple[Ints, Ints]:
+    """Where the parents of each flow begin and end, and the parents."""
     counts = sim.flows["child_end"] - sim.flows["child_begin"]
     of_children = np.repeat(np.arange(len(sim.flows)), counts)
     order = np.argsort(sim.children, kind="stable")

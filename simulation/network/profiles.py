@@ -14,7 +14,8 @@ import numpy as np
 
 from simulation.flows.train import FlowSchedule
 from simulation.network.job import SENDS, GroupCollective, Job, JobPart, JobPhase
-from simulation.network.packets import Network, prepared, simulate
+from simulation.network.outcome import Counted
+from simulation.network.packets import Network, parents_of, prepared, simulate
 from simulation.network.request import Wishes
 from simulation.network.routing import Ints, Places
 
@@ -33,20 +34,21 @@ class Instance(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """By instance the end of each member's part; start and end of all flows, instance after instance (ns); counters."""
+    """By instance the end of each member's part; start and end of all flows, instance after instance (ns); counts."""
 
     ends: list[list[int]]
     start: Ints
     end: Ints
-    marks: int
-    pauses: int
+    counted: Counted
     events: int
 
 
 class Sketch(NamedTuple):
-    """The flows of a schedule as packets see them: what they are, their ports, and the members and senders among ranks.
+    """The flows of a schedule as packets see them: what they are, their ports, and the members and senders among ranks;
+    `sport` are their port numbers where nothing was sent before.
 
-    `kinds` holds a row for each flow: size, what waits for what, gaps. `mask` has a bit for each port.
+    `kinds` holds a row for each flow: size, what waits for what, gaps. `mask` has a bit for each port. `parents`: see
+    `parents_of`.
     """
 
     schedule: FlowSchedule
@@ -54,11 +56,13 @@ class Sketch(NamedTuple):
     senders: list[int]
     source: Ints
     target: Ints
+    sport: Ints
     size: Ints
     kinds: Ints
     path: Places
     back: Places
     mask: int
+    parents: tuple[Ints, Ints]
 
 
 class Profiles:
@@ -116,7 +120,8 @@ class Profiles:
             mask |= 1 << port if port >= 0 else 0
         return Sketch(
             instance.schedule, members, [rank for rank in members if rank in sending], flows["source"], flows["target"],
-            flows["size"], np.stack([*(flows[name] for name in names), children], axis=1), sim.path, sim.back, mask,
+            flows["sport"], flows["size"], np.stack([*(flows[name] for name in names), children], axis=1), sim.path,
+            sim.back, mask, parents_of(sim),
         )  # fmt: skip
 
     def _digest(self, sketches: Sequence[Sketch]) -> str:
@@ -167,7 +172,8 @@ class Profiles:
         job = self._job(instances)
         run = simulate(self.network, job, self._wishes, less=less)
         ends = [run.part_end[number, sketch.members].tolist() for number, sketch in enumerate(sketches)]
-        return Profile(ends, run.start.copy(), run.end.copy(), run.marks, run.pauses + run.lost, spent + run.events)
+        counted = Counted(*(getattr(run, name) for name in Counted._fields))
+        return Profile(ends, run.start.copy(), run.end.copy(), counted, spent + run.events)
 
     def _job(self, instances: Sequence[Instance]) -> Job:
         """A job in which ranks come to their parts at their times, and wait for nothing."""
@@ -200,7 +206,7 @@ def _renumbered(values: Ints | Places) -> tuple[Ints, Ints]:
 
 def _is_linear(found: Sequence[Profile]) -> bool:
     """Whether the second is in the middle of the other two, and no packet was marked, paused or lost."""
-    if any(each.marks or each.pauses for each in found):
+    if any(each.counted.marks or each.counted.pauses or each.counted.lost for each in found):
         return False
     ends = [float(each.end.max(initial=0)) for each in found]
     means = [float(each.end.mean()) for each in found]
@@ -218,4 +224,5 @@ def _extended(found: Sequence[Profile], counts: Sequence[int], packets: int, spe
     ends = [
         at(np.array(a, np.int64), np.array(b, np.int64)).tolist() for a, b in zip(first.ends, third.ends, strict=True)
     ]
-    return Profile(ends, at(first.start, third.start), at(first.end, third.end), 0, 0, spent)
+    deepest = Counted(deepest_bytes=max(each.counted.deepest_bytes for each in found))
+    return Profile(ends, at(first.start, third.start), at(first.end, third.end), deepest, spent)

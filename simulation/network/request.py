@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.errors import MistakeList, input_problem
 from common.units import size_bytes
@@ -32,13 +32,17 @@ from simulation.network.job_reading import (
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outages import Outage, parse
 from simulation.network.placing import groups_by_kind, link_speeds
+from simulation.network.row_files import refuse_names
 from simulation.topology import whatif
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 from simulation.topology.reading import read
 
+if TYPE_CHECKING:
+    from simulation.network.measured import MeasuredFaults  # which needs pydantic
+
 _PLACED = re.compile(r"(?P<path>.+)@(?P<first>\d+)-(?P<last>\d+)")
 _STRAGGLER = re.compile(r"(?P<rank>\d+):(?P<factor>\d+(\.\d+)?)")
-MOST_SLOWNESS = 1000.0
+MOST_SLOWNESS, MOST_NUMBER = 1000.0, 1 << 31
 ROW_BYTES, LEAST_ROW_BYTES = 2500, 24  # of memory that a row takes, measured; of a file
 MOST_COMPUTE_NS = 10**15  # of a rank that is not slowed down
 
@@ -58,7 +62,7 @@ class Wishes(NamedTuple):
 
 
 class NetworkRequest(NamedTuple):
-    """The jobs to simulate, and where the files go."""
+    """The jobs to simulate, where the files go, and the network as a run found it, if one was named."""
 
     job: Job
     fabric: Fabric
@@ -68,35 +72,53 @@ class NetworkRequest(NamedTuple):
     fast_forward: bool
     prefix: str
     notes: list[str]
+    faults: "MeasuredFaults | None" = None
+
+    def with_faults(self, faults: "MeasuredFaults") -> "NetworkRequest":
+        """The same on the network as a run found it."""
+        slowness = {**self.wishes.slowness}
+        for rank, factor in faults.slowness.items():
+            slowness[rank] = slowness.get(rank, 1.0) * factor
+        wishes = self.wishes._replace(slowness=slowness)
+        return self._replace(fabric=faults.fabric, wishes=wishes, notes=self.notes + faults.notes)
 
 
-def read_request(arguments: argparse.Namespace, mistakes: MistakeList) -> NetworkRequest:
+def read_request(arguments: argparse.Namespace, mistakes: MistakeList, *, packets: bool = True) -> NetworkRequest:
     """Read the files that the options name, and check options and files against each other; `mistakes` are those that
-    were found before.
+    were found before, `packets` says whether links lose some.
 
     Raises:
-        InputProblems: a file cannot be read, or options and files do not fit together; all mistakes are named.
+        InputProblems: a file cannot be read or would be overwritten, or options and files do not fit together; all
+            mistakes are named.
     """
     _check_options(arguments, mistakes)
-    sound = not mistakes.mistakes
-    conf = NetworkConf()
+    conf, fabric, notes, faults = NetworkConf(), None, list[str](), None
     with mistakes.noted():
         conf = read_conf(arguments.conf) if arguments.conf else conf
     with mistakes.noted():
         fabric, notes = _fabric(arguments.network)
-        gpus = _gpus(fabric, arguments.network)
-        slowness = _slowness(arguments, gpus, mistakes)
-        outages = parse(arguments.outage, fabric, mistakes)
-        if sound:  # else the options name no job
-            job = _job(arguments, fabric)
-            _check_stragglers(arguments, job, gpus, mistakes)
+    slowness = _slowness(arguments, fabric, mistakes)
+    outages = parse(arguments.outage, fabric, mistakes)
+    if arguments.what_if:
+        from simulation.network.measured import measured_faults  # which needs pydantic
+
+        faults = measured_faults(arguments.what_if, fabric, mistakes, packets=packets)
+    jobs = _jobs(arguments, fabric, mistakes)
+    if fabric and jobs:
+        _check_stragglers(arguments, jobs, fabric.gpus, mistakes)
+    with mistakes.noted():
+        refuse_names(_names(arguments), arguments.result, arguments.trace)
     mistakes.check()
+    if fabric is None:
+        raise AssertionError("a network that was not read is no mistake")
     wishes = Wishes(round(arguments.send_lat * 1000), conf, arguments.seed or 0, slowness, outages)
+    job, gpus = together(jobs), fabric.gpus
     idle = gpus - sum(part.ranks for part in job.parts)
     notes += [f"{gpus - idle} ranks on {gpus} GPUs: the others send nothing"] if idle else []
     return NetworkRequest(
-        job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.fast_forward, arguments.result, notes
-    )
+        job, fabric, arguments.network, wishes, arguments.seeds or 0, arguments.fast_forward, arguments.result, notes,
+        faults,
+    )  # fmt: skip
 
 
 def _fabric(path: Path) -> tuple[Fabric, list[str]]:
@@ -105,7 +127,14 @@ def _fabric(path: Path) -> tuple[Fabric, list[str]]:
     links = len(fabric.kinds)
     if not links or links < promised:
         raise input_problem(f"{path}, line 1", None, f"promises {promised} links, the file has {links}")
+    if any(role != GPU for role in fabric.roles[: fabric.gpus]):
+        raise input_problem(f"{path}, line 2", None, "the ids of the GPUs must come before those of the switches")
     return fabric, oddities
+
+
+def _names(arguments: argparse.Namespace) -> list[str]:
+    """The names of the jobs."""
+    return [_path(text).stem for text in arguments.workload or ()] or [arguments.op or ""]
 
 
 def _check_options(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
@@ -129,10 +158,10 @@ def _check_options(arguments: argparse.Namespace, mistakes: MistakeList) -> None
 def _check_numbers(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
     if not 0 <= arguments.send_lat <= 1e6:
         mistakes.add("--send-lat", arguments.send_lat, "allowed is 0 to 1000000 us")
-    for flag in ("--seed", "--seeds", "--vpp", "--tp", "--ep"):
+    for flag in ("--seed", "--seeds", "--vpp"):
         value = getattr(arguments, flag[2:])
-        if value is not None and not 0 < value < 1 << 31:
-            mistakes.add(flag, value, "allowed is a whole number from 1")
+        if value is not None and not 0 < value < MOST_NUMBER:
+            mistakes.add(flag, value, f"allowed is a whole number from 1 to {MOST_NUMBER - 1}")
 
 
 def _check_together(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
@@ -176,9 +205,12 @@ def _check_engine(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
             mistakes.add(f"--{flag.replace('_', '-')}", None, "SimAI cannot simulate it: not with --engine simai")
 
 
-def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -> dict[int, float]:
+def _slowness(arguments: argparse.Namespace, fabric: Fabric | None, mistakes: MistakeList) -> dict[int, float]:
     """How many times as long as others ranks compute: --straggler, and the slow GPUs beside the topology."""
-    found = {gpu: 1 / share for gpu, share in whatif.slow_gpus_of(arguments.network).items()}
+    found = dict[int, float]()
+    with mistakes.noted():
+        slow = whatif.slow_gpus_of(arguments.network) if fabric else {}
+        found = {gpu: 1 / share for gpu, share in slow.items()}
     if found and arguments.engine:
         mistakes.add(str(arguments.network), None, "has slow GPUs, which SimAI cannot simulate: no --engine simai")
     for text in arguments.straggler:
@@ -186,76 +218,82 @@ def _slowness(arguments: argparse.Namespace, gpus: int, mistakes: MistakeList) -
         if not match or not 1 <= float(match["factor"]) <= MOST_SLOWNESS:
             allowed = f"must be a rank, a colon and 1 to {MOST_SLOWNESS:g} times its computation, such as 3:1.3"
             mistakes.add("--straggler", text, allowed)
-        elif int(match["rank"]) >= gpus:
-            mistakes.add("--straggler", text, f"must be a rank from 0 to {gpus - 1}")
+        elif fabric and int(match["rank"]) >= fabric.gpus:
+            mistakes.add("--straggler", text, f"must be a rank from 0 to {fabric.gpus - 1}")
         else:
             found[int(match["rank"])] = found.get(int(match["rank"]), 1.0) * float(match["factor"])
     return found
 
 
-def _check_stragglers(arguments: argparse.Namespace, job: Job, gpus: int, mistakes: MistakeList) -> None:
-    busy = {rank for part in job.parts for rank in range(part.first, part.first + part.ranks)}
+def _check_stragglers(arguments: argparse.Namespace, jobs: Sequence[Job], gpus: int, mistakes: MistakeList) -> None:
+    parts = [part for job in jobs for part in job.parts]
+    busy = {rank for part in parts for rank in range(part.first, part.first + part.ranks)}
     for text in arguments.straggler:
         match = _STRAGGLER.fullmatch(text)
         if match and int(match["rank"]) in set(range(gpus)) - busy:
             mistakes.add("--straggler", text, "must be a rank of a job: this GPU has none")
 
 
-def _job(arguments: argparse.Namespace, fabric: Fabric) -> Job:
-    original = arguments.dialect == SIMAI
-    schedules = _schedules(arguments, fabric, original=original)
-    if arguments.op:
-        return _collective(arguments, fabric, schedules, original=original)
-    mistakes, placed, jobs = MistakeList(), list[tuple[Path, range]](), list[Job]()
-    for text in arguments.workload:
-        with mistakes.noted():
-            placed.append(_place(text, fabric))
-    if original and len(placed) > 1:
+def _jobs(arguments: argparse.Namespace, fabric: Fabric | None, mistakes: MistakeList) -> list[Job]:
+    """The jobs that the options name; what is wrong with one is noted. Without a network only their rows are read."""
+    original, jobs = arguments.dialect == SIMAI, list[Job]()
+    if original and len(arguments.workload or ()) > 1:
         mistakes.add("-w", None, "the original runs one workload; leave out --dialect simai")
+    placed = list[tuple[Path, range]]()
+    for text in arguments.workload or ():
+        where: range | None = None
+        with mistakes.noted():
+            where = _place(text, fabric) if fabric else None
+        if where:
+            placed.append((_path(text), where))
+            continue
+        with mistakes.noted():
+            read_rows(_opened(_path(text), original=original))
+    if fabric is None:
+        return []
     for number, (path, gpus) in enumerate(placed):
         for _other, others in placed[:number]:
             shared = range(max(gpus.start, others.start), min(gpus.stop, others.stop))
             if shared:
                 mistakes.add("-w", f"{path}@{gpus.start}-{gpus.stop - 1}", f"GPU {shared.start} has another job")
+    schedules = _schedules(arguments, fabric, original=original)
     for path, gpus in placed:
         with mistakes.noted():
             jobs.append(_workload(arguments, path, gpus, fabric, schedules))
-    mistakes.check()
-    return together(jobs)
+    if arguments.op:
+        with mistakes.noted():
+            jobs.append(_collective(arguments, fabric, schedules, original=original))
+    return jobs
 
 
-def _place(text: str, fabric: Fabric) -> tuple[Path, range]:
-    """A workload and its GPUs; all of them where the text does not say which."""
+def _path(text: str) -> Path:
+    """The file of a workload, without the GPUs that it is placed on."""
+    match = None if Path(text).exists() else _PLACED.fullmatch(text)
+    return Path(match["path"] if match else text)
+
+
+def _place(text: str, fabric: Fabric) -> range:
+    """The GPUs of a workload; all of them where the text does not say which."""
     match = None if Path(text).exists() else _PLACED.fullmatch(text)
     if not match:
-        return Path(text), range(fabric.gpus)
+        return range(fabric.gpus)
     first, last = int(match["first"]), int(match["last"])
     if not first <= last < fabric.gpus:
         raise input_problem("-w", text, f"must name GPUs from 0 to {fabric.gpus - 1}, the first before the last")
-    return Path(match["path"]), range(first, last + 1)
-
-
-def _gpus(fabric: Fabric, path: Path) -> int:
-    """The number of GPUs, whose ids have to be those of the ranks."""
-    count = fabric.gpus
-    if any(role != GPU for role in fabric.roles[:count]):
-        raise input_problem(f"{path}, line 2", None, "the ids of the GPUs must come before those of the switches")
-    return count
+    return range(first, last + 1)
 
 
 def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedules, *, original: bool) -> Job:
-    try:
-        size = size_bytes(arguments.size or "")
-    except ValueError as error:
-        raise input_problem("--size", arguments.size or "is missing", str(error)) from None
-    if size > MOST_BYTES:
-        raise input_problem("--size", arguments.size, f"must be at most {MOST_BYTES >> 40}T")
+    mistakes, size = MistakeList(), 0
+    with mistakes.noted():
+        size = _size(arguments)
     gpus = fabric.gpus
     kind = arguments.group or "TP"
     ep = 1 if arguments.ep is None else arguments.ep
     tp = (gpus if kind == "TP" else 1) if arguments.tp is None else arguments.tp
     sizes = ParallelSizes(ranks=gpus, per_server=_per_server(fabric, original=original), tp=tp, ep=ep)
-    sizes.mistakes().check()
+    mistakes.mistakes += sizes.mistakes().mistakes
+    mistakes.check()
     groups = groups_by_kind(sizes, fabric, original=original, kinds=(kind,))
     if not groups.get(kind):
         raise input_problem("--group", kind, f"its groups have one rank with --tp {tp} --ep {ep}")
@@ -267,17 +305,34 @@ def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedu
     return job_of_collective(arguments.op, kind, size, JobGroups(0, gpus, groups, schedules))
 
 
+def _size(arguments: argparse.Namespace) -> int:
+    """The bytes of --size."""
+    try:
+        size = size_bytes(arguments.size or "")
+    except ValueError as error:
+        raise input_problem("--size", arguments.size or "is missing", str(error)) from None
+    if size > MOST_BYTES:
+        raise input_problem("--size", arguments.size, f"must be at most {MOST_BYTES >> 40}T")
+    return size
+
+
 def _per_server(fabric: Fabric, *, original: bool) -> int:
     """The original's servers are all as the first line says; ours are those of the topology, whatever their size."""
     return fabric.gpus_per_server if original else 1
 
 
+def _opened(path: Path, *, original: bool) -> TextWorkload:
+    """A workload whose rows memory has room for."""
+    workload = TextWorkload(path, lenient=original)
+    rows = min(workload.header.rows, path.stat().st_size // LEAST_ROW_BYTES)
+    MemoryRoom(str(path), "fewer rows take less").take(rows, ROW_BYTES, "rows")
+    return workload
+
+
 def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fabric, schedules: Schedules) -> Job:
     original = arguments.dialect == SIMAI
-    workload = TextWorkload(path, lenient=original)
+    workload = _opened(path, original=original)
     header, place = workload.header, f"{workload.path}, line 1"
-    rows = min(header.rows, path.stat().st_size // LEAST_ROW_BYTES)
-    MemoryRoom(str(path), "fewer rows take less").take(rows, ROW_BYTES, "rows")
     mistakes = MistakeList()
     if header.all_gpus > len(gpus):
         mistakes.add(place, f"all_gpus: {header.all_gpus}", f"{arguments.network} has {len(gpus)} GPUs for it")
@@ -294,7 +349,7 @@ def _workload(arguments: argparse.Namespace, path: Path, gpus: range, fabric: Fa
     mistakes.check()
     groups = groups_by_kind(sizes, fabric, gpus.start, original=original)
     where = JobGroups(gpus.start, ranks, groups, schedules)
-    job = job_of_workload(workload, where, arguments.schedule, arguments.vpp or 1)
+    job = job_of_workload(workload, where, arguments.schedule, max(arguments.vpp or 1, 1))
     longest = max(sum(phase.compute_ns for phase in program) for program in job.programs)
     if longest > MOST_COMPUTE_NS:
         raise input_problem(str(path), f"{longest} ns", f"must compute for at most {MOST_COMPUTE_NS:g} ns in all")

@@ -1,36 +1,88 @@
 """Writes the table of the rows of each job, with those that have ended while a simulation goes on."""
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from common.errors import MistakeList
 from common.whole_files import others_kept, refuse_present, write_whole
 from simulation.network.job import Job
-from simulation.network.tables import IterationTimes, RanksRun
+from simulation.network.tables import ONE_JOB, IterationTimes, RanksRun
 
 INCOMPLETE = "incomplete"  # stands where the name of the test stands while rows are missing
 FLOWS, LINKS, PAGE = OTHERS = "fct.txt", "links.csv", "network.html"
+TABLE, TRACE = "EndToEnd.csv", ".json"
+HEAD_BYTES = 4096  # of a file, that say whose it is
 
 
-def refuse_names(job: Job, prefix: str, trace: Path | None) -> None:
-    """Before a simulation: no file that is there and kept has a name that a run's files have, though this run may not
-    write all of them.
+def refuse_names(jobs: Sequence[str], prefix: str, trace: Path | None) -> None:
+    """Before a simulation of jobs of these names: no file that is there and kept has a name that a run's files have,
+    though this run may not write all of them, and none of a former run with this prefix would stay.
 
     Raises:
         InputProblems: some have, or the trace has the name of another; all are named.
     """
     mistakes = MistakeList()
-    paths = [*RowFiles(job, prefix, {}).paths, *(Path(prefix + name) for name in OTHERS)]
+    paths = [*(path for path, _label in tables_of(jobs, prefix)), *(Path(prefix + name) for name in OTHERS)]
     if trace is not None and trace.resolve() in [path.resolve() for path in paths]:
         mistakes.add("--trace", trace, f"is the name of another file, with -r {prefix}")
     for path in paths:
         if path.is_dir():
             mistakes.add(str(path), None, "is a folder; take another -r")
     with mistakes.noted():
-        refuse_present(paths if trace is None else [*paths, trace], "take another -r")
+        refuse_present(dict.fromkeys([*paths, *([trace] if trace else []), *_former(prefix)]), "take another -r")
     mistakes.check()
+
+
+def tables_of(jobs: Sequence[str], prefix: str) -> list[tuple[Path, str]]:
+    """The table of each job, and the name that stands in it: of several jobs each has its own."""
+    if len(jobs) == 1:
+        return [(Path(prefix + TABLE), ONE_JOB)]
+    names = [f"{name}-{number}" for number, name in enumerate(jobs)] if len({*jobs}) < len(jobs) else jobs
+    return [(Path(f"{prefix}{name}-{TABLE}"), _label(name)) for name in names]
+
+
+def _label(name: str) -> str:
+    """A job's name in a cell."""
+    return "".join(each if each.isprintable() and each != "," else "_" for each in name)
+
+
+def _former(prefix: str) -> Iterator[Path]:
+    """The files of a former run with this prefix that a run with other options does not write.
+
+    The table of one job has a name that no other prefix gives; the tables of several jobs, and traces beside the other
+    files, say in their first lines whose they are.
+    """
+    start = Path(f"{prefix}x")
+    folder, name = start.parent, start.name[:-1]
+    yield Path(prefix + TABLE)
+    with suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            if path.suffix == TRACE and _head(path).startswith(trace_head(prefix)):
+                yield path
+            elif path.name.startswith(name) and path.name.endswith(f"-{TABLE}"):
+                label = _label(path.name[len(name) : -len(f"-{TABLE}")])
+                second = _head(path).partition(b"\n")[2]
+                if second.startswith((f"{label}, ".encode(), f"{label} {INCOMPLETE}, ".encode())):
+                    yield path
+
+
+def trace_head(prefix: str) -> bytes:
+    """The beginning of a trace, which says what the names of the run's other files begin with."""
+    name = Path(f"{prefix}x").name[:-1]
+    return b'{"displayTimeUnit": "ns", "otherData": ' + json.dumps({"network -r": name}).encode()
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file; none of what is no file or cannot be read."""
+    with suppress(OSError):
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(HEAD_BYTES)
+    return b""
 
 
 class RowFiles:
@@ -40,14 +92,11 @@ class RowFiles:
     """
 
     def __init__(self, job: Job, prefix: str, slowness: Mapping[int, float]) -> None:
-        self._job, self._slowness = job, slowness
-        self._others = [Path(prefix + name) for name in OTHERS]
+        self._job, self._slowness, self._prefix = job, slowness, prefix
+        self._is_begun = False
         self._written = [-1] * len(job.parts)
-        names = [part.name for part in job.parts]
-        if len({*names}) < len(names):
-            names = [f"{name}-{number}" for number, name in enumerate(names)]
-        own = [""] if len(names) == 1 else [f"{name}-" for name in names]
-        self.paths = [Path(f"{prefix}{each}EndToEnd.csv") for each in own]
+        tables = tables_of([part.name for part in job.parts], prefix)
+        self.paths, self._labels = [path for path, _label in tables], [label for _path, label in tables]
 
     def __enter__(self) -> "RowFiles":
         return self
@@ -76,14 +125,26 @@ class RowFiles:
         ends = [bool(run.finished[part.first] >= 0) for part in self._job.parts]
         if not (anyway or any(ends) or any(times.rows for times in tables)):
             return
-        for path in self._others:
-            if path.is_file():
-                path.resolve().unlink()
-        self._others = []
+        if not self._is_begun:
+            self._remove_former()
+        self._is_begun = True
         for number, (path, times, ended) in enumerate(zip(self.paths, tables, ends, strict=True)):
             rows = len(times.rows) + ended
             if rows > self._written[number]:
-                lines = times.lines() if ended else times.lines(INCOMPLETE)
+                lines = times.lines(self._labels[number] if ended else self._incomplete(number))
                 with others_kept(keep=False):  # the rows before
                     write_whole(path, (line.encode() for line in lines))
                 self._written[number] = rows
+
+    def begin_again(self) -> None:
+        """Let the next rows take the place of those so far, of a simulation that was given up."""
+        self._written = [-1] * len(self._written)
+
+    def _incomplete(self, number: int) -> str:
+        label = self._labels[number]
+        return INCOMPLETE if label == ONE_JOB else f"{label} {INCOMPLETE}"
+
+    def _remove_former(self) -> None:
+        for path in [*(Path(self._prefix + name) for name in OTHERS), *_former(self._prefix)]:
+            if path not in self.paths and path.is_file():
+                path.resolve().unlink()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from simulation.network.routing import Ints  # which needs numpy
 
 GIB = 1 << 30
+ONE_JOB = "test1"  # stands where SimAI has the name of a test
 FIRST_LINE = (
     "File name, Expose DP comm, Expose DP_EP comm, Expose TP comm, Expose_EP_comm, Expose_PP_comm, bubble time, "
     "total comp, total exposed comm, Total time\n"
@@ -82,9 +83,11 @@ class IterationTimes:
         rows: list[dict[int, _PhaseTimes | None]] = [{} for _row in part.rows]
         self.phases: list[_PhaseTimes] = []
         self.bubble_us = 0.0
-        for phase in job.phases(part.first):
+        phases = job.phases(part.first)
+        come = _come(phases, run)
+        for place, phase in enumerate(phases):
             times = None
-            if phase.collective is None or run.end[phase.collective] >= 0:
+            if place < come if phase.collective is None else run.end[phase.collective] >= 0:
                 times = self._times(phase, part.rows.start)
                 self.phases.append(times)
             if phase.part != TRANSFER:
@@ -121,7 +124,7 @@ class IterationTimes:
         """The exposed time of collectives of a kind of groups."""
         return sum(each.exposed for each in self.phases if each.collective and each.collective.kind == kind)
 
-    def lines(self, name: str = "test1") -> Iterator[str]:
+    def lines(self, name: str = ONE_JOB) -> Iterator[str]:
         """The file *EndToEnd.csv."""
         exposed = self.total_us - self.compute_us
         shown = [self.exposed_us(kind) for kind in ("DP", "DP_EP", "TP", "EP", "PP")]
@@ -151,6 +154,18 @@ class IterationTimes:
         totals = [sum(row[part].total for row in rows if part < len(row)) for part in order]
         cells = [f"{each:.6f}" for each in sums] + [f"{each:.6f},NONE,NONE" for each in totals]
         return f"SUM,{name},{','.join(cells)}\n"
+
+
+def _come(phases: Sequence[JobPhase], run: RankTimes) -> int:
+    """How many of its phases a rank has begun the collective of, or was through before."""
+    if run.walked >= 0:
+        return len(phases)
+    places = (place for place in reversed(range(len(phases))) if _has_begun(phases[place], run))
+    return next(places, -1) + 1
+
+
+def _has_begun(phase: JobPhase, run: RankTimes) -> bool:
+    return phase.collective is not None and run.begin[phase.collective] >= 0
 
 
 def _bandwidths(times: _PhaseTimes) -> str:

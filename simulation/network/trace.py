@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.whole_files import write_whole
 from simulation.network.request import NetworkRequest
+from simulation.network.row_files import trace_head
 from simulation.network.timeline import BESIDE, COMPUTE, WAITED, spans
 from simulation.network.view import RunView
 
@@ -21,7 +22,7 @@ def write_trace(path: Path, request: NetworkRequest, view: RunView) -> None:
     """Write the spans of all ranks, the transfers between stages as arrows, and how busy the busiest links were."""
 
     def pieces() -> Iterator[bytes]:
-        yield b'{"displayTimeUnit": "ns", "traceEvents": [\n'
+        yield trace_head(request.prefix) + b', "traceEvents": [\n'
         first = True
         for event in _events(request, view):
             yield (b"" if first else b",\n") + json.dumps(event).encode()

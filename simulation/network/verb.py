@@ -1,27 +1,26 @@
 """Carries out `python -m simulation network`: simulates what is asked for, writes the files, says how sure it is."""
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
 from common.whole_files import write_whole
 from simulation.network.answer import Sureness, summary
-from simulation.network.engine import EngineCall, EngineRun, environment_of, run_engine, simulator_words
+from simulation.network.engine import EngineCall, EngineRun, check_engine, environment_of, run_engine, simulator_words
 from simulation.network.fast_forward import FastForward, OverlapsError
 from simulation.network.flow_file import FlowFile
 from simulation.network.flow_level.net import check_ways
 from simulation.network.flow_level.port_routes import ECMP
 from simulation.network.job import warn_of_untimed
-from simulation.network.measured import measured_faults, with_cost, with_faults
+from simulation.network.measured import with_cost
 from simulation.network.memory_room import MemoryRoom
 from simulation.network.outcome import NetworkRun
 from simulation.network.packet_view import view_of
 from simulation.network.packets import Network, network_of, simulate
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles
 from simulation.network.trace import write_trace
 from simulation.network.view import RunView
 
@@ -35,16 +34,16 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     mistakes = MistakeList()
     if arguments.routing not in (None, ECMP):
         mistakes.add("--routing", arguments.routing, f"is for --level flow: packets take their ways by {ECMP}")
+    if arguments.engine:
+        check_engine(arguments.simulator, arguments.conf, mistakes)
     request = read_request(arguments, mistakes)
-    refuse_names(request.job, request.prefix, arguments.trace)
     _check_memory(request)
     call = _engine_call(arguments, request) if arguments.engine else None
     network = _network(request)
     healthy = None
-    if arguments.what_if:
-        faults = measured_faults(arguments.what_if, request.fabric, packets=True)
+    if request.faults:
         healthy = _run(request, network)
-        request = with_faults(request, faults)
+        request = request.with_faults(request.faults)
         network = _network(request)
     theirs = run_engine(call) if call else None
     found, view, files = _written(request, network, arguments.trace)
@@ -75,25 +74,36 @@ def _network(request: NetworkRequest) -> Network:
     return network
 
 
+class _Growing:
+    """The rows and flows of a run, written as they end."""
+
+    def __init__(self, request: NetworkRequest, network: Network, rows: RowFiles) -> None:
+        self.rows, self.flows = rows, FlowFile(Path(request.prefix + FLOWS), network)
+
+    def write(self, run: NetworkRun) -> None:
+        """Write what has ended; before a flow or a row has, the files of a run before stay."""
+        some = bool((run.end >= 0).any())
+        self.rows.write(run, anyway=some)
+        if some:
+            self.flows.write(run)
+
+    def end(self, run: NetworkRun) -> list[Path]:
+        """Write the rest; returns the files."""
+        self.rows.write(run, anyway=True)
+        self.flows.write(run)
+        self.flows.close()
+        if run.not_kept:
+            self.flows.path.unlink()
+        return [*([] if run.not_kept else [self.flows.path]), *self.rows.paths]
+
+
 def _written(request: NetworkRequest, network: Network, trace: Path | None) -> tuple[NetworkRun, RunView, list[Path]]:
     """The run, what is shown of it, and the files that it left."""
-    flows = FlowFile(Path(request.prefix + FLOWS), network)
-    busy = Path(request.prefix + LINKS)
-
-    def write(run: NetworkRun) -> None:
-        if (run.end >= 0).any():
-            rows.write(run, anyway=True)
-            flows.write(run)
-
     with RowFiles(request.job, request.prefix, request.wishes.slowness) as rows:
-        found = _run(request, network, write)
-        rows.write(found, anyway=True)
-        flows.write(found)
-    flows.close()
-    if found.not_kept:
-        flows.path.unlink()
-    files = [*([] if found.not_kept else [flows.path]), *rows.paths]
-    view = view_of(request, found)
+        growing = _Growing(request, network, rows)
+        found = _run(request, network, growing)
+        files = growing.end(found)
+    view, busy = view_of(request, found), Path(request.prefix + LINKS)
     if not request.fast_forward or GIVEN_UP in request.notes:
         write_whole(busy, (line.encode() for line in view.links.table()))
         files.append(busy)
@@ -112,18 +122,18 @@ def _others(request: NetworkRequest, network: Network) -> list[float]:
     return [_run(order, network).makespan_us for order in orders]
 
 
-def _run(request: NetworkRequest, network: Network, write: Callable[[NetworkRun], None] | None = None) -> NetworkRun:
+def _run(request: NetworkRequest, network: Network, growing: _Growing | None = None) -> NetworkRun:
+    write = growing.write if growing else None
     if not request.fast_forward or GIVEN_UP in request.notes:
         return simulate(network, request.job, request.wishes, write)
     try:
-        found = FastForward(network, request.job, request.wishes).run()
+        return FastForward(network, request.job, request.wishes).run(growing.rows.write if growing else None)
     except OverlapsError:
         _check_memory(request._replace(fast_forward=False))
         request.notes.append(GIVEN_UP)  # which holds for the runs that follow, too
+        if growing:
+            growing.rows.begin_again()
         return simulate(network, request.job, request.wishes, write)
-    if write:
-        write(found)
-    return found
 
 
 def _engine_call(arguments: argparse.Namespace, request: NetworkRequest) -> EngineCall:

@@ -8,7 +8,9 @@ from simulation.network.tables import RanksRun
 
 
 class BusyLink(NamedTuple):
-    """One direction of a link: its name, speed (Gbit/s), bytes, and the share of each bin of the time that it sent."""
+    """One direction of a link: its name, speed (Gbit/s), bytes on the wire (headers and ACKs included), and the share
+    of each bin of the time that it sent them.
+    """
 
     name: str
     gbps: float
@@ -24,7 +26,7 @@ class LinkUse(NamedTuple):
     bin_ns: float = 1.0
 
     def table(self) -> Iterator[str]:
-        """CSV: each link, its Gbit/s, bytes, and its share of each bin, in percent."""
+        """CSV: each link, its Gbit/s, its bytes on the wire, and the share of each bin that they take, in percent."""
         bins = len(self.links[0].shares) if self.links else 0
         begins = (f"{(self.begin_ns + place * self.bin_ns) / 1000:.3f} us" for place in range(bins))
         yield ",".join(["link", "Gbps", "bytes", *begins]) + "\n"

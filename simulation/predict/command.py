@@ -74,11 +74,10 @@ PHASES, BOTH = ("prefill", "decode"), "both"
 _OF_ONE_JOB = ("phase", "network", "level", "measured", "against", "report")
 
 
-def add_layout(parser: argparse.ArgumentParser, without: Sequence[str] = ()) -> None:
-    """The options that set a column of the job, but for those of `without`."""
+def add_layout(parser: argparse.ArgumentParser) -> None:
+    """The options that set a column of the job."""
     for key, (flag, text) in ROW_OPTIONS.items():
-        if key not in without:
-            parser.add_argument(flag, dest=f"row_{key}", metavar="N" if "," not in text else "WORD", help=text)
+        parser.add_argument(flag, dest=f"row_{key}", metavar="N" if "," not in text else "WORD", help=text)
 
 
 def run(arguments: argparse.Namespace) -> Summary:

@@ -40,6 +40,11 @@ CAST_BYTES = 3
 """For each element of a product's input in FP8 or FP4: two bytes read, one written."""
 DYNAMIC_CAST_BYTES = 5
 """The same by torchao's dynamic scaling, which reads the input once more for its largest element; weights, too."""
+BY_ROWS = 1.37
+"""How many times longer products take whose operands have a scale for each row (torch._scaled_mm; torchao's rowwise)
+than those of one scale: of our two H200 rows, 390 ms by tensors and 456 by rows, of which casts explain 12. So the H100
+should take 18 ms more for eight layers, it took 17; torchao's Llama-3 8B 187, it took 145 (test_measured.py).
+"""
 TILE = 128
 """Queries that a kernel of attention has at once, and their windows' union (FlashAttention-2, arXiv:2307.08691, section
 3.3): with it windows of 128 and 8,192 tokens take what vLLM's were measured to, within a third
@@ -144,6 +149,8 @@ class Stopwatch:
         dtype = self.precision if low else "bf16"
         beside = min(STREAMS, each.times)
         us = kernels.product_us(self.machine.gpu, dtype, each.m * beside, each.n, each.k) / beside
+        if low and self.job.by_rows:
+            us *= BY_ROWS
         us = us * self.machine.factors.products[dtype] + each.master / each.times / self._bytes_us
         us = max(us, self.shortest_us) * each.times
         return us + (self._cast_bytes(each) / self._bytes_us if low and not each.quantised else 0.0)

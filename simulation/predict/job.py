@@ -115,6 +115,11 @@ class TrainingJob:
         return bool(self.fsdp) and not self.megatron
 
     @property
+    def by_rows(self) -> bool:
+        """Whether its products in FP8 have a scale for each row, as far as it is known how long these take."""
+        return self.scaling == "rowwise" and self.precision == "fp8" and self.is_torch_decoder
+
+    @property
     def engine_scaling(self) -> str:
         """Its scaling of FP8 by Transformer Engine, which has none of rows."""
         return "tensorwise" if self.scaling == "rowwise" else self.scaling

@@ -1,7 +1,6 @@
 """Reads jobs: rows of a CSV in the columns of public measurements, or one job in JSON or YAML, or a preset.
 
-A column that is not there, or empty, has the value that a model of that kind usually has. All mistakes of all rows are
-told at once.
+A column that is not there, or empty, has a usual value of such models. All mistakes of all rows are told at once.
 """
 
 import csv
@@ -58,19 +57,9 @@ _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_"
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
 _FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
-    *_FLAGS,
-    "experts",
-    "topk",
-    "moe_ffn",
-    "shared_ffn",
-    "first_dense_layers",
-    "q_lora",
-    "ffn",
-    "qk_rope",
-    "fsdp",
-    "sliding_window",
-    "full_attention_every",
-}
+    *_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
+    "sliding_window", "full_attention_every",
+}  # fmt: skip
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -78,7 +78,7 @@ def grids() -> dict[tuple[str, str, str], Grid]:
             DECODE: _decode_work(m, n, DECODE_WIDTHS), REDUCE: n, LATENT: _attention_work(m, n, 2 * k),
             LATENT_DECODE: _decode_work(m, n, LATENT_WIDTHS),
         }[kernel]  # fmt: skip
-        place = (m, n) if kernel in (ATTENTION, REDUCE, LATENT) else (m, n, k)
+        place = (m, n) if kernel in (REDUCE, LATENT) else (m, n, k)
         rows.setdefault((kernel, gpu, dtype), {})[place] = log(float(us) / work)
     return {key: Grid(_axes(values), values) for key, values in rows.items()}
 
@@ -111,14 +111,15 @@ def product_us(gpu: str, dtype: str, m: int, n: int, k: int) -> float:
 
 @lru_cache(maxsize=1 << 12)
 def attention_us(gpu: str, seq: float, heads: float, qk: int, v: int) -> float:
-    """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits.
+    """Microseconds of the causal forward pass of `heads` heads (times samples) over `seq` tokens in 16 bits. Heads of
+    64 take longer for a FLOP than those of 128 (of A100 as long: it has no times of them).
 
     Raises:
         KeyError: nothing was measured of this GPU.
     """
     grid = grids()[ATTENTION, gpu, "bf16"]
     heads = max(heads, grid.axes[1][0])  # fewer take as long: each has its own multiprocessors
-    return exp(grid.at((seq, heads))) * _attention_work(seq, heads, qk + v)
+    return exp(grid.at((seq, heads, (qk + v) / 2))) * _attention_work(seq, heads, qk + v)
 
 
 def decode_us(gpu: str, context: float, units: float, shared: float, widths: int) -> float:
@@ -145,8 +146,7 @@ def latent_us(gpu: str, seq: float, heads: float, widths: int) -> float:
 
 
 def latent_decode_us(gpu: str, context: float, batch: int, heads: int, widths: int) -> float:
-    """Microseconds of one token's latent attention in each of `batch` sequences to `context` tokens, without its
-    projections.
+    """Microseconds of one token's latent attention, without projections, in `batch` sequences to `context` tokens.
 
     Raises:
         KeyError: nothing was measured of this GPU.

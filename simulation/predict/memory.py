@@ -2,11 +2,16 @@
 
 Megatron-LM: activations are those that TransformerEngine's modules keep (the terms of Korthikanti et al.,
 arXiv:2205.05198, without masks of dropout, with gated MLPs, grouped heads and fused attention); held against 8 layouts
-of SimuMax's B200 rows. FSDP2: those that torch's own modules keep; held against torchtitan's rows.
+of SimuMax's B200 rows. FSDP2: those that torch's own modules keep; held against torchtitan's rows and our H100's.
+
+Gradients that FSDP2 clears before each step come as activations go: allocated is the most of the loss, of the last
+layer's backward pass, of the first's and of the last gradients' sum. They lie in another stream's part of the
+allocator, which no other tensor takes: reserved has them at once.
 """
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import NamedTuple
 
 from simulation.predict.job import TrainingJob
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
@@ -21,7 +26,7 @@ with torch.compile (1.12 without).
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """GiB on the fullest rank of one stage, by part."""
+    """GiB on the fullest rank of one stage, by part, at the peak of what is allocated."""
 
     stage: int
     weights: float
@@ -29,6 +34,8 @@ class Memory:
     optimizer: float
     activations: float
     transient: float
+    pooled: float = 0.0
+    """Of FSDP2's other streams, whose tensors are not there at the peak."""
 
     @property
     def allocated(self) -> float:
@@ -36,7 +43,7 @@ class Memory:
 
     @property
     def reserved(self) -> float:
-        return self.allocated * RESERVED
+        return (self.allocated + self.pooled) * RESERVED
 
 
 def memory_of(job: TrainingJob) -> list[Memory]:
@@ -44,25 +51,63 @@ def memory_of(job: TrainingJob) -> list[Memory]:
     return [_stage(job, stage) for stage in range(job.pp)]
 
 
+class _Moment(NamedTuple):
+    """Bytes that lie beside weights and optimizer at one moment of a step."""
+
+    gradients: float
+    activations: float
+    transient: float
+
+
 def _stage(job: TrainingJob, stage: int) -> Memory:
     held = stage_weights(job, stage)
     states = _states(job, stage, held)
     dense, expert = layers_of(job, stage)
-    live = _live_batches(job, stage)
     layers = dense * _kept(job, experts=False) + expert * _kept(job, experts=True)
     peak = max([_backward(job, experts=kind) for kind, count in ((False, dense), (True, expert)) if count] or [0.0])
+    head = 0.0
     if stage == job.pp - 1:
         # Logits and their gradient (torch's own loss: in float32, and the softmax), the head's input and its gradient.
         logits = 3 * SINGLE if job.of_torch else 2 * HALF
-        peak = max(peak, job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split))
+        head = job.tokens * (logits * job.vocab / job.tp + 2 * HALF * job.hidden / job.split)
     unused = 0.0 if job.of_torch else HALF * sum(held.matrices)
+    at_once = _Moment(states.gradients, _live_batches(job, stage) * layers, max(peak, head) + unused + states.passing)
+    fullest = at_once
+    if job.of_torch and not job.replicated and job.pp == 1:
+        fullest = max(_moments(job, held, at_once, (peak, head)), key=sum)
     return Memory(
         stage,
         weights=states.weights / GIB,
-        gradients=states.gradients / GIB,
+        gradients=fullest.gradients / GIB,
         optimizer=states.optimizer / GIB,
-        activations=live * layers / GIB,
-        transient=(peak + unused + states.passing) / GIB,
+        activations=fullest.activations / GIB,
+        transient=fullest.transient / GIB,
+        pooled=max(0.0, sum(at_once) - sum(fullest)) / GIB,
+    )
+
+
+def _moments(job: TrainingJob, held: StageWeights, all_: _Moment, added: tuple[float, float]) -> tuple[_Moment, ...]:
+    """FSDP2's step: at the loss, in the last layer's backward pass, in the first's, and when the gradients outside of
+    the layers are summed. Of several micro-batches the first leaves gradients to the others.
+
+    all_: all gradients and activations; added: what the backward pass of a layer and the loss add. The 16-bit copies
+    outside of the layers stay from their first use to the backward pass, in which the head's gradient joins them. Of
+    layers there are the one in use and the next one, and in float32 the gradients of the one before, which are summed;
+    a layer's own gradients come as its activations go.
+    """
+    peak, head = added
+    layer, outside = (held.layers + held.experts) / job.layers, held.shared - held.layers
+    to_come = (layer + outside) / (held.shared + held.experts)
+    copies, of_head = HALF * outside, HALF * job.vocab * job.hidden / job.tp
+    used, next_, summed = HALF * layer, HALF * layer, SINGLE * layer
+    last = max(all_.activations / job.layers, HALF * layer - peak)
+    left = all_.gradients if job.micro_batches > 1 else 0.0
+    late = max(left, all_.gradients * (1 - to_come))
+    return (
+        _Moment(left, all_.activations, head + copies + (next_ if job.fsdp > 1 else 0.0)),
+        _Moment(left, all_.activations, peak + copies + of_head + used + next_),
+        _Moment(late, last, peak + copies + of_head + used + summed),
+        _Moment(all_.gradients, 0.0, (SINGLE if job.fsdp == 1 else HALF + SINGLE) * outside),
     )
 
 
@@ -127,8 +172,8 @@ def _attention_kept(job: TrainingJob) -> float:
 
 
 def _mlp_kept(job: TrainingJob, ffn: int) -> float:
-    # torch's own modules keep the activated gate beside its product with the other one.
-    return HALF * ((2 if job.gated else 1) + 1 + (1 if job.of_torch and job.gated else 0)) * ffn / job.tp
+    # torch's own modules keep the activated gate beside its product with the other one; its compiler makes it again.
+    return HALF * ((2 if job.gated else 1) + 1 + (1 if job.eager and job.gated else 0)) * ffn / job.tp
 
 
 def _backward(job: TrainingJob, *, experts: bool) -> float:

@@ -87,7 +87,7 @@ def _memory(found: Prediction) -> Bars:
     parts = {
         "weights": held.weights, "gradients": held.gradients, "optimizer": held.optimizer,
         "activations": held.activations, "of a layer's backward pass": held.transient,
-        "fragments of the allocator": held.reserved - held.allocated,
+        "fragments and other streams' pieces": held.reserved - held.allocated,
     }  # fmt: skip
     bars = [Bar(name=key, value=gib, text=f"{gib:.1f} GiB") for key, gib in parts.items()]
     sentence = f"On stage {held.stage}, the fullest: {held.reserved:.1f} of {found.machine.memory_GiB:g} GiB."

@@ -155,11 +155,7 @@ def _nothing(
 
 
 def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float]":
-    """The model's row, the machine, and tokens a second that --target needs (0: no target).
-
-    Raises:
-        InputProblems: all mistakes of the options.
-    """
+    """The model's row, the machine, and tokens a second that --target needs (0: no target)."""
     from simulation.predict.job_table import preset, read_job
     from simulation.predict.machine import machine_of, machines, other_part
 
@@ -224,11 +220,7 @@ def _ranked(
 
 
 def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """The values that were given for the swept columns.
-
-    Raises:
-        InputProblems: a list with a value that is not allowed; all of them.
-    """
+    """The values that were given for the swept columns."""
     mistakes, found = MistakeList(), {}
     for key, text in LISTS.items():
         given = getattr(arguments, f"list_{key}")

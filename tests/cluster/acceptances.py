@@ -58,7 +58,7 @@ def _own_processors(bed: TestBed) -> None:
 
 @contextmanager
 def _stolen_cpu(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
-    """Another tenant's loops have most of the host's processor."""
+    """Another tenant's loop has most of the host's processor."""
     with hog(bed, victim):
         yield
     _own_processors(bed)

@@ -27,7 +27,7 @@ from tests.cluster.pairs import HEALTHY, four_healthy_hosts, measure, view_of
 TENTH, MOMENT_S, BETWEEN_S = "20mbit", 0.05, 0.95
 STOP_S, BETWEEN_STOPS_S = 0.1, 0.9
 # Loops of the ranks' own priority show in no message: a rank that mostly waits preempts them.
-HOGS, HOGS_NICE = 3, -8
+HOG_NICE = -8
 RANK_PROGRAMS = ("python", "python3", "python3.11")
 
 
@@ -69,9 +69,9 @@ def stops(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
 
 @contextmanager
 def hog(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
-    """Loops of a higher priority have the CPU of the host's ranks; the other hosts have the rest of the machine.
+    """A loop of a higher priority has the CPU of the host's ranks; the other hosts have the rest of the machine.
 
-    Each is in a session of its own with that session's priority, as sessions share a CPU where the kernel groups them
+    It is in a session of its own with that session's priority, as sessions share a CPU where the kernel groups them
     (sched(7), autogroup).
     """
     cpus = sorted(os.sched_getaffinity(0))
@@ -79,9 +79,9 @@ def hog(bed: TestBed, victim: ClusterHost) -> Iterator[None]:
         mine = {cpus[0]} if host is victim else set(cpus[1:] or cpus)
         for pid in host.pids("sshd"):
             os.sched_setaffinity(pid, mine)
-    loop = f"echo {HOGS_NICE} > /proc/self/autogroup; while :; do :; done"
-    loops = f"for n in $(seq {HOGS}); do setsid nice -n {HOGS_NICE} sh -c '{loop}' >/dev/null 2>&1 & echo $!; done"
-    started = victim.exec(["taskset", "-c", str(cpus[0]), "sh", "-c", loops])
+    loop = f"echo {HOG_NICE} > /proc/self/autogroup; while :; do :; done"
+    begun = f"setsid nice -n {HOG_NICE} sh -c '{loop}' >/dev/null 2>&1 & echo $!"
+    started = victim.exec(["taskset", "-c", str(cpus[0]), "sh", "-c", begun])
     try:
         yield
     finally:

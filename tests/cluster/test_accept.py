@@ -81,7 +81,9 @@ def with_tools(folder: Path) -> Path:
     """A project whose hosts without accelerators have the tools of others of all vendors."""
     root = project(folder)
     configs = root / "vendors/cpu/tools-pytorch/config"
+    configs.mkdir(parents=True, exist_ok=True)
     names = ["dcgmi", "nvbandwidth", "rvs", "TransferBench", "ascend-dmi", "hl_qual"]
+    (configs / "config_quick.py").write_text('tools = ["dcgmi"]\narguments = {"dcgmi": "diag -r 1 -j"}\n')
     (configs / "config_host.py").write_text(f"tools = {names}\n")
     (configs / "config_pairs.py").write_text('tools = ["ib_write_bw", "ib_write_bw_ring"]\ndevices = ["mlx5_0"]\n')
     variables = root / "vendors/cpu/network-pytorch/config/environment_variables.env"
@@ -131,9 +133,13 @@ def test_the_verdicts_of_installed_tools_join_the_rungs_and_what_is_missing_or_u
     victim, other = bed.hosts[1], bed.hosts[2]
     root = with_tools(tmp_path / "project")
     with installed(bed, victim, other):
+        _, quick, _ = accepted(tmp_path / "health", bed, "--rungs", "health", "--budget", "15m", root=root)
         _, record, _ = accepted(tmp_path / "single", bed, "--rungs", "single", "--budget", "15m", root=root)
         answer, network, _ = accepted(tmp_path / "network", bed, "--rungs", "network", "--budget", "15m", root=root)
-    (single,) = record["rungs"]
+    (health,), (single,) = quick["rungs"], record["rungs"]
+    assert [*quick["drain"]] == [victim.address] and health["tools"] == ["dcgmi diag -r 1 -j"]
+    first, again = quick["drain"][victim.address]
+    assert "dcgmi: GPU 5: " in first and again.startswith("again: ")
     assert set(record["drain"]) == {victim.address, other.address}
     for host, said in ((victim, "dcgmi: GPU 5: "), (other, "nvbandwidth host_to_device_memcpy_ce GPU 6 31.07 GB/s")):
         _, again = (each for each in record["drain"][host.address] if said in each)

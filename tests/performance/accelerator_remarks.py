@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from protocol.datasheet import datasheet
+from protocol.outcome import JobOutcome, MeasuredCase
 from simulation.predict.iteration import predict
 from simulation.predict.job_table import job_of
 from simulation.predict.machine import machine_of
 from tests.performance.accelerator_rows import Case, Device, Row, estimate
+from training.benchmarks.catalog import benchmark
+from vendors.datasheets import datasheet
 
 KEPT = (
     "throughput(ips)_steady", "tokens_per_second_per_device_steady", "mfu", "peak_memory_bytes", "final_loss",
@@ -100,17 +102,12 @@ def _prediction(case: Case, measured: Mapping[str, float], device: Device) -> It
     speed, machine = measured.get("tokens_per_second_per_device_steady"), machine_of(device.name)
     if case.settings["model"] != "llama" or speed is None or machine is None:
         return
-    config = case.config.model_dump()
-    keys = {
-        "hidden": "hidden_size", "ffn": "ffn_hidden_size", "layers": "num_layers", "heads": "num_attention_heads",
-        "kv_heads": "num_key_value_heads", "vocab": "vocab_size", "seq": "seq_length", "mbs": "train_batch_size",
-        "micro_batches": "gradient_accumulation_steps",
-    }  # fmt: skip
-    nproc = str(case.settings["nproc"])
-    row = {key: str(config[name]) for key, name in keys.items()}
-    row |= {"gpu": machine.gpu, "gpus": nproc, "gpus_per_node": nproc, "swiglu": "1", "dp": nproc}
-    if config["fp8"] is not None:  # torchao scales dynamically, as the rule of FSDP2's rows has it
-        row |= {"precision": "fp8", "fsdp": "1"}
+    outcome = benchmark("llama", str(case.settings["framework"])).outcome
+    assert isinstance(outcome, JobOutcome)
+    sized = MeasuredCase(
+        name=case.name, config=case.config.model_dump(mode="json"), nnodes=1, nproc=int(case.settings["nproc"])
+    )
+    row = {key: str(value) for key, value in outcome.described_job(sized, []).items()} | {"gpu": machine.gpu}
     expected = predict(job_of(row, case.name), machine).tokens_per_second_and_gpu
     if abs(speed / expected - 1) > PREDICTION_OFF:
         yield f"{speed:.0f} tokens/s a device, {expected:.0f} are predicted"

@@ -11,12 +11,12 @@ from typing import Any
 import vendors
 from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import config_file, read_config_file
-from protocol.datasheet import datasheet
 from tests.training.benchmarks.driver.training.tiny import EVERY, benchmark_of
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
+from vendors.datasheets import datasheet
 
 FOLDER = Path(__file__).with_name("accelerators")
 _FILES_HARDWARE = "H200"  # for which the files of FOLDER are written
@@ -92,6 +92,7 @@ ROWS = (
     _run("llama_fp8.py", 30, 6),
     _run("glm.py", 30, 3),
     _run("cpm.py", 30, 4),
+    _run("predicted.py", 45, 5),
     _run("mixtral_tiny.py", 45, 4),
     _aiob(7, 3),
     _aiob(13, 4),

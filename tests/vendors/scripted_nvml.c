@@ -2,7 +2,7 @@
  *
  * NVML_SCRIPT holds blank-separated words "DEVICE:WHAT@SAMPLE=VALUE": from its SAMPLE-th sample on (the calls of
  * nvmlDeviceGetUtilizationRates count them) a device has that value. WHAT: lost, ecc, heat, xid, nvlink, down, pending,
- * failed, width, replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none),
+ * failed, width, generation, idle, replays, throttle, nopower; fabric, fabricstatus, fabrichealth: of its fabric state (0, there is none),
  * status and health mask. NVML_DEVICES is their number (8). Layouts of structures: nvml.h. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ int nvmlDeviceGetEnforcedPowerLimit(void *handle, uint *out) { ANSWER(out, 70000
 int nvmlDeviceGetMaxClockInfo(void *handle, int clock, uint *out) { (void)clock; ANSWER(out, 1980u); }
 int nvmlDeviceGetClockInfo(void *handle, int clock, uint *out) { (void)clock; ANSWER(out, 1755u); }
 int nvmlDeviceGetUtilizationRates(void *handle, Utilization *out) {
-    Utilization busy = {93, 41};
+    Utilization busy = {value(index_of(handle), "idle") > 0 ? 0 : 93, 41};
     samples[index_of(handle)]++;
     ANSWER(out, busy);
 }
@@ -106,6 +106,8 @@ int nvmlDeviceGetRemappedRows(void *handle, uint *corrected, uint *uncorrected, 
 int nvmlDeviceGetMigMode(void *handle, uint *now, uint *later) { *later = 0; ANSWER(now, 0u); }
 int nvmlDeviceGetCurrPcieLinkWidth(void *handle, uint *out) { ANSWER(out, (uint)or_else(index_of(handle), "width", 16)); }
 int nvmlDeviceGetMaxPcieLinkWidth(void *handle, uint *out) { ANSWER(out, 16u); }
+int nvmlDeviceGetCurrPcieLinkGeneration(void *handle, uint *out) { ANSWER(out, (uint)or_else(index_of(handle), "generation", 5)); }
+int nvmlDeviceGetMaxPcieLinkGeneration(void *handle, uint *out) { ANSWER(out, 5u); }
 int nvmlDeviceGetPcieReplayCounter(void *handle, uint *out) { ANSWER(out, (uint)or_else(index_of(handle), "replays", 5)); }
 int nvmlDeviceGetNvLinkState(void *handle, uint link, uint *out) {
     if (link >= LINKS) return INVALID;

@@ -16,7 +16,7 @@ SHARED = ("common", "container", "monitors", "protocol", "run_benchmarks", "trai
 # variables of their libraries.
 WORDS = re.compile(
     r"\b(nvidia-smi|rocm-smi|npu-smi|nvidia|amd|ascend|cuda|cudnn|nccl(?!-tests)|rocm|rccl|hip|npu|hccl|xpu|xccl|musa|mccl|mlu|cncl"
-    r"|ixsmi|cnmon|(?-i:(?:NVIDIA|CUDA|NCCL|HIP|ROCR|RCCL|ASCEND|HCCL|XPU|MUSA|MCCL|MLU|CNCL)_[A-Z][A-Z0-9_]*))\b",
+    r"|ixsmi|cnmon|hpu|hl-smi|(?-i:(?:NVIDIA|CUDA|NCCL|HIP|ROCR|RCCL|ASCEND|HCCL|XPU|MUSA|MCCL|MLU|CNCL)_[A-Z][A-Z0-9_]*))\b",
     re.IGNORECASE,
 )
 # Files that speak of one vendor's product by its nature, and why.

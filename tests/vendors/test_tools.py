@@ -1,7 +1,7 @@
 """Probes of tools: what documents and FlagPerf print of each, tools that fail, and nonsense.
 
-tests/data/vendors has outputs as documents of the vendors, of Paddle, vLLM and FlagPerf show them; that of mthreads-gmi
-is put together of the names and values of its JSON. No tool was run on a device.
+tests/data/vendors has outputs as documents of the vendors, of Paddle, vLLM, Ray, IBM and FlagPerf show them; that of
+mthreads-gmi is put together of the names and values of its JSON. No tool was run on a device.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ FILES = {vendor: file for vendor, (file, _, _) in FLAGPERF.items()} | {
     "kunlunxin": "xpu-smi",
     "mthreads": "mthreads-gmi",
     "ascend": "npu-smi",
+    "gaudi": "hl-smi",
 }
 
 
@@ -99,6 +100,9 @@ def test_the_numbers_are_those_of_flagperf_s_columns(vendor: str) -> None:
         ("metax", AcceleratorSample(index=1, utilization_percent=0, memory_used_bytes=666 * MIB,
                                     memory_total_bytes=65536 * MIB, temperature_c=37, power_w=33)),
         ("dcu", AcceleratorSample(index=1, utilization_percent=0, temperature_c=51, power_w=29)),
+        ("gaudi", AcceleratorSample(index=1, utilization_percent=0, memory_used_bytes=672 * MIB,
+                                    memory_total_bytes=131072 * MIB, temperature_c=37, power_w=226,
+                                    ecc_uncorrected=0)),
         ("ascend", AcceleratorSample(index=1, utilization_percent=11, memory_used_bytes=35761 * MIB,
                                      memory_total_bytes=65536 * MIB, temperature_c=49, power_w=143.2)),
     ],

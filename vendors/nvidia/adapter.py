@@ -38,14 +38,12 @@ VENDOR = Vendor(
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",
             base_image="nvcr.io/nvidia/pytorch:25.12-py3",
-            python="/opt/clusterdyno/bin/python",
             unpacked_bytes=24 << 30,
             options={"flash_attn": "", "apex": "", "max_jobs": "8"},
         ),
         "paddle": ImageParameters(
             template="paddle.Dockerfile.j2",
             base_image="python:3.11-slim",
-            python="/opt/clusterdyno/bin/python",
             unpacked_bytes=12 << 30,
             # Where Paddle's installation guide takes its GPU builds from: PyPI has none of the present ones.
             options={"extra_index_url": "https://www.paddlepaddle.org.cn/packages/stable/cu126/"},
@@ -61,7 +59,7 @@ VENDOR = Vendor(
     image_variables=("NVIDIA_PYTORCH_VERSION", "CUDA_VERSION", "NCCL_VERSION"),
     device_files=("/dev/nvidia[0-9]*",),
     monitor_name="nvidia",
-    seen="H200, 2026-11",
+    seen="H100, H200, 2026-11",
     # NVLink joins the memory of the hosts of an IMEX domain (GB200 NVL72): NVIDIA's IMEX guide, "Channels".
     link_devices=("/dev/nvidia-caps-imex-channels/channel0",),
     device_memory="nvidia-smi --query-gpu=index,memory.total,memory.used --format=csv,noheader,nounits",

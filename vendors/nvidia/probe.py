@@ -16,19 +16,15 @@ from vendors.base import (
 
 T = TypeVar("T")
 MOST_EVENTS = 1000
+WORKS_PERCENT = 50.0
+"""Utilization from which on a device has its PCIe link at full speed."""
 
 # NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {
-    "gpu_idle": 0x001,
-    "applications_clocks_setting": 0x002,
-    "sw_power_cap": 0x004,
-    "hw_slowdown": 0x008,
-    "sync_boost": 0x010,
-    "sw_thermal_slowdown": 0x020,
-    "hw_thermal_slowdown": 0x040,
-    "hw_power_brake_slowdown": 0x080,
+    "gpu_idle": 0x001, "applications_clocks_setting": 0x002, "sw_power_cap": 0x004, "hw_slowdown": 0x008,
+    "sync_boost": 0x010, "sw_thermal_slowdown": 0x020, "hw_thermal_slowdown": 0x040, "hw_power_brake_slowdown": 0x080,
     "display_clock_setting": 0x100,
-}
+}  # fmt: skip
 
 # Bits of NVML's health mask of a fabric (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*): shift, width as a mask, and from which
 # value up to which it is bad. A value of 0 is not told.
@@ -73,6 +69,8 @@ class NvmlProbe:
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._without: set[tuple[int, str]] = set()
+        self._used_percent: dict[int, float] = {}
+        self._generations: dict[int, int] = {}
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -126,9 +124,7 @@ class NvmlProbe:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def describe(self) -> dict[str, Any]:
-        """Driver, NVML and CUDA versions of the driver, and for each device its identity and its power limits in
-        watts.
-        """
+        """Driver, NVML and CUDA versions of the driver; each device's identity and power limit in watts."""
         nvml = self._nvml
         cuda = self._optional(-1, "cuda driver version", nvml.nvmlSystemGetCudaDriverVersion_v2)
         return {
@@ -174,6 +170,7 @@ class NvmlProbe:
         nvml = self._nvml
         read = functools.partial(self._read, index)
         utilization = read(nvml.nvmlDeviceGetUtilizationRates)
+        self._used_percent[index] = 0.0 if utilization is None else float(utilization.gpu)
         # The second version leaves out what the driver keeps for itself (616 MiB of an idle H200), as nvidia-smi does.
         memory = read(nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlMemory_v2) or read(nvml.nvmlDeviceGetMemoryInfo)
         power_mw = read(nvml.nvmlDeviceGetPowerUsage)
@@ -242,13 +239,11 @@ class NvmlProbe:
                 event = nvml.nvmlEventSetWait(self._events, 0)
             except nvml.NVMLError:  # none is left (a timeout), or the driver has lost a device
                 return
-            index = self._index_of(event.device)
+            asked = functools.partial(nvml.nvmlDeviceGetIndex, event.device)
+            index = self._optional(-1, "index of an event's device", asked)
             if index is not None:
                 name = f"xid_{event.eventData}"
                 self._xids[index][name] = self._xids[index].get(name, 0) + 1
-
-    def _index_of(self, handle: Any) -> int | None:
-        return self._optional(-1, "index of an event's device", lambda: self._nvml.nvmlDeviceGetIndex(handle))
 
     def _health_of(self, index: int) -> AcceleratorHealth:
         nvml = self._nvml
@@ -269,6 +264,8 @@ class NvmlProbe:
             "nvlinks_down": down,
             "pcie_width": read(nvml.nvmlDeviceGetCurrPcieLinkWidth),
             "pcie_width_max": read(nvml.nvmlDeviceGetMaxPcieLinkWidth),
+            "pcie_generation": self._pcie_generation(index),
+            "pcie_generation_max": read(nvml.nvmlDeviceGetMaxPcieLinkGeneration),
             "mig": None if mig is None else int(mig[0]),
             "slowdown_c": read(nvml.nvmlDeviceGetTemperatureThreshold, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
         }
@@ -298,6 +295,14 @@ class NvmlProbe:
         ]
         known = [count for count in errors if count is not None]
         return sum(states), len(states) - sum(states), sum(known) if known else None
+
+    def _pcie_generation(self, index: int) -> int | None:
+        """The highest generation of its PCIe link while it worked, an idle device lowers it; None if it has not yet."""
+        if self._used_percent.get(index, 0.0) >= WORKS_PERCENT:
+            now = self._read(index, self._nvml.nvmlDeviceGetCurrPcieLinkGeneration)
+            if now is not None:
+                self._generations[index] = max(now, self._generations.get(index, 0))
+        return self._generations.get(index)
 
     def _fabric(self, index: int) -> dict[str, int]:
         """States of the device's part in the fabric of its NVLinks; empty if it has none, or the driver is too old."""
@@ -339,9 +344,7 @@ class NvmlProbe:
         return self._optional(index, key, lambda: function(self._handle(index), *arguments))
 
     def _optional(self, index: int, key: str, call: Callable[[], T]) -> T | None:
-        """The call's answer, or None if the device cannot give it; a call that failed is not repeated at later
-        samples.
-        """
+        """The call's answer, None if the device has none; a call that failed is not repeated at later samples."""
         nvml = self._nvml
         if (index, key) in self._without:
             return None

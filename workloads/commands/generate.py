@@ -9,11 +9,12 @@ from common.command_line import FunctionVerb, VerbParser
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary
 from common.whole_files import STDOUT, target, whole_set, write_whole
-from workloads import dialects, naming, options
-from workloads.api import check, generate, simai
+from workloads import dialects, options
+from workloads.dialects.generation import check, generate, simai
 from workloads.formats import FORMS
 from workloads.job import rules
 from workloads.job.errors import AicbError, ParameterError
+from workloads.job.naming import default_path
 from workloads.job.parameters import WorkloadArgs
 
 if TYPE_CHECKING:  # the start of a command needs no format
@@ -82,7 +83,7 @@ def _refuse_stages(given: dict[str, Any], output: Path | None, dialect: str) -> 
 
 def _place(args: WorkloadArgs, output: Path | None, kind: str, dialect: str) -> Path:
     """Where to write a checked job: to a usual name, also in a folder that was given, or to the path that was given."""
-    usual = naming.default_path(args, kind, dialect)
+    usual = default_path(args, kind, dialect)
     return usual if output is None else target(output, usual.name)
 
 
@@ -138,11 +139,7 @@ def add_dialect(parser: argparse.ArgumentParser) -> None:
 
 
 def _save(workload: "Workload", path: Path, form: str | None) -> int:
-    """Write a workload CSV; returns its bytes.
-
-    Raises:
-        AicbError: a row has no place in the form.
-    """
+    """Write a workload CSV; returns its bytes."""
     try:
         return workload.save(path, form)
     except ValueError as error:

@@ -92,11 +92,7 @@ def _place(output: Path, jobs: list[TraceJob], job: TraceJob) -> Path:
 
 
 def _jobs(job: TraceJob, stages: list[int | None]) -> list[TraceJob]:
-    """The job of each stage that is traced.
-
-    Raises:
-        ParameterError: there is no such stage, or the job cannot be traced.
-    """
+    """The job of each stage that is traced."""
     found = [
         f"pp_stage {stage} is none of the stages 0 to {job.pipeline_model_parallel - 1}"
         for stage in stages

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from common.whole_files import write_whole
-from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, way_of_flow
+from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, Way, on_wire, way_of_flow
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
@@ -52,64 +52,75 @@ def _ideal(ways: PortRoutes, group: FlowGroup, payload: int) -> int:
 
 
 class LinkLoads:
-    """Bytes of data on each port, in slices of the time from the first flow's start to the last one's end.
+    """Bytes on the wire by port, headers and ACKs included, in slices from the first flow's start to the last one's
+    end.
 
-    The bytes of a flow count evenly over its time.
+    The bytes of a flow count evenly over its time, and so do its ACKs.
     """
 
-    def __init__(self, run: FlowRun, ways: PortRoutes, begin: float, end: float) -> None:
+    def __init__(self, run: FlowRun, ways: PortRoutes, begin: float, end: float, payload: int) -> None:
         self.ways, self.begin, self.slice_ns = ways, begin, max(end - begin, 1.0) / SLICES
         self.loads: dict[int, list[float]] = {}
         built = run.work.built
         if run.collide and not built.free and not isinstance(built.state.end, list):
             from simulation.network.flow_level.many_lanes import loads_of_lanes  # needs numpy
 
-            self.loads = loads_of_lanes(built.state, built.ports, begin, self.slice_ns, SLICES)
+            self.loads = loads_of_lanes(built.state, built.ports, payload, begin, self.slice_ns, SLICES)
             return
         known: dict[tuple[int, int], list[list[float]]] = {}
-        fixed_on: dict[int, Counter[tuple[int, int]]] = {}
+        fixed_on: dict[int, Counter[tuple[int, int, int]]] = {}
+        fixed_ways = cache(self._fixed)
         for group in run.groups():
             where = group.number, group.kind
             if where not in known:
                 times = zip(*run.times(*where), strict=True)
-                known[where] = [self._parts(float(start), float(end), group.size) for start, end in times]
-            fixed = ways.only_path(group.source, group.target)
+                known[where] = [self._parts(float(start), float(end)) for start, end in times]
+            data, acks = on_wire(group.size, payload)
+            fixed = fixed_ways(group.source, group.target)
             if fixed is not None:
-                for port in fixed:
-                    fixed_on.setdefault(port, Counter())[where] += 1
+                for way, size in zip(fixed, (data, acks), strict=True):
+                    for port in way:
+                        fixed_on.setdefault(port, Counter())[*where, size] += 1
                 continue
             for step, parts in enumerate(known[where]):
                 number = group.sport - FIRST_SPORT + step * group.stride
-                way = way_of_flow(ways, group.source, group.target, number)
-                shares = way.forward_shares or (1.0,) * len(way.forward)
-                self._add(list(zip(way.forward, shares, strict=True)), parts)
+                self._add_way(way_of_flow(ways, group.source, group.target, number), data, acks, parts)
         totals = {where: [sum(column) for column in zip(*parts, strict=True)] for where, parts in known.items()}
         for port, hops in fixed_on.items():
-            for where, count in hops.items():
-                self._add([(port, count)], totals[where])
+            for (number, kind, size), count in hops.items():
+                self._add(port, count * size, totals[number, kind])
 
-    def _add(self, way: list[tuple[int, float]], parts: list[float]) -> None:
-        for port, share in way:
-            its = self.loads.setdefault(port, [0.0] * SLICES)
-            for place, size in enumerate(parts):
-                its[place] += share * size
+    def _fixed(self, source: int, target: int) -> tuple[list[int], list[int]] | None:
+        """The ports there and back, where there is one way for all flows."""
+        forward, back = self.ways.only_path(source, target), self.ways.only_path(target, source)
+        return None if forward is None or back is None else (forward, back)
 
-    def _parts(self, start: float, end: float, size: int) -> list[float]:
-        """The bytes of a flow in each slice."""
+    def _add_way(self, way: Way, data: int, acks: int, parts: list[float]) -> None:
+        for ports, shares, size in ((way.forward, way.forward_shares, data), (way.back, way.back_shares, acks)):
+            for port, share in zip(ports, shares or (1.0,) * len(ports), strict=True):
+                self._add(port, share * size, parts)
+
+    def _add(self, port: int, size: float, parts: list[float]) -> None:
+        its = self.loads.setdefault(port, [0.0] * SLICES)
+        for place, part in enumerate(parts):
+            its[place] += size * part
+
+    def _parts(self, start: float, end: float) -> list[float]:
+        """The part of a flow's bytes in each slice."""
         found = [0.0] * SLICES
         if end < 0:
             return found
         first, last = (min(int((each - self.begin) / self.slice_ns), SLICES - 1) for each in (start, end))
         if first == last or end <= start:
-            found[first] = float(size)
+            found[first] = 1.0
             return found
         edges = [start, *(self.begin + place * self.slice_ns for place in range(first + 1, last + 1)), end]
         for place, (since, until) in enumerate(pairwise(edges), first):
-            found[place] = size * (until - since) / (end - start)
+            found[place] = (until - since) / (end - start)
         return found
 
     def busiest(self) -> list[tuple[int, float]]:
-        """The ports that carry data, with the share of the time in which their bytes fill them, the busiest first."""
+        """The ports that carry some, with the share of the time in which their bytes fill them, the busiest first."""
         full = [(port, self._share(port, sum(its), SLICES)) for port, its in self.loads.items()]
         return sorted(full, key=lambda each: (-each[1], each[0]))
 
@@ -117,7 +128,7 @@ class LinkLoads:
         return size * BITS / (self.ways.link(port).bps * self.slice_ns * slices)
 
     def use(self, names: list[str]) -> LinkUse:
-        """All links that carry data, by the names of their ports."""
+        """All links that carry bytes, by the names of their ports."""
         links = []
         for port, _share in self.busiest():
             its = self.loads[port]

@@ -127,6 +127,12 @@ def way_of_flow(ways: PortRoutes, source: int, target: int, number: int) -> Way:
     return Way(tuple(forward), tuple(ways.path(target, source, DPORT, FIRST_SPORT + number)))
 
 
+def on_wire(size: int, payload: int) -> tuple[int, int]:
+    """The bytes of a flow with its headers, and those of its ACKs; `size` and `payload` are in bytes."""
+    packets = -(-size // payload)
+    return size + packets * HEADER_BYTES, packets * ACK_BYTES
+
+
 class LaneBook:
     """Numbers lanes and lists them as columns; links are numbered in order of appearance.
 

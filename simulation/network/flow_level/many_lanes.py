@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulation.network.flow_level.fluid_state import Fluid
-from simulation.network.flow_level.lanes import CostModel, LaneBook, Way
+from simulation.network.flow_level.fluid_state import Fluid, Whole
+from simulation.network.flow_level.lanes import ACK_BYTES, HEADER_BYTES, CostModel, LaneBook, Way
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, HOST_SEED, PortRoutes, address, hashed
 
 Ints = NDArray[np.int64]
@@ -140,16 +140,14 @@ class _Columns:
 
 
 def loads_of_lanes(
-    state: Fluid, ports: Sequence[int], begin: float, slice_ns: float, slices: int
+    state: Fluid, ports: Sequence[int], payload: int, begin: float, slice_ns: float, slices: int
 ) -> dict[int, list[float]]:
-    """Bytes of data on each port that carries any, in slices of the time from `begin` on (ns); `ports` by link."""
-    lanes = np.asarray(state.flow_lane)
-    firsts = np.asarray(state.load_begin)[lanes]
-    counts = np.asarray(state.data_end)[lanes] - firsts
-    flow = np.repeat(np.arange(len(lanes)), counts)
-    place = np.arange(len(flow)) - np.repeat(np.cumsum(counts) - counts, counts)
-    links = np.asarray(state.load_link)[firsts[flow] + place]
+    """Bytes on the wire on each port that carries any, in slices of the time from `begin` on (ns); `ports` by link."""
+    lanes, waits = np.asarray(state.flow_lane), np.asarray(state.wait_begin)
+    flow, links = _listed(np.asarray(state.load_begin)[lanes], np.asarray(state.data_end)[lanes], state.load_link)
+    back, ack_links = _listed(waits[lanes], waits[lanes + 1], state.wait_link)
     sizes = np.asarray(state.hop_size)[state.flow_hop]
+    packets = np.ceil(sizes / payload)
     starts, ends = np.asarray(state.start), np.asarray(state.end)
     took = ends - starts
     at_once = np.where(took > 0, -1, np.clip((starts - begin) // slice_ns, 0, slices - 1).astype(np.int64))
@@ -157,6 +155,15 @@ def loads_of_lanes(
     table = np.zeros((len(ports), slices))
     for number, (since, until) in enumerate(pairwise(edges.tolist())):
         within = np.clip(np.minimum(ends, until) - np.maximum(starts, since), 0, None)
-        part = np.where(at_once < 0, sizes * within / np.where(took > 0, took, 1.0), sizes * (at_once == number))
-        table[:, number] = np.bincount(links, part[flow], len(ports))
-    return {ports[link]: table[link].tolist() for link in np.unique(links).tolist()}
+        part = np.where(at_once < 0, within / np.where(took > 0, took, 1.0), at_once == number)
+        data, acks = part * (sizes + packets * HEADER_BYTES), part * packets * ACK_BYTES
+        table[:, number] = np.bincount(links, data[flow], len(ports)) + np.bincount(ack_links, acks[back], len(ports))
+    return {ports[link]: table[link].tolist() for link in np.unique(np.concatenate([links, ack_links])).tolist()}
+
+
+def _listed(begins: Ints, ends: Ints, links: Whole) -> tuple[Ints, Ints]:
+    """The flow and the link of each place from the begin to the end of every flow."""
+    counts = ends - begins
+    flow = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(flow)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return flow, np.asarray(links)[begins[flow] + place]

@@ -16,7 +16,7 @@ from simulation.network.memory_room import MemoryRoom
 WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
 NOWHERE = -1  # instead of the port that all of a pair's ways begin or end with
 PORT_BYTES = 80  # of memory that each port of a hop's way takes, measured
-ADVICE = "fewer GPUs or rows take less; --routing rail simulates flows that are alike once, by ecmp few are"
+ADVICE = "fewer GPUs or rows take less; by ecmp each flow has its own way, of alike ones --routing rail simulates one"
 SLACK = 1.0001  # a link that may be asked for no more than this much of its capacity never slows a flow down
 
 

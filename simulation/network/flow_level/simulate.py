@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from types import ModuleType
 from typing import NamedTuple
@@ -18,8 +17,9 @@ from simulation.network.flow_level.port_routes import FIRST_SPORT, PortRoutes
 from simulation.network.flow_level.quotient import NOBODY, AlikeLanes, Builder, Built, Classes, FlowLanes
 from simulation.network.flow_level.steady import undisturbed
 from simulation.network.flow_level.twins import alike
-from simulation.network.flow_level.work import Work
+from simulation.network.flow_level.work import NOT_YET, Work
 from simulation.network.job import Job
+from simulation.network.looks import Looks
 from simulation.network.tables import RankTimes
 
 MOST_IN_LISTS = 20_000  # flows that plain Python moves faster than numba is loaded
@@ -27,7 +27,6 @@ MOST_LOADS_IN_LISTS = 500_000  # links that they load in all, of which --routing
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
 ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
 MOST_LINES = 1 << 20  # flows of which each one's times are kept, and written
-ROWS_S, ROWS_PAUSE = 1.0, 10  # between two looks at which rows have ended: seconds, or times as long as a look took
 
 
 class FlowGroup(NamedTuple):
@@ -103,8 +102,12 @@ class FlowRun:
             kind = self.classes.kind(self.classes.hop(colour).source)
             if kind < 0:
                 kind = self.classes.kind(self.classes.hop(colour).target)
+            where = self.classes.net.key_of[number], kind
+            if (number, kind) not in self.work.begins or where not in self.known:
+                none = [NOT_YET] * self.classes.hop(colour).steps
+                return none, none
             shift = self.work.begins[number, kind]
-            built, number = self.known[self.classes.net.key_of[number], kind], 0
+            built, number = self.known[where], 0
         place = built.hops[number, colour]
         first, steps = built.state.hop_begin[place], built.state.hop_steps[place]
         if steps == 1:
@@ -204,24 +207,22 @@ def simulate(
         raise TooManyWaysError
     classes = _classes(net, laid, ways, job, wishes)
     lanes = None if laid is None else AlikeLanes(classes, laid, wishes.window)
-    known: dict[tuple[int, int], Built] = {}
-    if lanes and laid and not wishes.apart:
-        known = {where: _alone(lanes, *where, wishes) for where in undisturbed(classes, laid)}
+    alone = Undisturbed(lanes, undisturbed(classes, laid) if laid and not wishes.apart else (), wishes.latency_ns)
 
     def found(of: Classes, work: Work) -> FlowRun:
         kept = laid if net.flows <= MOST_LINES else None
-        return FlowRun(of, work, known, kept, time.perf_counter() - began)
+        return FlowRun(of, work, alone.found, kept, time.perf_counter() - began)
 
     def worked(of: Classes) -> Work:
-        built, module = _built(of, lanes, model, known)
-        work = Work(built, module, job.collectives, wishes.latency_ns, _durations(of, known))
+        built, module = _built(of, lanes, model, alone.where)
+        work = Work(built, module, job.collectives, wishes.latency_ns, alone.took)
         for kind, rank in of.first_rank.items():
             work.add(kind, job.phases(rank), wishes.slowness.get(rank, 1.0))
-        _go(work, built, (lambda: finished(found(of, work))) if finished and of is classes else lambda: None)
+        _go(work, built, alone, (lambda: finished(found(of, work))) if finished and of is classes else lambda: None)
         return work
 
     work = None
-    if lanes and len(job.collectives) == 1 and not known and net.flows > MOST_LINES:
+    if lanes and len(job.collectives) == 1 and not alone.where and net.flows > MOST_LINES:
         work = in_fewer_steps(classes, worked)
     return found(classes, work or worked(classes))
 
@@ -237,36 +238,29 @@ def _rank_kinds(job: Job, slowness: Mapping[int, float]) -> list[Hashable]:
     return [(program, slowness.get(rank, 1.0)) for rank, program in enumerate(job.program_of)]
 
 
-def _go(work: Work, built: Built, finished: Callable[[], None]) -> None:
+def _go(work: Work, built: Built, alone: "Undisturbed", look: Callable[[], None]) -> None:
     total = len(built.state.flow_hop)
-    with StepProgress("flows", total) as progress:
-        done, then = 0, time.monotonic() + ROWS_S
+    with StepProgress("flows", total) as progress, Looks(look) as looks:
+        done = 0
 
         def tell() -> None:
-            nonlocal done, then
+            nonlocal done
             now = int(built.state.counts[PLANNED]) // 2
             progress.advance(now - done)
             done = now
-            if (began := time.monotonic()) >= then:
-                finished()
-                ended = time.monotonic()
-                then = ended + max(ROWS_S, ROWS_PAUSE * (ended - began))
+            looks.now_and_then()
 
-        try:
-            work.run(tell)
-        except KeyboardInterrupt:
-            with suppress(OSError):  # of a full disk: it is an interruption all the same
-                finished()
-            raise
+        alone.tell = tell
+        work.run(tell)
 
 
 def _built(
     classes: Classes,
     alike_lanes: AlikeLanes | None,
     model: CostModel,
-    known: Mapping[tuple[int, int], Built],
+    known: Collection[tuple[int, int]],
 ) -> tuple[Built, ModuleType]:
-    """The state of all that is not known, and the code that moves it."""
+    """The state of all but what is known of its own, by collective and kind of rank, and the code that moves it."""
     net, builder = classes.net, Builder(classes)
     lanes = FlowLanes(builder, model) if alike_lanes is None else None
     lane_of = alike_lanes.of(builder) if alike_lanes is not None else _no_lane
@@ -282,7 +276,7 @@ def _built(
     return _ready(builder, MOST_IN_LISTS if lanes is None else MOST_ALONE_IN_LISTS)
 
 
-def _unknown(classes: Classes, known: Mapping[tuple[int, int], Built]) -> list[list[int]]:
+def _unknown(classes: Classes, known: Collection[tuple[int, int]]) -> list[list[int]]:
     """The colours of each collective's hops without those of what is known by collective and kind of rank."""
     return [
         [each for each in colours if not known or (key, min(classes.kinds_at(each), default=NOBODY)) not in known]
@@ -318,25 +312,39 @@ def _loads(builder: Builder) -> int:
     return sum(steps * (begin[lane + 1] - begin[lane]) for steps, lane in its)
 
 
-def _alone(lanes: AlikeLanes, key: int, kind: int, wishes: FlowWishes) -> Built:
+class Undisturbed:
+    """Collectives that nothing else can change, by collective and kind of rank: `found` are those that ranks came to.
+
+    Each is simulated when a rank first comes to it, so that the rows before it have their times by then.
+    """
+
+    def __init__(self, lanes: AlikeLanes | None, where: Collection[tuple[int, int]], latency_ns: int) -> None:
+        self._lanes, self._latency_ns = lanes, latency_ns
+        self.where = frozenset(where if lanes else ())
+        self.found: dict[tuple[int, int], Built] = {}
+        self._took: dict[tuple[int, int], float] = {}
+        self.tell: Callable[[], None] = lambda: None
+
+    def took(self, number: int, kind: int) -> float | None:
+        """The time of collective `number` of the job (ns); None if others can disturb it."""
+        if self._lanes is None:
+            return None
+        where = self._lanes.classes.net.key_of[number], kind
+        if where in self.where and where not in self.found:
+            built = _alone(self._lanes, *where, self._latency_ns)
+            self.found[where], self._took[where] = built, max(built.state.end)
+            self.tell()
+        return self._took.get(where)
+
+
+def _alone(lanes: AlikeLanes, key: int, kind: int, latency_ns: int) -> Built:
     """One collective on its own, from the moment at which its ranks come to it."""
     classes = lanes.classes
     builder = Builder(classes)
     colours = [each for each in classes.hops_of_key[key] if kind in classes.kinds_at(each)]
     builder.add(0, lanes.of(builder), colours)
     built, module = _ready(builder, MOST_IN_LISTS)
-    work = Work(built, module, [], wishes.latency_ns, {})
+    work = Work(built, module, [], latency_ns, lambda *_: None)
     work.issue(0, kind, 0.0)
     work.run(lambda: None)
     return built
-
-
-def _durations(classes: Classes, known: Mapping[tuple[int, int], Built]) -> dict[tuple[int, int], float]:
-    """How long each collective takes that is known, by its number and kind of rank."""
-    took = {where: max(built.state.end) for where, built in known.items()}
-    kinds: dict[int, list[int]] = {}
-    for key, kind in known:
-        kinds.setdefault(key, []).append(kind)
-    return {
-        (number, kind): took[key, kind] for number, key in enumerate(classes.net.key_of) for kind in kinds.get(key, ())
-    }

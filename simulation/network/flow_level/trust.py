@@ -19,8 +19,8 @@ RESERVED_BYTES, PAUSE_SHIFT = 4096, 3  # PFC's, see packet_state
 BEHIND_FEW = 0.1  # of a window's ACKs in queues change no rate
 # Packets of the longest flow; if all flows begin at once; of a window: fewer, and the turns of single ones decide.
 FEW_PACKETS, FEW_OF_MANY, FEW_AT_ONCE = 16, 100, 4
-# By how much runs took longer or shorter at most, in percent: those recorded of ns-3 (docs/data/simulation/levels.csv)
-# and packets on some 300 random networks, of which test_mixed_networks.py keeps the worst.
+# By how much the worst took longer and shorter, in percent, of the runs recorded of ns-3
+# (docs/data/simulation/levels.csv) and of packets on some 300 random networks (test_mixed_networks.py keeps the worst).
 LONGER_PERCENT = {
     MARKS: 280, PAUSES: 65, LOSSES: 1, SHORT: 15, COLLISIONS: 30, DRIFT: 25, QUEUES: 25, WINDOWS: 15, SURE: 1,
 }  # fmt: skip

@@ -32,7 +32,7 @@ from simulation.network.flow_level.window import window_bytes
 from simulation.network.job import iterations, warn_of_untimed
 from simulation.network.page import html
 from simulation.network.request import NetworkRequest, read_request
-from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles, refuse_names
+from simulation.network.row_files import FLOWS, LINKS, PAGE, RowFiles
 from simulation.network.trace import write_trace
 from simulation.network.view import RunView
 from simulation.topology.fabric import Fabric, names, port_names, tiers
@@ -58,24 +58,22 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     for name in PACKETS_ONLY:
         if getattr(arguments, name):
             mistakes.add(f"--{name.replace('_', '-')}", None, "is for --level packet")
-    request, routing = read_request(arguments, mistakes), arguments.routing
-    refuse_names(request.job, request.prefix, arguments.trace)
+    request, routing = read_request(arguments, mistakes, packets=False), arguments.routing
     healthy = None
-    if arguments.what_if:
-        from simulation.network.measured import measured_faults, with_cost, with_faults  # which need pydantic
-
-        faults = measured_faults(arguments.what_if, request.fabric, packets=False)
+    if request.faults:
         healthy, _ways = _run(request, routing)
-        request = with_faults(request, faults)
+        request = request.with_faults(request.faults)
     with RowFiles(request.job, request.prefix, request.wishes.slowness) as rows:
         run, ways = _run(request, routing, rows.write)
         rows.write(run, anyway=True)
     request.notes.extend(warn_of_untimed(request.job, run.finished) if arguments.workload else ())
-    page, loads = Path(request.prefix + PAGE), _loads(run, ways)
+    page, loads = Path(request.prefix + PAGE), _loads(run, ways, request.wishes.conf.payload_bytes)
     view = view_of(run, loads.use(port_names(request.fabric)) if loads else None)
     files = [*_written(request, run, ways, view, arguments.trace), *rows.paths, page]
     answer = _summary(request, run, ways, loads, files)
     if healthy and healthy.complete and run.complete:
+        from simulation.network.measured import with_cost  # which needs pydantic
+
         answer = with_cost(answer, max(healthy.finished) / 1000, max(run.finished) / 1000)
     write_whole(page, [html(request, view, [], answer.text).encode()])
     return answer
@@ -110,12 +108,12 @@ def flow_wishes(request: NetworkRequest, ways: PortRoutes) -> FlowWishes:
     return FlowWishes(wishes.latency_ns, payload, window, wishes.slowness)
 
 
-def _loads(run: FlowRun, ways: PortRoutes) -> LinkLoads | None:
+def _loads(run: FlowRun, ways: PortRoutes, payload: int) -> LinkLoads | None:
     """How busy each link was; None of more flows than are told one by one."""
     if run.flows > MOST_LINES:
         return None
     first = run.first_start()
-    return LinkLoads(run, ways, first, max(run.rank_ends(), default=first))
+    return LinkLoads(run, ways, first, max(run.rank_ends(), default=first), payload)
 
 
 def _written(request: NetworkRequest, run: FlowRun, ways: PortRoutes, view: RunView, trace: Path | None) -> list[Path]:
@@ -146,14 +144,15 @@ def _summary(
         "flows": run.flows,
         "flows_simulated": run.simulated,
         "seconds": round(run.seconds, 3),
-        "makespan_us": makespan,
-        "mean_over_ranks_us": mean,
-        "rank_0_us": zero,
+        "makespan_us": makespan if run.complete else None,
+        "mean_over_ranks_us": mean if run.complete else None,
+        "rank_0_us": zero if run.complete else None,
     }
+    took = f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; " if run.complete else ""
     lines = [
         f"{', '.join(files)}: {counted(run.flows, 'flow')}, {run.simulated} simulated in {run.seconds:.2f} s",
         *request.notes,
-        f"flows {makespan:.3f} us, mean over ranks {mean:.3f} us; {iterations(request.job, run.finished, data)}",
+        f"{took}{iterations(request.job, run.finished, data)}",
     ]
     if not run.complete:
         stuck = sum(end < 0 for end in run.finished)
@@ -192,13 +191,14 @@ def _assumed(request: NetworkRequest, run: FlowRun, data: dict[str, JsonValue]) 
 
 
 def _trust(request: NetworkRequest, run: FlowRun, ways: PortRoutes, data: dict[str, JsonValue]) -> str:
-    """How far the result can be trusted."""
+    """How far the result can be trusted: by how much the worst of a sample were off."""
     weak, marked = judged(run, ways, request.fabric, request.wishes.conf)
     longer, shorter = LONGER_PERCENT[weak], SHORTER_PERCENT[weak]
     data |= {"marks_expected": bool(marked), "weakness": weak}
-    data |= {"longer_at_most_percent": longer, "shorter_at_most_percent": shorter}
+    data |= {"worst_longer_percent": longer, "worst_shorter_percent": shorter}
     lossy = f"; {LOSSY}" if weak in (MARKS, PAUSES) and loses(request.fabric, request.wishes.conf) else ""
-    known = f"recorded runs of ns-3 and random networks by packets took up to {longer} % longer or {shorter} % shorter"
+    known = f"of such runs, recorded of ns-3 or on random networks by packets, the worst took {longer} % longer and "
+    known += f"{shorter} % shorter, which is no limit for others"
     if weak == MARKS:
         return f"not to be trusted: {_told(marked, request.fabric, ways)}, which --level packet follows{lossy}; {known}"
     return f"{DOUBTS.get(weak, 'no marks, pauses, queues or drift are expected')}{lossy}; {known}"

@@ -4,7 +4,7 @@ The rules are those of the packet level (rank_steps): a rank waits for collectiv
 queue up, of which one runs at a time and then the latest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from heapq import heappop, heappush
 from types import ModuleType
 
@@ -32,7 +32,9 @@ class _Worker:
 
 
 class Work:
-    """Runs the steps of all kinds of ranks; `known` are the times of collectives that nothing else can disturb."""
+    """Runs the steps of all kinds of ranks; `known` gives the time that a collective takes them where nothing else can
+    disturb it (ns), else None.
+    """
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Work:
         flows: ModuleType,
         collectives: list[GroupCollective],
         latency_ns: int,
-        known: Mapping[tuple[int, int], float],
+        known: Callable[[int, int], float | None],
     ) -> None:
         self.built, self.flows, self.collectives, self.known = built, flows, collectives, known
         self.first_gap = float(latency_ns + PROCESSING_NS)
@@ -131,7 +133,7 @@ class Work:
                 worker.computed = True
             number = phase.collective
             if number is not None:
-                took = self.known.get((number, kind))
+                took = self.known(number, kind)
                 if took is None and now > self.built.state.clock[NOW] + TOGETHER_NS:
                     self._plan(now, kind)  # flows begin then: until then others may
                     return

@@ -68,7 +68,7 @@ def test_the_page_begins_with_what_to_take_out_and_how_to_test_it_again(tmp_path
     order = [
         "Not ready: 2 of 4 hosts accepted", "Take out of service", "device 3: memory", "--hosts n1,n0,n3 --nproc 8",
         "scontrol update nodename=n1", "kubectl cordon n1", "run.py bundle run1 ACCEPT_DEVICES",
-        "Suspected on one occasion alone", "Warnings, which take nobody out", "n3, and 6 more", "<h2>Rungs</h2>",
+        "Suspected, not confirmed", "Warnings, which take nobody out", "n3, and 6 more", "<h2>Rungs</h2>",
         "run1, run2", "Accepted devices", "3000 GB/s",
     ]  # fmt: skip
     places = [text.index(each) for each in order]

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from run_benchmarks.acceptance.rungs import NETWORK, SINGLE, Others, stages_of
+import vendors
+from run_benchmarks.acceptance.devices import usual_devices
+from run_benchmarks.acceptance.rungs import HEALTH, NETWORK, SINGLE, Others, stages_of
 from run_benchmarks.acceptance.suspects import without_result
-from run_benchmarks.acceptance.tools import installed, others_of, tools_of
+from run_benchmarks.acceptance.tools import installed, others_of, too_long, tools_of
 from run_benchmarks.errors import HostError
 from run_benchmarks.hosts.base import Completed
 from run_benchmarks.hosts.local import LocalHost
@@ -28,13 +30,34 @@ def named(vendor: str, config: str) -> list[str]:
 
 def test_a_vendors_configs_name_the_tools_of_its_rungs() -> None:
     assert {"dcgmi", "nvbandwidth", "ib_write_bw_loopback"} <= set(named("nvidia", "config_host"))
-    assert named("ascend", "config_host") == ["ascend-dmi"]
-    assert named("cpu", "config_pairs") == ["ib_write_bw", "ib_write_lat", "ib_write_bw_ring"]
-    assert tools_of("metax", "config_host") is None
-    every = {tool for vendor in ("nvidia", "amd", "ascend") for tool in named(vendor, "config_host")}
-    assert {tool for tool in TOOLS if TOOLS[tool].scope not in ("pairs", "ring")} - every == {"hl_qual"}, (
-        "no vendor of its devices"
-    )
+    loopbacks = ["ib_write_bw_loopback", "ib_write_lat_loopback"]
+    for vendor in vendors.available():
+        assert named(vendor, "config_pairs") == ["ib_write_bw", "ib_write_lat", "ib_write_bw_ring"]
+        assert named(vendor, "config_host")[-2:] == loopbacks
+    assert named("cpu", "config_quick") == [] and named("metax", "config_host") == loopbacks
+    every = {tool for vendor in vendors.available() for tool in named(vendor, "config_host")}
+    assert {tool for tool in TOOLS if TOOLS[tool].scope not in ("pairs", "ring")} == every
+    quick = {vendor: named(vendor, "config_quick") for vendor in ("nvidia", "amd", "ascend", "gaudi")}
+    assert quick == {"nvidia": ["dcgmi"], "amd": ["rvs"], "ascend": ["ascend-dmi"], "gaudi": ["hl_qual"]}
+
+
+def test_a_diagnosis_runs_in_one_rung_that_of_health_if_it_takes_a_small_share_of_the_budget() -> None:
+    def found(vendor: str, budget_s: float, *there: str) -> tuple[Others, Others]:
+        quick, host = (tools_of(vendor, config) for config in ("config_quick", "config_host"))
+        assert quick is not None and host is not None
+        health = others_of(quick, 8, there, too_long(quick, 8, budget_s))
+        return health, others_of(host, 8, there, dict.fromkeys(health.commands, ""))
+
+    health, single = found("nvidia", 600.0, "dcgmi")
+    assert (health.commands, health.seconds) == (["dcgmi diag -r 1 -j"], 10.0)
+    assert (single.commands, single.seconds) == (["dcgmi diag -r 2 -j"], 120.0), "a longer level"
+    health, single = found("amd", 6000.0, "rvs")
+    assert (health.names, single.names) == (["rvs"], [])
+    health, single = found("amd", 5999.0, "rvs")
+    assert (health.names, single.names) == ([], ["rvs"])
+    assert health.missing == ["rvs takes 600 s, more than 10% of the budget"]
+    assert found("amd", 1.0)[0].missing == ["rvs is not installed on any host"]
+    assert "ascend-dmi" not in found("ascend", 3600.0, "ascend-dmi")[1].names
 
 
 def test_what_a_config_says_of_tools_that_no_host_has_is_left_out_before_anything_runs() -> None:
@@ -120,7 +143,9 @@ def test_only_tools_that_a_host_has_are_run(tmp_path: Path, monkeypatch: pytest.
     assert installed(dark, ["dcgmi"]) == (None, ["tools of others: dark: no route"]), "what it has is not known"
 
 
-@pytest.mark.parametrize(("rung", "config"), [(SINGLE, "config_host"), (NETWORK, "config_pairs")])
+@pytest.mark.parametrize(
+    ("rung", "config"), [(HEALTH, "config_quick"), (SINGLE, "config_host"), (NETWORK, "config_pairs")]
+)
 def test_tools_are_a_rungs_last_stage_with_one_process_a_host(rung: str, config: str) -> None:
     without = stages_of(rung, "nvidia", ["n0", "n1"], 8)
     *same, last = stages_of(rung, "nvidia", ["n0", "n1"], 8, tools=Others(names=["dcgmi"]))
@@ -170,3 +195,22 @@ def test_a_tool_that_is_there_and_gives_no_result_fails_the_rung_and_one_that_is
         assert without_result(run) == []
     for junk in (None, "x", [garbage], {"7": garbage}, {"0": "x", "1": 3}, {"x": garbage}, {"0": {"is_missing": 0}}):
         assert without_result(of_a_tool(junk)) == []
+
+
+def test_a_host_has_as_many_ranks_as_most_hosts_have_devices(tmp_path: Path) -> None:
+    """Not two: of one GPU, health would ask for another. Who lost a device is told, and decides nothing."""
+    answers = {"n0": 8, "n1": 8, "n2": 7}
+
+    class OfDevices(Reached):
+        def run(self, *args: Any, **more: Any) -> Completed:
+            (argv,) = args
+            return super().run([*argv[:-1], f"{tmp_path / self.name}/nvidia[0-9]*"], **more)
+
+    hosts = {name: OfDevices(name) for name in answers}
+    for name, count in answers.items():
+        (tmp_path / name).mkdir()
+        for each in (*range(count), "ctl"):
+            (tmp_path / name / f"nvidia{each}").touch()
+    assert usual_devices(hosts, ["/dev/nvidia[0-9]*"]) == 8
+    assert usual_devices({"n2": hosts["n2"]}, ["/dev/nvidia[0-9]*"]) == 7
+    assert usual_devices({"none": OfDevices("none")}, ["/dev/nvidia[0-9]*"]) is None

@@ -13,6 +13,7 @@ from protocol.finding import FindingKind, PartFinding
 from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
 from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.rungs import (
+    HEALTH,
     NETWORK,
     RUNGS,
     SINGLE,
@@ -132,6 +133,33 @@ def test_a_host_that_a_rung_takes_out_takes_part_in_none_after_it() -> None:
     assert found.proofs == [(run, "ACCEPT_DEVICES") for run in found.rungs[1].runs], "of the runs without it, none"
 
 
+def diagnosed(cluster: Cluster) -> Climb:
+    """A climb of hosts with a diagnosis for the rung of health."""
+    made = cluster.begun()
+    made.tools = {HEALTH: Others(names=["dcgmi"], missing=["rvs is not installed on any host"], commands=["dcgmi"])}
+    return made
+
+
+def test_the_diagnostics_of_the_vendor_are_a_run_of_health_whose_suspects_are_confirmed() -> None:
+    cluster = Cluster({"health": [{"n2", "n3"}, {"n2"}]}, sick={"n0": ["disk: full"]})
+    (made := diagnosed(cluster)).step(HEALTH)
+    (health,) = made.rungs
+    by_name = {name: (cases, hosts) for name, cases, hosts in cluster.asked}
+    assert by_name == {
+        "health1": (["ACCEPT_TOOLS"], ["n1", "n2", "n3", "n4", "n5"]),
+        "health2": (["ACCEPT_TOOLS"], ["n1", "n2", "n3", "n4", "n5"]),
+    }
+    assert health.out == {"n0": ["disk: full"], "n2": ["health1: slow", "again: health2: slow"]}
+    assert [*health.unsteady] == ["n3"] and health.verdict == "fail"
+    assert health.not_run == ["clock of n0: no tool", "rvs is not installed on any host"]
+    assert (health.runs, health.tools) == (["run_health1", "run_health2"], ["dcgmi"])
+    (whole := diagnosed(Cluster({}))).step(HEALTH)
+    assert whole.rungs[0].verdict == "pass" and whole.rungs[0].runs == ["run_health1"]
+    (failing := Cluster({})).fails = {"health1"}
+    (made := diagnosed(failing)).step(HEALTH)
+    assert made.rungs[0].verdict == "fail" and made.rungs[0].reason == "PAIRS: rank 0 failed"
+
+
 def test_a_soak_fills_what_is_left_of_the_budget_and_tells_of_suspects_like_a_training() -> None:
     assert [soak_times(room, 60) for room in (100, 200, 600, 1e6)] == [0, 0, 7, 30], "0.7 of the room, half an hour"
     (training,) = stages_of("whole", "cpu", HOSTS, 1)
@@ -227,7 +255,10 @@ def test_a_failure_that_does_not_come_again_takes_nobody_out() -> None:
     cluster = Cluster({"whole": [{"n3"}]})
     cluster.fails = {"whole1"}
     found = cluster.climb()
-    assert (found.rungs[3].out, found.rungs[3].unsteady) == ({}, {"n3": ["whole1: slow"]})
+    assert (found.rungs[3].out, found.rungs[3].unsteady) == (
+        {},
+        {"n3": ["whole1: slow", "named on 1 of 2 occasions"]},
+    )
     assert found.states()["n3"] == "comes and goes" and not found.ready
 
 
@@ -451,7 +482,7 @@ def test_what_the_second_occasion_beside_suspects_alone_shows_comes_and_goes_and
     cluster = Cluster({"network": [{"n2"}, {"n1", "n2"} if again else {"n1"}]})
     cluster.sees = {"network2": [fault("n0", "n3"), fault(part="rack", sentence="rack 7: slow")]}
     network = (found := cluster.climb()).rungs[2]
-    assert network.unsteady["n1"] == ["seen once, on the second occasion: network2: slow"]
+    assert network.unsteady["n1"] == ["network2: slow", "named on 1 of 2 occasions"]
     assert ([*network.out], "n2" in network.unsteady) == ((["n2"], False) if again else ([], True))
     assert (network.verdict, network.reason) == ("fail" if again else "pass", "") and not found.ready
     assert found.states()["n1"] == "comes and goes" and "n1" in found.rungs[3].hosts
@@ -467,7 +498,7 @@ def test_whom_a_second_occasion_that_fails_names_first_is_in_doubt() -> None:
     cluster = Cluster({"network": [{"n2"}, {"n1"}]})
     cluster.fails = {"network2"}
     found = cluster.climb()
-    said = "n1: suspected, left in doubt: seen once, on the second occasion: network2: slow"
+    said = "n1: suspected, left in doubt: network2: slow"
     assert said in found.rungs[2].not_run and found.states()["n1"] == "not tested"
     assert "tested again" not in "; ".join([found.rungs[2].reason, *found.rungs[2].not_run]), "it was, and failed"
 
@@ -519,7 +550,8 @@ def test_whom_the_second_look_at_a_link_suspects_comes_and_goes_or_is_not_tested
     cluster.sees = {"network1": [fault("n1", "n2")]}
     cluster.fails = {"network3"} if fails else set()
     found = cluster.climb()
-    said = {"n5": ["network1: slow"]} | ({} if fails else {"n4": ["network3: slow"]})
+    once = "named on 1 of {} occasions"  # n4 was not beside n5 on the second one
+    said = {"n5": ["network1: slow", once.format(3)]} | ({} if fails else {"n4": ["network3: slow", once.format(2)]})
     assert found.rungs[2].unsteady == said
     assert ("n4: suspected, left in doubt: network3: slow" in found.rungs[2].not_run) is fails
     assert (found.rungs[2].verdict == "fail") is fails
@@ -534,8 +566,10 @@ def test_whom_two_of_three_occasions_name_is_out(at: int, fails: bool) -> None:
     cluster.fails = {"network3"} if fails else set()
     found = cluster.climb()
     (host,), (other,) = first[at], first[1 - at]
-    assert found.rungs[2].out == {host: [f"network{at + 1}: slow", "again: network3: slow"]}
-    assert [*found.rungs[2].unsteady] == [other] and found.states()[host] == "out"
+    often = "named on 2 of 3 occasions"
+    assert found.rungs[2].out == {host: [f"network{at + 1}: slow", "again: network3: slow", often]}
+    assert found.rungs[2].unsteady == {other: [f"network{2 - at}: slow", "named on 1 of 3 occasions"]}
+    assert found.states()[host] == "out" and Words("zh").reason(often) == "3 次测试中有 2 次被指出"
     assert not found.rungs[2].not_run
 
 
@@ -619,7 +653,11 @@ def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -
 def test_a_device_alone_of_its_kind_has_compared_bits_with_nobody_and_it_is_said() -> None:
     cluster = Cluster({})
     cluster.rounds = {
-        "DEVICES": [a_round([{"test": "training", "not_compared": 1}, {"test": "memory", "not_compared": 0}])]
+        "DEVICES": [
+            a_round(
+                [{"test": test, "not_compared": test != "memory"} for test in ("training", "memory", "matmul_fp32")]
+            )
+        ]
     }
-    said = "training: the bits of one device were compared with none: it is alone of its kind"
+    said = "training, matmul_fp32: the bits of one device were compared with none: it is alone of its kind"
     assert said in cluster.climb().rungs[1].not_run

@@ -35,6 +35,7 @@ from run_benchmarks.errors import InputProblems
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.run_benchmarks.acceptance.test_accept_record import sample
+from training.benchmarks.tools.table import TOOLS
 from vendors import available, load
 
 
@@ -175,6 +176,32 @@ def test_tools_of_others_are_looked_for_once_before_the_first_rung(
     monkeypatch.setattr(acceptance, "_in_containers", True)
     inside = acceptance.tools(RUNGS, ["localhost"])["single"]
     assert inside.names == planned.names and inside.seconds == 0, "what no image is known to have shrinks no rung"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "installed"),
+    [
+        ("nvidia", {"health": ["dcgmi"], "single": ["dcgmi", "nvbandwidth"]}),
+        ("amd", {"health": [], "single": ["rvs", "TransferBench"]}),
+        ("ascend", {"health": ["ascend-dmi"], "single": []}),
+        ("gaudi", {"health": ["hl_qual"], "single": ["hl_qual"]}),
+        ("metax", {"single": []}),
+    ],
+)
+def test_every_tool_that_a_host_has_is_reached(
+    vendor: str, installed: dict[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_of(tmp_path, vendor, 1)
+    (tmp_path / "cluster_conf.py").write_text("HOSTS = ['localhost']\n")
+    for program in {tool.command[0] for tool in TOOLS.values()}:
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    asked = asked_for(Namespace(cluster_conf=tmp_path / "cluster_conf.py", test_conf=tmp_path / "test_conf.py"))
+    found = Acceptance(asked, asked.settings(), tmp_path, 1).tools(RUNGS, ["localhost"], 3600.0)
+    loopbacks = ["ib_write_bw_loopback", "ib_write_lat_loopback"]
+    wanted = {**installed, "single": [*installed["single"], *loopbacks]}
+    assert {rung: [*others.names] for rung, others in found.items()} == wanted
 
 
 def on_localhost(tmp_path: Path, results: Path) -> Request:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from run_benchmarks.acceptance.climb import Looked
-from run_benchmarks.commands import run_reference, starting
+from run_benchmarks.commands import accepting, run_reference, starting
 from run_benchmarks.commands.accepting import Acceptance
 from run_benchmarks.results.records import write_text
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_PASS, EXIT_USAGE
@@ -102,7 +102,10 @@ def test_the_history_of_all_cases_of_one_and_of_a_host(files: list[str]) -> None
 
 def test_an_acceptance_prints_its_record(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Acceptance, "examine", lambda self, hosts: Looked())
+    monkeypatch.setattr(accepting, "usual_devices", lambda hosts, patterns: 3)
+    assert answered("accept", *files, "--rungs", "health", "--set", "VENDOR=nvidia")["nproc"] == 3
     found = answered("accept", *files, "--rungs", "health", "--nproc", "1")
+    assert found["nproc"] == 1
     kept = Path(files[3]).parent / "result" / found["accept_id"] / "accept.json"
     assert found == json.loads(kept.read_text()) and [rung["rung"] for rung in found["rungs"]] == ["health"]
 

@@ -38,6 +38,10 @@ GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-6a)
 GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-7b)
 \t Link 0: <inactive>
 \t Link 1: <inactive>
+GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-8c)
+GPU 4: NVIDIA H100 80GB HBM3 (UUID: GPU-9d)
+\t Link 0: 26.562 GB/s
+\t Link 1: 26.562 GB/s
 """
 # As `nvidia-smi nvlink -e` prints it; a few CRC errors are usual, what is sent again is not.
 NVLINK_ERRORS = """\
@@ -510,8 +514,12 @@ def test_the_state_of_gpus_is_read_from_the_drivers_tool_and_its_absence_passes_
         ("GPU 00000000:86:00.0", "a row of its memory waits to be remapped"): "warning",
         ("GPU 0", "1 of 2 NVLinks are inactive"): "failure",
         ("GPU 2", "2 of 2 NVLinks are inactive"): "failure",
+        ("GPU 3", "no link of it is shown"): "not seen",
         ("GPU 1", "5 replays and recoveries of its NVLinks since the driver was loaded"): "warning",
     }
+    bare = looked(tmp_path, programs={"nvidia-smi": tool.replace("Link ", "Nothing ")})
+    others = said({"n0": health, "n1": health, "n2": bare})
+    assert others["n2", "GPUs with NVLinks", "0"] == "warning", "none of its devices shows what those of others do"
     without = said({"n0": looked(tmp_path, programs={"nvidia-smi": "exit 9"})})
     assert without["n0", "NVLinks", "nvidia-smi nvlink -s does not answer"] == "not seen"
     assert without["n0", "state of the GPUs", "nvidia-smi is not installed, or does not answer"] == "not seen"

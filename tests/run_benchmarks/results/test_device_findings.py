@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from run_benchmarks.results.device_findings import device_findings
+from run_benchmarks.acceptance.suspects import not_run_in
+from run_benchmarks.results.device_findings import device_findings, unseen_hosts
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.verdict import Verdict
 from run_benchmarks.rounds.recording import with_findings
 from tests.run_benchmarks.results.network_rounds import a_round, case
+from tests.run_benchmarks.results.recorded_runs import a_run
 from tests.vendors.scripted import compiled, watched
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
@@ -54,6 +57,13 @@ def test_each_way_to_break_is_found_and_told_apart_from_healthy_devices(watch: W
     ]
 
 
+def test_a_pcie_link_below_its_generation_is_found_under_load_alone(watch: Watch) -> None:
+    """An idle device lowers it; one that is slow at first and fast later is sound."""
+    script = "2:generation@0=3 3:generation@0=1 3:idle@0=1 4:generation@0=1 4:generation@4=5"
+    said = "its PCIe link is of generation 3 under load; it can be of 5"
+    assert told(watch(script)) == [("accelerator 2", "link_speed", "warning", said)]
+
+
 def test_a_gpu_that_did_not_join_the_fabric_of_its_nvlinks_is_named(watch: Watch) -> None:
     joined = " ".join(f"{gpu}:fabric@0=3" for gpu in range(8))
     script = (
@@ -65,6 +75,7 @@ def test_a_gpu_that_did_not_join_the_fabric_of_its_nvlinks_is_named(watch: Watch
         ("accelerator 3", "link_speed", "fault", "the fabric of its NVLinks gives it a part of its bandwidth"),
         ("accelerator 4", "link_speed", "fault", "its route through the fabric of its NVLinks is unhealthy"),
         ("accelerator 5", "device_errors", "fault", "the fabric of its NVLinks is misconfigured: code 5"),
+        ("accelerator 6", "not_run", "warning", "others of its host tell, it does not: NVLink fabric"),
     ]
 
 
@@ -78,6 +89,48 @@ def test_an_xgmi_link_that_is_down_is_a_fault_of_both_its_ends_and_one_that_all_
     assert told(xgmi((7, 0), (6, 1), (6, 1), (7, 0))) == [("accelerator 1", *said), ("accelerator 2", *said)]
     assert {severity for _, _, severity, _ in told(xgmi(*4 * [(5, 2)]))} == {"warning"}
     assert told(xgmi(*4 * [(0, 7)])) == told(xgmi(*4 * [(7, 0)])) == [], "a guest sees all of them down"
+
+
+def states(*told: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The summary of a host's monitor, of devices that tell these states."""
+    return {"devices": [{"index": index, "states": each} for index, each in enumerate(told)], **more}
+
+
+def test_what_a_device_does_not_tell_beside_others_that_do_is_said_and_passes_nothing() -> None:
+    linked, bare = {"nvlinks_up": 18, "nvlinks_down": 0, "rows_failed": 0}, {"nvlinks_up": 0, "nvlinks_down": 0}
+    said = "others of its host tell, it does not: remapped rows, NVLinks"
+    for lacking in (bare, {}):
+        assert told(states(linked, lacking)) == [("accelerator 1", "not_run", "warning", said)]
+    assert told(states(bare, {})) == told(states({}, {})) == [], "no host has what none of its devices tells"
+    lost = states(linked, {})
+    lost["devices"][1] |= {"lost": True}
+    assert [kind for _, kind, *_ in told(lost)] == ["lost"]
+    seen = list(device_findings("n1", states(linked, bare)))
+    judged = with_findings(case(), a_round([]), seen)
+    assert judged.verdict is Verdict.DEGRADED and drain_list({"T": [judged]}) == []
+    run = replace(a_run("run1", [1.0]), rounds={"T": [judged]})
+    assert not_run_in(run) == [f"n1 accelerator 1: {said}"]
+
+
+def test_a_host_whose_accelerators_are_not_seen_beside_hosts_whose_are_is_said() -> None:
+    good, blind = states({"rows_failed": 0}), {"devices": [], "unavailable": {"accelerator": "NVML does not start"}}
+    mute = states({}, errors={"accelerator_health": ["late", "it hangs"]})
+    found = list(unseen_hosts({"n1": good, "n2": blind, "n3": None, "n4": mute}))
+    assert [each.sentence for each in found] == [
+        "host n2: its accelerators were not seen, those of other hosts were: NVML does not start",
+        "host n3: its accelerators were not seen, those of other hosts were",
+        "host n4: the state of its accelerators was not seen, that of other hosts' was: it hangs",
+    ]
+    assert {(each.kind, each.severity, each.drained_hosts) for each in found} == {("not_run", "warning", ())}
+    assert not list(unseen_hosts({"n2": blind, "n3": None})), "hosts without accelerators"
+    assert not list(unseen_hosts({"n4": mute, "n5": states({}, {})})), "a vendor whose tool tells no state"
+
+
+@pytest.mark.parametrize("junk", [None, 3, "x", [1], {"a": 1}])
+def test_what_a_host_makes_up_of_its_devices_is_passed_over(junk: Any) -> None:
+    made_up = {"devices": [{"index": 0, "states": junk, "counts": junk}], "errors": junk, "unavailable": junk}
+    assert told(made_up) == [] and told({"devices": junk}) == []
+    list(unseen_hosts({"n1": states({"rows_failed": 0}), "n2": made_up, "n3": {"devices": junk, "errors": junk}}))
 
 
 def test_cards_that_no_bridges_join_are_healthy(watch: Watch) -> None:

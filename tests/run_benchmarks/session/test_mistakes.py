@@ -52,7 +52,7 @@ def test_a_wrong_vendor_an_undefined_case_and_a_typo_appear_together(command: st
         "test_conf.py: SHM_SIZE = 'lots': a size such as 4096, 512K, 16M or 1.5G, in bytes; K, M, G and T are powers "
         "of 1024",
         "test_conf.py: VENDOR = 'nvidai': unknown vendor 'nvidai': vendors/ has amd, ascend, cambricon, cpu,"
-        " dcu, iluvatar, kunlunxin, metax, mthreads, nvidia, tsingmicro;"
+        " dcu, gaudi, iluvatar, kunlunxin, metax, mthreads, nvidia, tsingmicro;"
         " did you mean 'nvidia'?",
         "test_conf.py: CASES = 'TOW': no definition in this file; known: ONE",
         "test_conf.py: ONE.overrides.iteratons = 5: unknown setting; did you mean 'iterations'?",

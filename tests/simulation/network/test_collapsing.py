@@ -216,9 +216,9 @@ def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_
     run = simulate(ways, asked.job, flow_wishes(asked, ways), "network")
     assert run.collide
     begin, end = run.first_start(), max(run.rank_ends())
-    at_once = LinkLoads(run, ways, begin, end)
+    at_once = LinkLoads(run, ways, begin, end, 9000)
     run.work.built = run.work.built._replace(free=True)
-    one_by_one = LinkLoads(run, ways, begin, end)
+    one_by_one = LinkLoads(run, ways, begin, end, 9000)
     assert at_once.loads.keys() == one_by_one.loads.keys()
     for port, loads in at_once.loads.items():
         assert loads == pytest.approx(one_by_one.loads[port], rel=1e-9, abs=1e-3)

@@ -12,13 +12,14 @@ import pytest
 
 from common import whole_files
 from simulation.cli import main
-from simulation.network import memory_room
+from simulation.network import looks, memory_room
 from simulation.network.flow_level import simulate as simulating
 from simulation.network.flow_level import verb
 from simulation.network.flow_level.files import LinkLoads
 from simulation.network.memory_room import MemoryRoom
 from tests.pages import charts_of
 from tests.simulation.network.recordings import DATA, arguments, recordings
+from tests.simulation.network.test_jobs import finding, run_folder
 from tests.simulation.network.test_network_input import HEADER, ROW, refused
 
 TOPOLOGY = DATA / "topology" / "specx_8_A100__Spectrum-X_8g_8gps_100Gbps_A100"
@@ -121,6 +122,7 @@ def test_more_than_memory_has_room_for_is_refused_before_it_is_taken(
     monkeypatch.setattr(memory_room, "available_bytes", lambda: free)
     error = refused(["-n", str(SPINES), *ONE, *words], tmp_path, capsys)
     assert f" {named}, and 0.0 GB are free" in error and str(SPINES) in error
+    assert ("by ecmp each flow has its own way" in error) == bool(words)
 
 
 def test_flows_that_fast_forward_does_not_keep_need_no_memory(
@@ -200,8 +202,8 @@ def test_rows_are_written_as_they_end_and_stay_at_an_interruption(
     words = ["network", *arguments(recording, tmp_path), *words]
     assert main(words) == 0
     whole = [line.rsplit(",", 1)[0] for line in table.read_text().splitlines()[3:-2]]
-    monkeypatch.setattr(simulating, "ROWS_S", 0.0)
-    monkeypatch.setattr(simulating, "ROWS_PAUSE", 0)
+    monkeypatch.setattr(looks, "EVERY_S", 0.0)
+    monkeypatch.setattr(looks, "PAUSE", 0)
 
     def interrupt(*_: object) -> None:
         if len(table.read_text().splitlines()) > 3 + 2 + 4 and "incomplete" in table.read_text():
@@ -235,6 +237,17 @@ def test_more_flows_than_are_followed_by_ecmp_take_rails_ways_unless_it_was_aske
     answer = json.loads(capsys.readouterr().out)
     assert answer["routing"] == ("ecmp" if asked else "rail")
     assert asked or answer["weakness"] == "collisions"
+
+
+def test_that_flows_take_rails_ways_is_said_once_though_what_if_simulates_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "MOST_LINES", 100)
+    folder = run_folder(tmp_path, finding("host", "host1"))
+    words = ["-n", str(SPINES), "--level", "flow", "-r", f"{tmp_path}/", "--what-if", str(folder), *ONE]
+    assert main(["network", *words]) == 0
+    said = capsys.readouterr().out
+    assert said.count("they take those of --routing rail") == 1 and "they cost the job +" in said
 
 
 def test_ranks_that_wait_for_each_other_are_told_and_the_run_fails(
@@ -289,7 +302,8 @@ def test_rows_are_told_to_have_ended_only_if_they_are_written(
         write(path, chunks)
 
     monkeypatch.setattr("simulation.network.row_files.write_whole", interrupted)
-    monkeypatch.setattr(simulating, "ROWS_S", 0.0)
+    monkeypatch.setattr(looks, "EVERY_S", 0.0)
+    monkeypatch.setattr(looks, "PAUSE", 0)
     words = ["-r", f"{tmp_path}/", "--level", "flow", "--dialect", "simai"]
     assert main(["network", *arguments(recordings()["megatron_tp8dp2_g16_A100"], tmp_path), *words]) == 130
     told = capsys.readouterr().err
@@ -297,31 +311,26 @@ def test_rows_are_told_to_have_ended_only_if_they_are_written(
 
 
 def test_looks_at_rows_take_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, looks = 0.0, 0
+    now, times = 0.0, 0
 
     def look() -> None:
-        nonlocal now, looks
-        now, looks = now + 5, looks + 1
+        nonlocal now, times
+        now, times = now + 5, times + 1
 
-    def run(tell: Any) -> None:
-        nonlocal now
+    monkeypatch.setattr(looks, "time", SimpleNamespace(monotonic=lambda: now))
+    with looks.Looks(look) as its:
         for _ in range(1000):
             now += 1
-            tell()
-
-    monkeypatch.setattr(simulating, "time", SimpleNamespace(monotonic=lambda: now))
-    built: Any = SimpleNamespace(state=SimpleNamespace(flow_hop=[0], counts=[0] * 100))
-    work: Any = SimpleNamespace(run=run)
-    simulating._go(work, built, look)
-    assert 5 < looks <= 20  # of 5 s each in 1000 s
+            its.now_and_then()
+    assert 5 < times <= 20  # of 5 s each in 1000 s
 
 
 def test_no_link_is_busier_than_its_time() -> None:
     loads: Any = object.__new__(LinkLoads)
     loads.ways = SimpleNamespace(link=lambda _port: SimpleNamespace(bps=8_000_000_000))
     loads.begin, loads.slice_ns = 0.0, 200.0
-    flows = loads._parts(0, 3000, 2000), loads._parts(1000, 4000, 2000)
-    loads.loads = {0: [sum(both) for both in zip(*flows, strict=True)]}
+    flows = loads._parts(0, 3000), loads._parts(1000, 4000)
+    loads.loads = {0: [2000 * sum(both) for both in zip(*flows, strict=True)]}
     assert loads.use(["one"]).links[0].shares == pytest.approx([1.0] * 20)  # 4000 bytes in 4000 ns at a byte a ns
 
 

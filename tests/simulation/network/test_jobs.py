@@ -13,7 +13,7 @@ from protocol.finding import PartFinding
 from simulation.analytical.schedules import GPIPE, INTERLEAVED, ONE_F_ONE_B, run_schedule
 from simulation.cli import main
 from simulation.network.job import Job, JobPart, iterations
-from simulation.network.row_files import RowFiles
+from simulation.network.row_files import tables_of
 
 # Two leaves with two GPUs each, over two spines; every GPU is a server of its own.
 LINKS = ["0 4", "1 4", "2 5", "3 5", "4 6", "4 7", "5 6", "5 7"]
@@ -123,7 +123,7 @@ def test_jobs_on_separate_links_take_their_own_time_and_share_no_gpu(
     assert isinstance(jobs, list)
     assert [each["iteration_us"] for each in jobs] == [alone, alone]
     tables = [(tmp_path / f"j-job-{number}-EndToEnd.csv").read_text(encoding="utf-8") for number in (0, 1)]
-    assert tables[0] == tables[1]
+    assert tables[0].replace("job-0", "job-1") == tables[1]  # each names its own job
     assert main(["network", *words, "-w", f"{job}@0-1", "-w", f"{job}@1-2"]) == 2
     assert "GPU 1 has another job" in capsys.readouterr().err
 
@@ -160,8 +160,8 @@ def test_a_run_that_does_not_complete_says_so_and_leaves_the_rows_that_ended(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
-        "first 1000 ALLTOALL_EP 40000 0 NONE 0 0 NONE 0",
-        "second 100000 ALLTOALL_EP 40000 0 NONE 0 0 NONE 0",
+        "first 1000 NONE 0 100000 ALLTOALL_EP 40000 0 NONE 0",
+        "second 1000 ALLTOALL_EP 40000 0 NONE 0 0 NONE 0",
     ]
     job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
     job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 4"), encoding="utf-8")
@@ -169,7 +169,7 @@ def test_a_run_that_does_not_complete_says_so_and_leaves_the_rows_that_ended(
     answer = network(words, capsys, code=1)
     assert (answer["complete"], answer["flows"], answer["flows_completed"]) == (False, 24, 18)
     table = list(csv.reader((tmp_path / "i-EndToEnd.csv").read_text(encoding="utf-8").splitlines()))
-    assert [row[0] for row in table[3:-2]] == ["first"] and table[1][0] == "incomplete"
+    assert [row[0] for row in table[3:-2]] == ["second"] and table[1][0] == "incomplete"
     assert main(["network", *words, "--seed", "1", "--force"]) == 1
     assert "did not complete: 18 of 24 flows ended; 6 flows under way stopped" in capsys.readouterr().out
 
@@ -241,6 +241,20 @@ def test_a_slow_host_costs_what_the_same_network_edited_by_hand_does(
     assert costs["cost_percent"] > 0.50
 
 
+def test_a_host_that_several_rounds_found_slow_is_slowed_down_once(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/h-", "--op", "AllReduce", "--size", "1M", "--what-if"]
+    folder = run_folder(tmp_path, finding("host", "host1"))
+    once = network([*words, str(folder)], capsys)["what_if"]
+    first, second = (folder / "NETWORK" / f"round{number}" for number in (1, 2))
+    second.mkdir()
+    record = json.loads((first / "round.json").read_text(encoding="utf-8"))
+    record["nodes"] = [{"host": f"host{rank + 1}", "node_rank": rank} for rank in range(2)]  # without the first host
+    (second / "round.json").write_text(json.dumps(record), encoding="utf-8")
+    assert network([*words, str(folder)], capsys)["what_if"] == once
+
+
 def test_a_slow_host_costs_at_flow_level_what_the_same_network_edited_does(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,9 +293,8 @@ def test_jobs_at_flow_level_are_told_one_by_one(
 
 
 def test_every_job_has_a_table_of_its_own() -> None:
-    parts = [JobPart(name, rank, 1, range(rank, rank + 1)) for rank, name in enumerate(("job", "job", "job-1"))]
-    paths = RowFiles(Job([], [], [], [], parts), "x-", {}).paths
-    assert [path.name for path in paths] == [f"x-{name}-EndToEnd.csv" for name in ("job-0", "job-1", "job-1-2")]
+    tables = tables_of(("job", "job", "job-1"), "x-")
+    assert tables == [(Path(f"x-{name}-EndToEnd.csv"), name) for name in ("job-0", "job-1", "job-1-2")]
 
 
 def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
@@ -300,6 +313,56 @@ def test_a_slow_nic_slows_no_computation_and_an_unknown_host_is_refused(
     assert "round.json: a finding is about host7" in capsys.readouterr().err
     assert main(["network", *words, "--force", "--what-if", str(tmp_path)]) == 2
     assert "is no folder of a run" in capsys.readouterr().err
+
+
+def test_mistakes_of_a_thousand_hosts_are_a_line_for_each_kind(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/n-", "--op", "AllReduce", "--size", "1M", "--what-if"]
+    hosts = [f"host{rank}" for rank in range(1000)]
+    nodes = [{"host": host, "node_rank": rank} for rank, host in enumerate(hosts)]
+    for found, known, said in (
+        (hosts[4:], nodes, "the network has 4 servers, and none for host4 (node rank 4), host5 (node rank 5), host6 "
+         "(node rank 6) and 993 more"),
+        ([f"other{rank}" for rank in range(1000)], nodes,
+         "a finding is about other0, other1, other2 and 997 more, which are no node of its round"),
+    ):  # fmt: skip
+        record = {"nodes": known, "findings": [finding("host", host).model_dump(mode="json") for host in found]}
+        place = run_folder(tmp_path / said[:5], finding("host", "host1"))
+        (place / "NETWORK" / "round1" / "round.json").write_text(json.dumps(record), encoding="utf-8")
+        assert main([*words, str(place)]) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    for number in range(1, 41):
+        (place / "NETWORK" / f"round{number}").mkdir(exist_ok=True)
+        (place / "NETWORK" / f"round{number}" / "round.json").write_text("{}")
+    assert main([*words, str(place)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("is no record of a round") == 20 and "has 20 more rounds that cannot be read" in error
+
+
+def test_a_local_rank_that_no_server_has_is_refused(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path, finding("device", "host1", "local rank 3"))
+    words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/n-", "--op", "AllReduce", "--size", "1M"]
+    assert main([*words, "--what-if", str(folder)]) == 2
+    said = f"--what-if {folder}: the network has no GPU for local rank 3 of host1, whose server has 1 GPU"
+    assert said in capsys.readouterr().err
+
+
+def test_of_a_thousand_slow_hosts_a_few_are_told(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = run_folder(tmp_path, finding("host", "host1"))
+    found = [finding("device", f"host{rank % 3}", f"mlx5_{rank}") for rank in range(900)]
+    found += [finding("device", "host1", "local ranks 0-1", sentence=f"{number} is slow") for number in range(900)]
+    path = place / "NETWORK" / "round1" / "round.json"
+    record = {**json.loads(path.read_text()), "findings": [each.model_dump(mode="json") for each in found]}
+    path.write_text(json.dumps(record), encoding="utf-8")
+    words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/n-", "--level", "flow", "--op", "AllReduce"]
+    assert main([*words, "--size", "1M", "--what-if", str(place)]) == 0
+    assert capsys.readouterr().out.count("and 880 more such findings\n") == 2
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simulation.cli import main
 from simulation.flows.choice import LinkSpeeds
 from simulation.flows.collective import FlowWish, make
 from simulation.flows.groups import ParallelSizes
@@ -23,7 +24,7 @@ from simulation.network.placing import groups_by_kind, link_speeds
 from simulation.network.request import NetworkRequest
 from simulation.topology.homes import homes_of
 from simulation.topology.reading import read
-from tests.simulation.network.recordings import request, simulated
+from tests.simulation.network.recordings import DATA, request, simulated
 
 CLOSE, IN_STEP = 0.1, 0.25  # of the makespan, between fair rates and packets; where chunks share links all the way
 H100 = LinkSpeeds(300, 25, 475.0, "H100")
@@ -154,3 +155,22 @@ def test_without_nvswitches_the_fastest_algorithm_is_one_that_needs_none(tmp_pat
 def test_a_gpus_nvlinks_are_added_up(tmp_path: Path) -> None:
     speeds = link_speeds(read(network([4, 4], tmp_path, nvswitches=4)).fabric)
     assert np.isclose([speeds.nvlink, speeds.nic], [4 * 300, 25]).all()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--op", "AllReduce", "--size", "4M", "--group", "DP", "--tp", "8"],  # one way for all
+        ["--op", "AllToAll", "--size", "1M", "--tp", "16"],  # 480 flows with ways of their own, in lists
+        ["--op", "AllToAll", "--size", "1M"],  # 992 of them, in arrays
+    ],
+)
+def test_bytes_of_links_are_those_on_the_wire_at_both_levels(words: list[str], tmp_path: Path) -> None:
+    """Packets are counted one by one: data with its headers, and an ACK for each."""
+    topology, found = DATA / "topology" / "specx32_H100_400G_psn4", []
+    for level in ("flow", "packet"):
+        prefix = f"{tmp_path}/{level}-"
+        assert main(["network", "-n", str(topology), "--level", level, "-r", prefix, *words]) == 0
+        lines = Path(f"{prefix}links.csv").read_text(encoding="utf-8").splitlines()[1:]
+        found.append({line.split(",")[0]: int(line.split(",")[2]) for line in lines})
+    assert found[0] == found[1]

@@ -196,6 +196,34 @@ def test_mistakes_of_all_options_and_files_are_named_at_once(
     assert f"{conf}, line 1" in error and "--send-lat -1" in error
 
 
+@pytest.mark.parametrize("level", ["packet", "flow"])
+def test_a_wrong_option_hides_no_mistake_of_a_file(
+    level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of the workload, nor of a run's folder, nor files that are there; nor does a network that cannot be read."""
+    workload, there = tmp_path / "w.txt", tmp_path / "out-links.csv"
+    rows = ROW.replace("ALLREDUCE", "SCATTER") + ROW.replace("16777216", "9" * 18)
+    workload.write_text(HEADER.replace("\n1\n", "\n2\n") + rows, encoding="utf-8")
+    there.write_text("older")
+    words = ["--level", level, "--send-lat", "-1", "-w", f"{workload}@0-99", "--conf", "missing.conf"]
+    words += ["--what-if", str(tmp_path), "--outage", "gpu0-*@2:1", "--straggler", "one"]
+    said = [
+        "--send-lat -1.0", "--conf missing.conf: cannot be read", f"{workload}, line 3", f"{workload}, line 4",
+        f"--what-if {tmp_path}: is no folder of a run", "must end after it begins", "--straggler one: must be a rank",
+        f"{there}: is there",
+    ]  # fmt: skip
+    for topology, more in ((TOPOLOGY, f"-w {workload}@0-99: must name GPUs"), (tmp_path / "no", "cannot be read")):
+        error = refused(["-n", str(topology), *words], tmp_path, capsys)
+        assert [each for each in [*said, more] if each not in error] == []
+
+
+def test_of_a_collective_all_mistakes_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--op", "AllGather", "--size", "0", "--tp", "3", "--algorithm", "tree", "--seed", "0"]
+    error = refused(["-n", str(TOPOLOGY), *words, "--engine", "simai", "--simulator", "'"], tmp_path, capsys)
+    for said in ("--size 0: is zero", "multiple of --tp 3", "--algorithm tree", "--seed 0", "--simulator ': is no"):
+        assert said in error
+
+
 def test_a_straggler_without_a_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     workload = tmp_path / "w.txt"
     workload.write_text(HEADER.replace("8 ep", "4 ep").replace("all_gpus: 8", "all_gpus: 4") + ROW, encoding="utf-8")

@@ -207,7 +207,7 @@ def test_simais_own_run_stands_beside_ours(
         ("sh -c 'kill -KILL $$'", 1, "SimAI_simulator ended with -9: it printed nothing"),
         ("true", 1, "SimAI_simulator wrote no flow: it did not simulate anything"),
         ("sh -c 'echo 0b000001 0b000101 1 > fct_output_file'", 1, "no flow in line 1 of fct_output_file: 0b000001 0b"),
-        ("/no/such/simulator", 2, "--simulator /no/such/simulator: No such file"),
+        ("/no/such/simulator", 2, "--simulator /no/such/simulator: is no program here"),
         ("'", 2, "is no command: No closing quotation"),
     ],
 )
@@ -218,6 +218,16 @@ def test_a_simulator_that_fails_is_told_and_leaves_nothing(
     assert main([*engine, "--simulator", command]) == code
     assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before and not [*(tmp_path / "private").iterdir()]
+
+
+def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
+    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "simulator").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "simulator").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert main([*engine, "--simulator", "./simulator"]) == 1
+    assert "SimAI_simulator ended with 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("table", ["", "total exposed comm,1,total comp,2,total time,"])
@@ -293,6 +303,55 @@ def test_what_is_skipped_changes_a_long_collective_by_less_than_a_hundredth(
     assert fast["flows_completed"] == whole["flows"] and fast["events"] * less < whole["events"]
 
 
+@pytest.mark.parametrize("words", ["--op AllReduce --group DP --tp 8 --size 1M", "--op AllToAll --size 32M"])
+def test_what_is_skipped_leaves_the_flows_their_counts_and_the_critical_path(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One collective, whose packets are marked in the second case, is nothing else than without."""
+    topology, answers, texts = DATA / "topology" / "specx32_H100_400G_psn4", [], []
+    for more in ([], ["--fast-forward"]):
+        answers.append(network(["-n", str(topology), *words.split(), "-r", f"{tmp_path}/f-", *more], capsys))
+        flows = [line.split() for line in (tmp_path / "f-fct.txt").read_text().splitlines()]
+        page = (tmp_path / "f-network.html").read_text()
+        texts.append((sorted(flows), page[page.index("The critical path") :]))
+    whole, fast = answers
+    same = (
+        "marks",
+        "rate_decreases",
+        "pauses",
+        "lost_packets",
+        "retransmissions",
+        "deepest_queue_bytes",
+        "makespan_us",
+    )
+    assert {name: fast[name] for name in same} == {name: whole[name] for name in same}
+    assert (int(str(whole["marks"])) > 0) == ("AllToAll" in words) and texts[0] == texts[1]
+
+
+def test_what_is_simulated_again_with_others_counts_as_it_was_with_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Gradients of a row are sent beside what the next row sends; alone these had another queue."""
+    one_leaf = "".join(f"{gpu} 4 100Gbps 0.0005ms 0\n" for gpu in range(4))
+    (tmp_path / "fabric").write_text(f"5 1 0 1 4 H100\n4\n{one_leaf}", encoding="utf-8")
+    rows = ["row 100 NONE 0 100 ALLTOALL_EP 1048576 100 ALLREDUCE 4194304"] * 2
+    job = workload(tmp_path / "job.txt", rows, "pp: 1 vpp: 1 ga: 1 all_gpus: 4 pp_comm: 0")
+    job.write_text(job.read_text(encoding="utf-8").replace("ep: 1", "ep: 2"), encoding="utf-8")
+    words = ["-n", str(tmp_path / "fabric"), "-r", f"{tmp_path}/q-", "-w", str(job)]
+    whole, fast = network(words, capsys), network([*words, "--fast-forward"], capsys)
+    assert int(str(fast["events"])) > int(str(whole["events"])), "parts are simulated again"
+    assert fast["deepest_queue_bytes"] == whole["deepest_queue_bytes"]
+
+
+def test_lost_packets_are_counted_where_equal_groups_are_simulated_once(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fabric.write_text(fabric.read_text().replace("0.0005ms 0", "0.0005ms 0.001"))
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllReduce", "--size", "4M", "--fast-forward"]
+    answer = network(words, capsys)
+    assert int(str(answer["retransmissions"])) >= int(str(answer["lost_packets"])) > 0 == answer["pauses"]
+
+
 def test_data_that_meets_acks_in_a_long_beat_is_skipped_by_whole_beats(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -346,7 +405,7 @@ def test_what_overlaps_too_much_is_tried_once_and_said(
 ) -> None:
     tried = []
 
-    def give_up(its: fast_forward.FastForward) -> None:
+    def give_up(its: fast_forward.FastForward, _finished: object) -> None:
         tried.append(its)
         raise fast_forward.OverlapsError
 

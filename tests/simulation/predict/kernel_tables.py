@@ -36,7 +36,7 @@ GPUS = ("A100", "B200", "B300", "GB200", "GB300", "H100", "H200", "L40S")
 SIZES = (512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 51200, 65536)
 AXES: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "product": ((1, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768), SIZES, SIZES),
-    "attention": ((1024, 2048, 4096, 8192, 16384), (8, 16, 32, 64, 96, 128), (128,)),
+    "attention": ((1024, 2048, 4096, 8192, 16384), (8, 16, 32, 64, 96, 128), (64, 128)),
     "decode": ((128, 512, 2048, 8192, 32768, 131072), (1, 8, 64, 512, 4096, 16384), (1, 4, 8, 16)),
     "all_reduce": ((2, 4, 8), tuple(2 << at for at in range(10, 30, 2)), (1,)),
     "latent": ((128, 512, 1024, 2048, 4096, 8192, 16384, 32768),
@@ -71,9 +71,9 @@ def _plain(row: Cells, dtype: str) -> bool:
 
 
 def _attention(row: Cells) -> Place | None:
-    if not _plain(row, "attn_dtype") or row["step"] or row["head_dim"] != 128:
+    if not _plain(row, "attn_dtype") or row["step"]:
         return None
-    return "bf16", row["isl"], row["num_heads"] * row["batch_size"], 128
+    return "bf16", row["isl"], row["num_heads"] * row["batch_size"], row["head_dim"]
 
 
 def _decode(row: Cells) -> Place | None:

@@ -55,7 +55,7 @@ def groups() -> list[Group]:
     found: dict[tuple[object, ...], dict[tuple[object, ...], Measured]] = defaultdict(dict)
     names: dict[tuple[object, ...], str] = {}
     sources = {"SimuMax": held("simumax.csv"), "Megatron-Bridge": held("bridge.csv"), "torchtitan": torchtitan()}
-    for source, rows in (sources | {OWN: held("own_h200.csv")}).items():
+    for source, rows in (sources | {source: held(name) for name, source in OWN.items()}).items():
         for row, prediction in rows:
             its = prediction.job
             model = (its.hidden, its.ffn, its.layers, its.heads, its.kv_heads, its.vocab, its.experts, its.topk)

@@ -15,25 +15,13 @@ from simulation.predict.machine import NIC_SHARE, machines
 from simulation.predict.measured_network import MeasuredLinks
 from simulation.predict.network import Network
 from simulation.predict.page import timeline
+from tests.simulation.predict.calling import asked, refused
 from tests.simulation.predict.test_counts import job, simulated_1f1b
 
 WORDS = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "32", "--tp", "4", "--gbs", "32")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert cli.main(list(words)) == 2
-    return capsys.readouterr().err
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def network_file(capsys: pytest.CaptureFixture[str], gpus: int = 32, bandwidth: str = "400Gbps") -> str:
@@ -101,9 +89,9 @@ def test_measured_iterations_stand_beside_the_prediction_with_the_deviation(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     ms = float(asked(capsys, *WORDS)["predicted_ms"])  # type: ignore[arg-type]
-    folder = run_folder(ms / 800, ms / 801, ms / 799)
+    folder = run_folder(ms / 900, ms / 901, ms / 899)
     its = asked(capsys, *WORDS, "--against", str(folder))["against"][0]  # type: ignore[index]
-    assert its["measured_ms"] == pytest.approx(1.25 * ms) and its["deviation"] == pytest.approx(-0.2)
+    assert its["measured_ms"] == pytest.approx(ms / 0.9) and its["deviation"] == pytest.approx(-0.1)
     assert "inside the interval" in its["sentence"]
     assert "of 32 ranks, not 16" in refused(capsys, *WORDS, "--gpus", "16", "--gbs", "16", "--against", str(folder))
 

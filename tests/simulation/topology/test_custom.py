@@ -21,9 +21,7 @@ DATA = Path(__file__).resolve().parents[2] / "data" / "simulation" / "topo"
 LINKS = "links: {n: {bandwidth: 1Gbps, latency: 1us}}\n"
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def built(text: str) -> Fabric:

@@ -54,11 +54,7 @@ def _add_import(parser: VerbParser) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> Summary:
-    """Write `workload.<rank>.et` for each rank, and the groups.
-
-    Raises:
-        AicbError: a file is no workload, or its ranks cannot be told or moved.
-    """
+    """Write `workload.<rank>.et` for each rank, and the groups."""
     given = vars(arguments)
     schema = load_schema()
     sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
@@ -106,11 +102,7 @@ def _own_ranks(workloads: list[Workload], groups: list[RankGroups]) -> list[int]
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
-    """The job's groups, which rows of AICB's form leave out: by the file's record, else by its rows and `stages`.
-
-    Raises:
-        AicbError: neither says them, or the file is for another number of ranks or stages.
-    """
+    """The job's groups, which rows of AICB's form leave out: by the file's record, else by its rows and `stages`."""
     rows = [item for item in workload.rows.tally_kinds() if item.is_communication]
     if all(item.ranks is not None for item in rows):
         return RankGroups(world_size=1)
@@ -125,11 +117,7 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: i
 
 
 def _recorded_groups(args: WorkloadArgs, rows: list[LogItem], stages: int, world: int | None) -> RankGroups:
-    """The groups by a file's record.
-
-    Raises:
-        ValueError: it is for another number of ranks or stages.
-    """
+    """The groups by a file's record."""
     if args.context_parallel_size > 1:
         raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
     if world not in (None, args.world_size):
@@ -142,11 +130,7 @@ def _recorded_groups(args: WorkloadArgs, rows: list[LogItem], stages: int, world
 
 
 def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int], groups: list[RankGroups]) -> None:
-    """Check that each row's group and peer are known.
-
-    Raises:
-        AicbError: of some they are not; the message names their types and groups.
-    """
+    """Check that each row's group and peer are known."""
     problems: dict[str, None] = {}
     for path, workload, own, sizes in zip(paths, workloads, owns, groups, strict=True):
         for item in workload.rows.tally_kinds():
@@ -160,9 +144,7 @@ def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int]
 
 
 def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
-    """The rank that is in all groups of a workload, the first if there are several; the first of stage `number` if no
-    row states ranks.
-    """
+    """The first rank in all groups of a workload; the first of stage `number` if no row states ranks."""
     common: set[int] | None = None
     for item in workload.rows.tally_kinds():
         if item.ranks is not None:
@@ -171,12 +153,7 @@ def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
 
 
 def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
-    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone.
-
-    Raises:
-        AicbError: two files are of one rank, a group does not hold the rank of its file, or is no product of axes, or
-            one of its like is outside of the world.
-    """
+    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone."""
     problems = [
         f"{path}: is of rank {own}, as another file"
         for path, own in zip(paths, owns, strict=True)
@@ -202,11 +179,7 @@ def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world:
 
 
 def _import(arguments: argparse.Namespace) -> Summary:
-    """Write the rows of a trace as a workload CSV.
-
-    Raises:
-        AicbError: the trace or the file of groups is malformed.
-    """
+    """Write the rows of a trace as a workload CSV."""
     given = vars(arguments)
     path: Path = given["file"]
     groups = given["comm_groups"] or path.with_name(GROUPS_FILE)

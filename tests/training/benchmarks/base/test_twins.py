@@ -16,7 +16,11 @@ from tests.tiers import samples
 from tests.training.benchmarks.base.flipping import Flip
 from tests.training.benchmarks.base.test_base import SMALL, values_of
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
-from training.benchmarks.base.pytorch import products
+from training.benchmarks.base.pytorch import operations, products
+from training.benchmarks.base.pytorch.capacity import Capacity
+from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.disks import Disk
+from training.benchmarks.base.pytorch.figures import DeviceFigure, _of_all
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.suite import odd_ones
 from training.benchmarks.base.pytorch.twins import LAYERS, Training, bits_of, kind_of
@@ -96,6 +100,58 @@ def test_the_digest_of_a_product_reads_every_bit(test: str) -> None:
     assert product.digests() != before and bits_of(product._product) != before["product"]
 
 
+@pytest.mark.parametrize("test", ["memory", "host_to_device", "device_to_host", "host_memory"])
+def test_a_bit_that_flips_before_it_is_copied_is_seen_beside_the_peers_alone(test: str) -> None:
+    made = [operations.create(test, Config(copy_bytes=1 << 16), CPU) for _ in range(2)]
+    for copy, flips in zip(made, (0, 1 << 62), strict=True):
+        assert isinstance(copy, operations.Copy)
+        copy._source[77] ^= flips
+        copy.run()
+        assert copy.is_correct()
+    one, other = (copy.digests() for copy in made)
+    assert one == {"copy": sum(range(1 << 13)) + (1 << 13) * Config().seed} != other
+
+
+def test_memory_of_any_size_has_the_same_digest_until_a_bit_flips() -> None:
+    for megabytes in (32, 80):
+        capacity = Capacity(CPU, megabytes << 20)
+        assert capacity.take() == megabytes << 20
+        assert capacity.digests() == {"content": 0}
+        capacity._pieces[-1][-1] ^= 1 << 40
+        assert abs(capacity.digests()["content"]) == 1 << 40
+        capacity.release()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_bit_that_flips_before_it_is_written_to_a_disk_is_seen_beside_the_peers_alone(
+    tmp_path: Path, reads: bool
+) -> None:
+    digests = []
+    for flips in (0, 0, 1 << 20):
+        disk = Disk(tmp_path, 16 << 20, reads=reads)
+        for pages in (disk._pages, disk._usual):
+            pages[3, 7] ^= flips
+        if reads and flips:
+            disk._write()
+        disk.run()
+        assert disk.is_correct()
+        digests.append(disk.digests()["file"])
+        disk.close()
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_copies_to_any_number_of_devices_have_one_digest_unless_one_differs() -> None:
+    def figures(*digests: int) -> list[DeviceFigure]:
+        return [
+            DeviceFigure(unit="GB/s", value=1.0, slowest=1.0, is_correct=True, digests={"copy": each})
+            for each in digests
+        ]
+
+    most = (1 << 63) - 1
+    assert _of_all(figures(most)) == _of_all(figures(most, most, most)) == {"copy": most}
+    assert _of_all(figures(most, most - 1, most)) not in [{"copy": most}, {"copy": most - 1}]
+
+
 def test_kinds_are_compared_each_by_itself() -> None:
     kinds = [1, 1, 1, 2, 2, 2, 3, 4, 4]
     digests = [[5, 5], [5, 5], [5, 5], [7, 7], [7, 7], [7, 8], [9, 9], [1, 1], [2, 1]]
@@ -117,18 +173,23 @@ def test_the_number_of_threads_makes_another_kind() -> None:
 
 
 def test_a_rank_with_a_flipped_bit_is_a_finding_that_drains_its_host(tmp_path: Path) -> None:
-    module, settings = "tests.training.benchmarks.base.flipping_workload", [*SMALL, 'tests=["training", "memory"]']
+    module = "tests.training.benchmarks.base.flipping_workload"
+    tests = ["training", "memory", "host_to_device_numa", "memory_capacity", "host_matmul", "disk_write"]
+    settings = [*SMALL, f"tests={tests}", f"capacity_bytes={32 << 20}", f"disk_bytes={8 << 20}"]
     arguments = [part for setting in settings for part in ("--set", setting)]
     code, _ = run(tmp_path, plain_processes(3), [module, "--vendor", "cpu", *arguments])
     assert code == 0
     steps = values_of(tmp_path, 0, Event.STEP_END)
-    assert steps[0]["unit"] == "steps/s" and "digests" not in steps[1]
+    assert steps[0]["unit"] == "steps/s"
     (digests,) = {tuple(values_of(tmp_path, rank, Event.STEP_END)[0]["digests"].values()) for rank in (0, 2)}
     assert all(len(each) == 16 for each in digests) and len(digests) == LAYERS
     case = MeasuredCase(name="D", config={}, nnodes=1, nproc=3)
-    (found,) = OUTCOME.findings(case, MeasuredRound(number=1, metrics={}, steps=steps, hosts={0: "n1"}))
-    assert (found.kind, found.severity, found.drained_hosts) == ("different_results", "fault", ("n1",))
-    assert found.sentence.startswith("n1 device 1: training: other bits than 2 of 3 of its kind in layer ")
+    every = OUTCOME.findings(case, MeasuredRound(number=1, metrics={}, steps=steps, hosts={0: "n1"}))
+    for found, test, where in zip(every, tests, ("layer ", "copy", "copy"), strict=False):
+        assert (found.kind, found.severity, found.drained_hosts) == ("different_results", "fault", ("n1",))
+        assert found.sentence.startswith(f"n1 device 1: {test}: other bits than 2 of 3 of its kind in {where}")
+    assert len(every) == 3, "and no test in which nothing flipped"
+    assert all(step["digests"] and step["correct"] == "pass" for step in steps), "each copy is like its source"
 
 
 @pytest.mark.parametrize(

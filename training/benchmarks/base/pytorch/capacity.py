@@ -8,6 +8,7 @@ from torch import Tensor
 
 from common.host_memory import available_bytes
 from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.twins import bits_of, signed
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -59,6 +60,12 @@ class Capacity:
                     return False
             first += piece.numel()
         return bool(self._pieces)
+
+    def digests(self) -> dict[str, int]:
+        """By how much the sum of all bits that were taken differs from that of their numbers: 0, whatever the size."""
+        count = sum(piece.numel() for piece in self._pieces)
+        numbers = count * (2 * self._first + count - 1) // 2
+        return {"content": signed(sum(int(bits_of(piece)) for piece in self._pieces) - numbers)}
 
     def release(self) -> None:
         """Give everything back to the device."""

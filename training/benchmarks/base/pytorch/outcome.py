@@ -8,13 +8,13 @@ from pydantic import JsonValue
 
 from common.charts.chart import Bar, Bars, Heat
 from protocol.claims import LoggedRun, departures, process_seconds
-from protocol.datasheet import datasheet
 from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import MAX_CHARACTERS, PartFinding
 from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
 from protocol.perflog import Event
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.verdict import promised, summary
+from vendors.datasheets import datasheet
 
 _KEY = ("matmul_bf16", "matmul_fp16", "matmul_fp32")
 _MEANING = "slowest device of the run"

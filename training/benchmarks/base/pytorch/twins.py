@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,9 +32,16 @@ def bits_of(values: Tensor) -> Tensor:
     return whole.sum(dtype=torch.int64)
 
 
+def signed(value: int) -> int:
+    """A whole number modulo 2**64 as a digest, from -2**63 to 2**63 - 1."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def kind_of(device: torch.device) -> int:
-    """A number of 63 bits that devices share whose digests can be compared: model, threads of a CPU, build of torch."""
-    about: list[object] = [torch.__version__, torch.__config__.show()]
+    """A number of 63 bits that devices share whose digests can be compared: model, threads of a CPU, build of torch,
+    numpy, which draws what is written to disks.
+    """
+    about: list[object] = [torch.__version__, torch.__config__.show(), np.__version__]
     about.append(device_name(device))
     if is_accelerator(device):
         about += [accelerators(device).capability(device), accelerators(device).multiprocessors(device)]
@@ -71,8 +79,7 @@ class ProductDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Training:
     """A transformer of LAYERS layers that learns made-up pairs: `run` is one step, forward, backward and update.
 
-    Its width is half of `size`, in whole steps of WIDTH_STEP, and a step has as many tokens. bfloat16 on an
-    accelerator, float32 on the CPU.
+    Its width is half of `size` in WIDTH_STEPs, as many tokens a step; bfloat16 on an accelerator, else float32.
     """
 
     unit, work, scale = "steps/s", 1.0, 1.0

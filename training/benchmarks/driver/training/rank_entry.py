@@ -23,6 +23,7 @@ from training.benchmarks.driver.training.layout.auto_layout import (
 from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.model import kernels
+from training.benchmarks.driver.training.model.attention import chosen_by_torch
 from training.benchmarks.driver.training.model.vendors_parts import with_optimizer
 from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
@@ -32,6 +33,9 @@ from training.benchmarks.driver.workload.process_group import device_for
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from vendors.extern import Extern
+
+ASKED_TOKENS = 1024
+"""Of the sequence at most for which torch is asked for its kernel: longer ones take the same and much memory."""
 
 
 def run_training(
@@ -86,7 +90,7 @@ def run_training(
         init_seconds = time.perf_counter() - begin
         trainer.train()
         times = {"init_time": init_seconds}
-        result = _result(trainer, benchmark, run, identity)
+        result = _result(trainer, benchmark, run, identity) | _attention(ready.kernels.attention.used, run)
         if layout is not None:
             result |= layout.finished()
         run.logger.log(Event.FINISHED, {"e2e_time": time.perf_counter() - begin} | times | result)
@@ -107,11 +111,7 @@ def run_training(
 
 
 def _check_ranks(config: TrainingConfig, place: Placement) -> None:
-    """Check the settings that depend on the number of ranks, as the plan does.
-
-    Raises:
-        UnusableSettingsError: one of them does not fit.
-    """
+    """Check the settings that depend on the number of ranks, as the plan does."""
     refusal = config.refusal(nnodes=place.nnodes, nproc=place.local_world_size)
     if refusal is not None:
         raise UnusableSettingsError(refusal)
@@ -136,6 +136,18 @@ def _layout(
         on_cpu=device.type == "cpu",
         compile_backend=compile_backend,
     )
+
+
+def _attention(used: str, run: WorkloadContext[TrainingConfig]) -> dict[str, str]:
+    """The kernel of a decoder's attention, if torch picks it, for FINISHED."""
+    model = run.config.described_model()
+    if model is None or used != "sdpa":
+        return {}
+    tp_size, _ = run.config.tensor_parallelism()
+    heads, groups = (max(1, model[key] // tp_size) for key in ("heads", "kv_heads"))
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(run.config.precision, torch.float32)
+    shape = (heads, groups, model["hidden"] // model["heads"])
+    return {"attention_kernel": chosen_by_torch(shape, min(model["seq"], ASKED_TOKENS), dtype, run.group.device)}
 
 
 def _result(

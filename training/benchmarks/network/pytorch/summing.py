@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from protocol.bandwidth import host_gbps
+from common.bandwidth import host_gbps
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
@@ -35,9 +35,7 @@ def worst(verdicts: list[str]) -> str:
 
 
 class _Summed(NamedTuple):
-    """The fastest row of some that share size, ranks and operation; the sum of their busbw in GB/s; how many they are,
-    and how many of them got wrong data.
-    """
+    """Of rows of one size, ranks and operation: the fastest, the sum of busbw in GB/s, how many, how many wrong."""
 
     fastest: Mapping[str, Any]
     busbw: float

@@ -80,9 +80,7 @@ def _view(case: MeasuredCase, measured: MeasuredRound) -> NetworkView:
 
 
 def _analysis(case: MeasuredCase, measured: MeasuredRound) -> Analysis | None:
-    """The findings of rank 0; of a round that it did not finish, what its steps show, unless a topology has the
-    tiers.
-    """
+    """Rank 0's findings; of an unfinished round what its steps show, unless a topology has the tiers."""
     slow, late = case.config.get("slow_percent"), case.config.get("late_percent", LATE_PERCENT)
     if not isinstance(slow, int | float) or not isinstance(late, int | float):
         return None

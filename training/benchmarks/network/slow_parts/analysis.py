@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any
 
+from common.bandwidth import COLLECTIVES, host_gbps
 from common.garbage import without_collection
 from common.statistics import Cell
-from protocol.bandwidth import COLLECTIVES, host_gbps
 from protocol.finding import PartFinding
 from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers

@@ -232,6 +232,7 @@ class TrainingOutcome(DefaultOutcome):
             "ddp": int(is_replicated), "fsdp": 0 if is_replicated else shards,
             "recompute": f"{recompute} elementwise" if recompute == "selective" else recompute,
             "compile": int(config.compile_backend is not None),
+            "attention": next((str(each.metrics.get("attention_kernel") or "") for each in rounds), ""),
         }  # fmt: skip
 
     def assess(self, case: MeasuredCase, rounds: Sequence[MeasuredRound]) -> Assessment:

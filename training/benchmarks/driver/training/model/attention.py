@@ -21,9 +21,7 @@ class Packing(NamedTuple):
 
 
 def packing(is_there: Tensor) -> Packing:
-    """The packing of a batch from its mask (batch, seq), bool. Waits for the device: the number of tokens is a
-    shape.
-    """
+    """The packing of a batch from its mask (batch, seq), bool. Waits for the device: a shape depends on it."""
     boundaries = nn.functional.pad(is_there.sum(1).cumsum(0), (1, 0)).to(torch.int32)
     places = is_there.flatten().nonzero().flatten()
     return Packing(places, boundaries, is_there.shape[1], is_there[:, None, None, :])
@@ -87,6 +85,22 @@ def attend(
         is_causal=is_causal,
         enable_gqa=key.shape[1] != query.shape[1],
     )
+
+
+@torch.no_grad()
+def chosen_by_torch(shape: tuple[int, int, int], seq: int, dtype: torch.dtype, device: torch.device) -> str:
+    """The kernel that torch picks for causal attention without a mask, such as cudnn_attention; "" if it does not tell.
+
+    `shape`: heads, those of keys and values, and the size of a head; `seq` tokens.
+    """
+    ask = getattr(torch, "_fused_sdp_choice", None)
+    if ask is None:
+        return ""
+    heads, groups, size = shape
+    query, key = (torch.empty(1, each, seq, size, dtype=dtype, device=device) for each in (heads, groups))
+    with torch.enable_grad():  # some kernels have no backward pass
+        found = ask(query.requires_grad_(), key, key, is_causal=True, enable_gqa=groups != heads)
+    return str(torch.nn.attention.SDPBackend(found).name).lower()
 
 
 def _eager(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, dropout: float) -> Tensor:

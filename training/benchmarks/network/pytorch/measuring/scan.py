@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from protocol.bandwidth import CONVENTION
+from common.bandwidth import CONVENTION
 from protocol.finding import PartFinding
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
@@ -52,9 +52,7 @@ class AdaptiveScan:
         return rounds * self._repeats * len(self._sizes)
 
     def forecast(self, output: Output) -> dict[str, Any]:
-        """Say how long the search will take; returns the seconds, the hosts in their order, and the search's
-        version for TRAIN_START.
-        """
+        """Say how long the search takes; returns seconds, hosts in order, and its version for TRAIN_START."""
         fewest, usual = (_seconds(self._forecast, rounds, self._repeats) for rounds in (self._fewest, self._usual))
         output.note(
             f"search for bad {self._config.search} among {len(self._hosts)} hosts, if nothing is suspicious:"
@@ -108,14 +106,9 @@ class AdaptiveScan:
                 for size in self._sizes:
                     step += 1
                     place = {
-                        "step": step,
-                        "total_steps": total,
-                        "collective": self._config.collective,
-                        "pattern": "adaptive",
-                        "repeat": repeat,
-                        "round": this_round.name,
-                        "size_bytes": size,
-                    }
+                        "step": step, "total_steps": total, "collective": self._config.collective,
+                        "pattern": "adaptive", "repeat": repeat, "round": this_round.name, "size_bytes": size,
+                    }  # fmt: skip
                     yield stepper.step(place, this_round, mine, collective)
 
     def findings(self) -> list[PartFinding]:

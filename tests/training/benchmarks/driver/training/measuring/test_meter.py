@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from training.benchmarks.driver.training.benchmark import checked_parameters
 from training.benchmarks.driver.training.measuring.meter import Meter, peak_memory_bytes, peak_tflops
 from training.benchmarks.driver.training.measuring.rates import flops_without_attention, model_flops_utilization
 from training.benchmarks.driver.training.model.model import Batch, BenchmarkModel, parameter_count
+from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.training.update import Update
 from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup
@@ -147,19 +149,42 @@ def test_no_micro_batch_s_loading_counts_as_computing(tmp_path: Path) -> None:
             time.sleep(LOADING_SECONDS)
             yield data[list(range(config.train_batch_size))]
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
-        place = Placement(rank=0, local_rank=0, world_size=1, local_world_size=1, nnodes=1)
-        group = ProcessGroup(placement=place, device=CPU, backend="gloo")
+    with alone() as group:
         run = trainer_of("llama", config, group, tmp_path / "log")
         update = Update(run.model, run.optimizer, run.precision, config, 1, run.profiling, run.work)
         meter = Meter(CPU)
         meter.start()
         update.run(batches(), 1, meter)
-    finally:
-        dist.destroy_process_group()
     times = meter.read()
     assert 0 < times.pure_compute <= times.raw - 3 * LOADING_SECONDS
+
+
+@contextmanager
+def alone() -> Iterator[ProcessGroup]:
+    """A group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        place = Placement(rank=0, local_rank=0, world_size=1, local_world_size=1, nnodes=1)
+        yield ProcessGroup(placement=place, device=CPU, backend="gloo")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("look", [Trainer.evaluate, Trainer.compare])
+def test_no_gradients_lie_beside_an_evaluation(look: Callable[[Trainer], object], tmp_path: Path) -> None:
+    """On one H100 they were a fifth of the peak, which no step had."""
+    with alone() as group:
+        run = trainer_of("llama", config_of("llama", strategy="fsdp"), group, tmp_path / "log")
+        run.train_step(run.batches())
+        parameters = [*run.model.module.parameters()]
+        assert all(each.grad is not None for each in parameters)
+        found: list[bool] = []
+        handle = run.model.module.register_forward_hook(
+            lambda *_: found.extend(each.grad is None for each in parameters)
+        )
+        look(run)
+        handle.remove()
+    assert found and all(found)
 
 
 def test_peak_memory_is_at_least_what_is_held() -> None:

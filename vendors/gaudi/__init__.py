@@ -1,0 +1,1 @@
+"""Vendor `gaudi`: Intel's Gaudi accelerators."""

@@ -1,0 +1,2 @@
+# Tools of others on each host by itself, as far as they are installed.
+tools = ["hl_qual", "ib_write_bw_loopback", "ib_write_lat_loopback"]
