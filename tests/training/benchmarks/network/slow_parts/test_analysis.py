@@ -17,8 +17,8 @@ SLOW_PERCENT = 15.0
 HEALTHY = slowest_member({})
 
 
-def look(values: list[dict[str, Any]]) -> Analysis:
-    found = analyse(values, slow_percent=SLOW_PERCENT)
+def look(values: list[dict[str, Any]], **known: Any) -> Analysis:
+    found = analyse(values, slow_percent=SLOW_PERCENT, **known)
     assert found is not None
     return found
 
