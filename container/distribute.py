@@ -1,7 +1,6 @@
 """Copies an image from one engine to others: saved once, loaded in parallel, verified.
 
-The clients belong to the caller and may talk to remote engines. `transfer` calls the progress callback from several
-threads.
+The clients belong to the caller and may talk to remote engines. Several threads call `transfer`'s progress.
 """
 
 import contextlib
@@ -144,11 +143,7 @@ class _Job:
         self._progress = progress
 
     def already_there(self, client: APIClient) -> bool:
-        """Whether the target has exactly this image.
-
-        Raises:
-            ImageLoadError: the target does not answer.
-        """
+        """Whether the target has exactly this image."""
         try:
             there = identity(client, self._tag)
         except LOST as error:
@@ -200,12 +195,7 @@ class _Job:
                 raise
 
     def load(self, name: str, client: APIClient) -> None:
-        """Load the spool file into one engine and check the image that it has then.
-
-        Raises:
-            ImageLoadError: the engine cannot load the file, or has another image afterwards.
-            Cancelled: the transfer was cancelled.
-        """
+        """Load the spool file into one engine and check the image that it has then."""
         what = f"loading {self._tag} into {name}"
         try:
             with self._file.open("rb") as stream:

@@ -124,8 +124,7 @@ class ImageSpec:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageSource:
     """The source of an image's packages: a package `index` (http, https; None: pip's own), or a folder of wheels, for
-    sites without one. `trusted_host`: host[:port] of an index that is accepted without encryption or a known
-    certificate.
+    sites without one. `trusted_host`: host[:port] of an index accepted without encryption or certificate.
     """
 
     index: str | None = None
@@ -209,9 +208,7 @@ def _check(base: str, parameters: ImageParameters, options: Mapping[str, str]) -
 
 
 def _check_source(packages: PackageSource) -> None:
-    """Check the source; an index without encryption, on whose way an attacker could replace packages, has to be named
-    by the user.
-    """
+    """Check the source; an index without encryption could bring replaced packages: the user has to name it."""
     pip_source, pip_trusted_host, wheelhouse = packages.index, packages.trusted_host, packages.wheelhouse
     if pip_source is not None and wheelhouse is not None:
         raise ImageSpecError(

@@ -66,8 +66,7 @@ def default_cache() -> Path:
 
 
 def hash_files(paths: Iterable[Path], cache: Path) -> dict[Path, str]:
-    """sha256 of each file, in hex. A file is read once per path, size and modification time; `cache` remembers the
-    hash.
+    """sha256 of each file, in hex. A file is read once per path, size and modification time, which `cache` keeps.
 
     A cache that cannot be read or written only costs time.
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from monitors import nccl_log, sysinfo
 from monitors.accelerator import SAMPLE_DEADLINE_S, AcceleratorMeter, AcceleratorSampler
 from monitors.device_health import DeviceHealthSampler
-from monitors.ending import Ending, block_signals
+from monitors.ending import ENDING_SIGNALS, Ending
 from monitors.foreign import ForeignProcesses
 from monitors.host import CpuSampler, FrequencySampler, MemorySampler, ThrottleSampler
 from monitors.ipmi import IpmiMeter
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"--vendor: {error}", USAGE_ERROR)
     if not options.log_dir.is_dir():
         return _complain(f"--log_dir {options.log_dir}: no such folder", USAGE_ERROR)
-    block_signals()
+    # Held back until `Ending.wait` takes them; threads that start later inherit it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     deadline = time.monotonic() + options.max_seconds
     try:
         sink = SampleSink(options.log_dir)

@@ -32,13 +32,8 @@ class AcceleratorSampler(Sampler):
 
     source = "accelerator"
     columns: ClassVar[Sequence[str]] = (
-        "device",
-        "temperature_c",
-        "power_w",
-        "memory_used_mib",
-        "memory_total_mib",
-        "utilization_percent",
-    )
+        "device", "temperature_c", "power_w", "memory_used_mib", "memory_total_mib", "utilization_percent",
+    )  # fmt: skip
 
     def __init__(self, open_probe: Callable[[], AcceleratorProbe], log: str, deadline_s: float) -> None:
         self.log = log

@@ -29,9 +29,7 @@ class ClockStep:
 
 @dataclass(kw_only=True, slots=True)
 class Throttling:
-    """A device (None: the processors) was throttled for a reason: first and last time in epoch ms, and number of
-    `samples`.
-    """
+    """A device (None: the processors) was throttled: first and last time in epoch ms, number of `samples`."""
 
     device: int | None
     reason: str
@@ -42,9 +40,7 @@ class Throttling:
 
 @dataclass(kw_only=True, slots=True)
 class ForeignProcess:
-    """A process on a device that is not of the round, while it was seen. `is_before`: it was there at the first
-    look.
-    """
+    """A process on a device, not of the round, while it was seen; `is_before`: already at the first look."""
 
     device: int
     pid: int
@@ -159,9 +155,7 @@ def read_disturbances(path: Path, *, load: Callable[[bytes], object] = json.load
 
 
 def process_seconds(samples: list[tuple[int, float]], from_ms: int, to_ms: int) -> float | None:
-    """CPU seconds of all processes between two times in epoch ms, interpolated; None if the samples do not cover
-    them.
-    """
+    """CPU seconds of all processes between two times in epoch ms, interpolated; None: samples do not cover them."""
     if len(samples) < 2 or samples[0][0] > from_ms or samples[-1][0] < to_ms:
         return None
     return _at(samples, to_ms) - _at(samples, from_ms)

@@ -15,14 +15,6 @@ _LOOK_S = 0.5
 _FREE_S = 5.0
 
 
-def block_signals() -> None:
-    """Hold the ending signals back until `Ending.wait` takes them: no handler runs in the middle of a sample.
-
-    Call it before any thread starts; threads inherit it.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
-
-
 class Ending:
     """Waits for the next tick, or returns the reason to stop if there is one.
 
@@ -36,9 +28,7 @@ class Ending:
         self._deadline = deadline
 
     def wait(self, until: float) -> str | None:
-        """Sleep until time.monotonic() is `until`, in seconds; returns at once with the reason if there is one to
-        end.
-        """
+        """Sleep until time.monotonic() is `until` (seconds); returns the reason at once if there is one to end."""
         while True:
             now = time.monotonic()
             if now >= self._deadline:

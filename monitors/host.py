@@ -54,9 +54,7 @@ class _CoreTimes(NamedTuple):
 
 
 def _core_times() -> list[_CoreTimes]:
-    """Times of each core. A guest's time is already part of user and nice; time that the hypervisor took is not
-    idle.
-    """
+    """Times of each core. A guest's time is part of user and nice; what the hypervisor took is not idle."""
     return [
         _CoreTimes(
             total=each.user + each.nice + each.system + each.idle + each.iowait + each.irq + each.softirq + each.steal,

@@ -132,8 +132,7 @@ class Device(Protocol):
 
 
 class IpmiMeter(PowerMeter):
-    """Chassis power in watts. A reading is requested, and fetched at a later tick, so that the clock never waits for
-    it.
+    """Chassis power in watts. A reading is requested, and fetched at a later tick: the clock never waits.
 
     Raises:
         Unavailable: there is no IPMI device, it may not be opened, or (from `read`) the controller has no DCMI or
@@ -191,12 +190,7 @@ class IpmiMeter(PowerMeter):
         return float(int.from_bytes(answer[2:4], "little"))
 
     def _fail(self, problem: str) -> None:
-        """Give up this reading.
-
-        Raises:
-            IpmiError: the controller has answered before.
-            Unavailable: the controller has never answered.
-        """
+        """Give up this reading."""
         self._pending = False
         message = f"management controller (IPMI): {problem}"
         raise IpmiError(message) if self._answered else Unavailable(message)

@@ -18,8 +18,7 @@ def describe(folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """For sys_info.json: `variables` (NCCL_* of the ranks), and from their logs `networks`, `transports`, `version`.
 
     networks: each that NCCL says it uses, with the number of ranks; transports: by kind ("NET/IB", "P2P", "SHM"), the
-    number of connections; devices: by NET device ("NET/IB/3"). The logs are read if NCCL_DEBUG asks for such lines, the
-    first MAX_LOG_BYTES of each.
+    number of connections; devices: by NET device ("NET/IB/3"). Read: the first MAX_LOG_BYTES of each log.
     """
     variables = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
     found: dict[str, Any] = {"variables": dict(sorted(variables.items())[:MAX_NAMES])}

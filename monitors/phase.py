@@ -10,9 +10,7 @@ from typing import Any
 
 @dataclass(kw_only=True, slots=True)
 class Weighted:
-    """Time-weighted mean and maximum of the samples; both None without samples. `seconds` is the covered part of the
-    phase.
-    """
+    """Time-weighted mean and maximum of the samples; None without any. `seconds`: the covered part of the phase."""
 
     mean: float | None = None
     max: float | None = None

@@ -77,23 +77,15 @@ _ETHERNET = {
 # Below a port of an InfiniBand or RoCE device; the first that exists counts.
 # Source: Linux, Documentation/ABI/stable/sysfs-class-infiniband; NVIDIA, "Understanding mlx5 Linux counters".
 _INFINIBAND = {
-    "rx_bytes": "counters/port_rcv_data",
-    "tx_bytes": "counters/port_xmit_data",
-    "rx_packets": "counters/port_rcv_packets",
-    "tx_packets": "counters/port_xmit_packets",
-    "tx_dropped": "counters/port_xmit_discards",
-    "rx_errors": "counters/port_rcv_errors",
-    "symbol_errors": "counters/symbol_error",
-    "link_downs": "counters/link_downed",
-    "link_recoveries": "counters/link_error_recovery",
-    "xmit_wait": "counters/port_xmit_wait",
-    "cnp_sent": "hw_counters/np_cnp_sent",
-    "cnp_handled": "hw_counters/rp_cnp_handled",
-    "ecn_marked": "hw_counters/np_ecn_marked_roce_packets",
-    "out_of_sequence": "hw_counters/out_of_sequence",
-    "ack_timeouts": "hw_counters/local_ack_timeout_err",
-    "retransmits": "hw_counters/roce_adp_retrans",
-}
+    "rx_bytes": "counters/port_rcv_data", "tx_bytes": "counters/port_xmit_data",
+    "rx_packets": "counters/port_rcv_packets", "tx_packets": "counters/port_xmit_packets",
+    "tx_dropped": "counters/port_xmit_discards", "rx_errors": "counters/port_rcv_errors",
+    "symbol_errors": "counters/symbol_error", "link_downs": "counters/link_downed",
+    "link_recoveries": "counters/link_error_recovery", "xmit_wait": "counters/port_xmit_wait",
+    "cnp_sent": "hw_counters/np_cnp_sent", "cnp_handled": "hw_counters/rp_cnp_handled",
+    "ecn_marked": "hw_counters/np_ecn_marked_roce_packets", "out_of_sequence": "hw_counters/out_of_sequence",
+    "ack_timeouts": "hw_counters/local_ack_timeout_err", "retransmits": "hw_counters/roce_adp_retrans",
+}  # fmt: skip
 _IN_WORDS = ("rx_bytes", "tx_bytes")
 # Counters whose increase says that the port, its cable or its peer is bad; drops and pauses tell of congestion.
 ERRORS = ("symbol_errors", "link_downs", "link_recoveries", "rx_errors", "tx_errors", "ack_timeouts")

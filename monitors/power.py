@@ -26,9 +26,7 @@ class Reading(NamedTuple):
 
 
 class PowerMeter(Sampler):
-    """One way to measure the power of this host. `method` states the origin of `joules`; both are valid after a
-    sample.
-    """
+    """One way to measure this host's power. `method` states the origin of `joules`, both valid after a sample."""
 
     source = "power"
     log = "pwr_monitor.log"

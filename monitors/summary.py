@@ -167,8 +167,7 @@ def summarize(
 
     `phase_ms`: begin and end of the measured work in epoch ms by the host's own clock, to summarize it separately.
     `load` reads the JSON of one line, and fails with a ValueError for anything else: the head node passes a reader that
-    bounds what a host may send. `timeline` takes the samples, too, so that the file is read once. Memory is bounded for
-    any file.
+    bounds what a host may send. `timeline` takes the samples, too: one reading, of bounded memory.
 
     Raises:
         OSError: the file cannot be read.

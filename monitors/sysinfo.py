@@ -214,9 +214,7 @@ def _cpu_model(cpuinfo: Path) -> str | None:
 
 
 def _interface(stats: Any) -> dict[str, Any]:
-    """Facts of an interface. psutil's speed is 0 if the driver does not know it (virtual devices): it is left out
-    then.
-    """
+    """Facts of an interface. psutil's speed 0, of virtual devices, means unknown: it is left out."""
     return {"up": stats.isup, "mtu": stats.mtu} | ({"speed_mbit_s": stats.speed} if stats.speed else {})
 
 

@@ -45,9 +45,7 @@ def config_files(folder: Path) -> dict[str, Path]:
 
 
 def config_file(folder: Path, name: str) -> Path:
-    """The file of the case config `name`: the folder's own, else that of all vendors; where no file serves it, the one
-    that would have to be written.
-    """
+    """The file that serves the case config `name`, of the folder or of all vendors; else the one to be written."""
     own = folder / f"{name}.py"
     return own if own.is_file() else {**config_files(common_folder(folder)), **config_files(folder)}.get(name, own)
 
@@ -95,6 +93,15 @@ def _assigned_names(tree: ast.Module) -> list[str]:
 def _last_line(path: Path, error: BaseException) -> int | None:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return lines[-1] if lines else None
+
+
+def unreadable(path: Path) -> list[Problem]:
+    """Why a file is no text that can be read, before any is executed; empty if it is one."""
+    try:
+        path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return [_unreadable(path, error)]
+    return []
 
 
 def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:

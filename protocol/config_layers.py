@@ -2,8 +2,7 @@
 
 `extends = "config_H100x1x8"` in a case config names another file of the same folder, or one of those that all vendors
 have: its values apply where the extending file sets none. base.py, beside the benchmark's config.py, applies below all
-of them. A file serves further names with `serves = ["config_H200x1x8"]`; a file of such a name, written by a user,
-counts before it.
+of them. A file serves further names with `serves = ["config_H200x1x8"]`; a user's file of that name counts first.
 """
 
 import re

@@ -107,9 +107,7 @@ def telling_words() -> list[str]:
 
 
 def secret_spans(text: str) -> list[tuple[int, int]]:
-    """Spans (first, end) of what is masked in any output without knowledge of the values, including the name before
-    it.
-    """
+    """Spans (first, end) of what is masked whatever the values are, including the name before it."""
     patterns = [URL_PASSWORD, URL_TOKEN, *([SECRET_ASSIGNMENT, SECRET_MEMBER] if _may_assign(text) else [])]
     return [match.span() for pattern in patterns for match in pattern.finditer(text)]
 

@@ -1,7 +1,6 @@
 """Progress and end of each rank of a node: `launch` writes rank_states.json, the controller reads it.
 
-It holds what the logs cannot show: which rank waits in a collective and which has not reached it, which process is
-stopped, which rank exited first.
+It holds what logs cannot show: which rank waits in a collective, has not reached it, is stopped, exited first.
 """
 
 from pathlib import Path

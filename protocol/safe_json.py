@@ -26,8 +26,7 @@ class UnsafeJsonError(ValueError):
 def load(data: bytes | str, *, max_bytes: int = MAX_BYTES) -> JsonValue:
     """The JSON value of `data` (UTF-8; invalid bytes become U+FFFD).
 
-    NaN, Infinity, -Infinity and numbers beyond a float's range become the strings "NaN", "Infinity" and "-Infinity"; an
-    unpaired surrogate becomes U+FFFD.
+    NaN, Infinity, -Infinity and numbers beyond a float become these strings; an unpaired surrogate becomes U+FFFD.
 
     Raises:
         UnsafeJsonError: no JSON, more than `max_bytes`, more than MAX_DEPTH lists and objects within one another, an

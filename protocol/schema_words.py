@@ -23,14 +23,9 @@ def type_in_words(schema: Mapping[str, Any]) -> str:
 
 
 _KINDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "text",
-    "boolean": "True or False",
-    "array": "a list",
-    "object": "a dict",
-    "null": "None",
-}
+    "integer": "a whole number", "number": "a number", "string": "text", "boolean": "True or False", "array": "a list",
+    "object": "a dict", "null": "None",
+}  # fmt: skip
 
 
 def _number(value: float) -> str:

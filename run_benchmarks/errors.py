@@ -136,9 +136,7 @@ def shown(argv: Sequence[str]) -> str:
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:
-    """The last `lines` lines of `text`, without trailing white space; long lines are shortened to their end, after
-    `...`.
-    """
+    """The last `lines` lines of `text`, without trailing white space; of a long line its end, after `...`."""
     text = text.rstrip()
     if len(text) > TAIL_CHARACTERS:
         text = f"...{text[-TAIL_CHARACTERS:]}"

@@ -140,6 +140,11 @@ def testbed_folder() -> Path:
     return folder / os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
+@pytest.fixture
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def testbed() -> Iterator[TestBed]:
     """Two hosts, node1 and node2, with Docker engines and the tests' images; up once a session, when first needed.

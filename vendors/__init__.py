@@ -9,22 +9,10 @@ from vendors.base import AcceleratorProbe, AcceleratorSample, ImageParameters, P
 from vendors.case_files import CaseFileError, case_environment, case_requirements
 
 __all__ = [
-    "AcceleratorProbe",
-    "AcceleratorSample",
-    "BrokenVendor",
-    "CaseFileError",
-    "ImageParameters",
-    "ProbeUnavailable",
-    "UnknownVendor",
-    "Vendor",
-    "available",
-    "case_dir",
-    "case_environment",
-    "case_requirements",
-    "load",
-    "vendor_dir",
+    "AcceleratorProbe", "AcceleratorSample", "BrokenVendor", "CaseFileError", "ImageParameters", "ProbeUnavailable",
+    "UnknownVendor", "Vendor", "available", "case_dir", "case_environment", "case_requirements", "load", "vendor_dir",
     "working",
-]
+]  # fmt: skip
 
 
 class UnknownVendor(ValueError):  # noqa: N818 - reads as the fact it states

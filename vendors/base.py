@@ -117,7 +117,7 @@ class ImageParameters:
 
     template: str
     base_image: str
-    python: str
+    python: str = "/opt/clusterdyno/bin/python"
     options: Mapping[str, str] = field(default_factory=dict)
     unpacked_bytes: int = 4 << 30
     requirements: str = "workload.txt"

@@ -44,9 +44,7 @@ def row(
     links: tuple[float | None, float | None],
     *names: str,
 ) -> Datasheet:
-    """`memory` is (bytes/s in 1e9, GiB), `links` one direction to (host, peers) in 1e9 bytes/s; `names` as the driver
-    has them.
-    """
+    """`memory`: (1e9 bytes/s, GiB), `links`: 1e9 bytes/s one way to (host, peers); `names` as the driver's."""
     return Datasheet(
         name=name,
         source=source,

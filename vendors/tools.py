@@ -215,12 +215,7 @@ class ToolProbe:
             self._latest = (time.monotonic(), {at: each for at, each in known.items() if at is not None}, "")
 
     def _called(self) -> str:
-        """The text that the tool prints.
-
-        Raises:
-            OSError: it is missing.
-            ValueError: it fails, or does not end.
-        """
+        """The text that the tool prints."""
         pipe = subprocess.PIPE
         with subprocess.Popen(
             self._tool.command, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True, errors="replace"

@@ -8,7 +8,7 @@ workload.save("gpt.csv")
 workload, args = Workload.load("gpt.csv")
 """
 
-from workloads.api import generate, simai
+from workloads.dialects.generation import generate, simai
 from workloads.dialects.model import Linear, MockedModel, MockedParam, Stack
 from workloads.dialects.trainer import WorkloadTrainer as Trainer
 from workloads.formats.simai import SimaiWorkload, WorkItem
@@ -21,26 +21,7 @@ from workloads.rows.blocks import Block
 from workloads.rows.ops import CommGroup, CommType, LogItem
 
 __all__ = [
-    "AicbError",
-    "Block",
-    "CommGroup",
-    "CommType",
-    "CompFileError",
-    "Linear",
-    "Log",
-    "LogItem",
-    "MockedModel",
-    "MockedParam",
-    "ParameterError",
-    "RankGroups",
-    "SimaiWorkload",
-    "Stack",
-    "Total",
-    "Trainer",
-    "WorkItem",
-    "Workload",
-    "WorkloadArgs",
-    "WorkloadFileError",
-    "generate",
-    "simai",
-]
+    "AicbError", "Block", "CommGroup", "CommType", "CompFileError", "Linear", "Log", "LogItem", "MockedModel",
+    "MockedParam", "ParameterError", "RankGroups", "SimaiWorkload", "Stack", "Total", "Trainer", "WorkItem", "Workload",
+    "WorkloadArgs", "WorkloadFileError", "generate", "simai",
+]  # fmt: skip

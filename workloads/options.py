@@ -72,11 +72,6 @@ def whole_or_auto(text: str) -> int | None:
     return None if text.lower() == "auto" else whole(text)
 
 
-def text_or_none(text: str) -> str | None:
-    """A text, or None for the word None."""
-    return None if text == "None" else text
-
-
 def size(text: str) -> int:
     """Bytes, as 1M or a whole number, of which the rules say what is too small.
 
@@ -110,7 +105,7 @@ def _kind(name: str) -> Callable[[str], Any]:
         return size
     kinds: dict[Any, Callable[[str], Any]] = {
         bool: truth, bool | None: truth_or_auto, int: whole, int | None: whole_or_auto, float: float, str: str,
-        str | None: text_or_none,
+        str | None: lambda text: None if text == "None" else text,
     }  # fmt: skip
     return kinds[KINDS[name]]
 
@@ -174,13 +169,8 @@ def _help(option: Option, dialect: str) -> str:
 
 
 _METAVARS: Mapping[Any, str] = {
-    whole: "N",
-    whole_or_auto: "N",
-    size: "BYTES",
-    truth: "BOOL",
-    truth_or_auto: "BOOL|auto",
-    float: "X",
-}
+    whole: "N", whole_or_auto: "N", size: "BYTES", truth: "BOOL", truth_or_auto: "BOOL|auto", float: "X",
+}  # fmt: skip
 
 
 def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect: str) -> WorkloadArgs:
@@ -207,7 +197,7 @@ def resolve(given: dict[str, Any], model_size: str | None, target: str, dialect:
         args = WorkloadArgs(**merged)
         if args.tensor_model_parallel_size * args.pipeline_model_parallel * args.context_parallel_size > 0:
             ranks = max(1, args.data_parallel_size)
-            count = presets.batches_per_rank(args.frame)
+            count = 1 if args.frame == "DeepSpeed" else 2
             if dialect == "framework":
                 count = max(count, args.pipeline_model_parallel)
             merged["global_batch"] = count * ranks * args.micro_batch

@@ -1,7 +1,6 @@
 """Reads PerfLog lines, from a file of many gigabytes or from a log that grows.
 
-Only possible records are kept, up to a limit each: ordinary output costs one search for the prefix, independent of the
-length of its lines.
+Only possible records are kept, up to a limit each: other output costs one search for the prefix, whatever its lines.
 """
 
 from collections.abc import Iterator
@@ -23,8 +22,7 @@ _SHOWN_CHARACTERS = 200  # of a line that is wrong
 def parse_line(line: str) -> PerfLogRecord | None:
     """The record of one line of a rank's log, or None for ordinary output.
 
-    A progress bar or another thread may have left text before the prefix on the same line; that is no mistake. The JSON
-    is read by safe_json.
+    Text before the prefix on the same line, as of a progress bar, is no mistake. safe_json reads the JSON.
 
     Raises:
         PerfLogError: the prefix is there and no valid record follows; the message holds the line's beginning.

@@ -46,8 +46,7 @@ class PerfLogRecord(BaseModel, frozen=True, extra="allow"):
     """One line. `value` is any JSON; as in FlagPerf's logs STEP_BEGIN of a training has `step`, INIT_END a sentence in
     `other`. Further keys are kept.
 
-    JSON has no NaN and no infinities: such numbers become the strings "NaN", "Infinity" and "-Infinity", which float()
-    turns back into numbers.
+    JSON has no NaN and no infinities: they become the strings "NaN", "Infinity" and "-Infinity", which float() reads.
     """
 
     event: Event

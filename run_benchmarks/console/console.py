@@ -6,14 +6,13 @@ Tables and log lines, which take rich, are in terminal.py.
 import contextlib
 import io
 import logging
-import os
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 from common.printable import printable
+from common.unread import drop
 
 LOG = logging.getLogger("clusterdyno")
 # paramiko logs each broken connection with its traceback; our own errors hold what the user needs.
@@ -27,13 +26,7 @@ def outliving() -> Iterator[None]:
     try:
         yield
     except OSError:
-        with Path(os.devnull).open("wb") as null:
-            for stream in (sys.stdout, sys.stderr):
-                try:
-                    stream.flush()
-                except OSError:  # buffered output would fail again at exit, and change the exit code
-                    with contextlib.suppress(OSError):
-                        os.dup2(null.fileno(), stream.fileno())
+        drop()
 
 
 class Formatter(logging.Formatter):
@@ -52,8 +45,7 @@ def _complain_of_a_thread(args: threading.ExceptHookArgs) -> None:
 def guard_console() -> None:
     """Make harmless what reaches the console in other ways, since it may be a host's text, for the whole process.
 
-    Letters that its encoding (GBK, Latin-1) lacks come as escapes; so do control sequences in the traceback of a defect
-    and in other libraries' warnings.
+    Letters that its encoding (GBK) lacks come as escapes; so do control sequences in tracebacks and warnings.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -20,9 +20,7 @@ STEP_KEYS = ("step", "global_steps")
 
 
 class LiveProgress:
-    """Follows one round. On a terminal a line is redrawn; elsewhere, and for rounds beside that one, a log line appears
-    every LOG_EVERY_SECONDS.
-    """
+    """Follows a round: one line redrawn on a terminal; elsewhere, or beside it, a log line every LOG_EVERY_SECONDS."""
 
     _on_screen = threading.Lock()
 

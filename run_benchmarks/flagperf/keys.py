@@ -9,8 +9,7 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Fate:
-    """The outcome of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` gives the
-    reason).
+    """The outcome of a key: kept (`to` is its own name), renamed, or meaningless (`to` is None, `why` says why).
 
     `convert` makes our value from FlagPerf's; None from it drops the key. The value of a `derived` one depends on other
     keys and on the number of ranks: `case_configs.computed` has it.
@@ -25,6 +24,11 @@ class Fate:
 def kept(*names: str) -> dict[str, Fate]:
     """Keys that exist here, too."""
     return {name: Fate(name) for name in names}
+
+
+def renamed(**names: str) -> dict[str, Fate]:
+    """Keys that have another name here."""
+    return {key: Fate(name) for key, name in names.items()}
 
 
 def meaningless(why: str, *names: str) -> dict[str, Fate]:
@@ -64,34 +68,25 @@ COMMON: dict[str, Fate] = {
         "max_predictions_per_seq", "warmup", "target_mlm_accuracy", "target_accuracy", "target_embedding_average",
         "learning_rate",
     ),
+    **renamed(
+        lr="learning_rate", weight_decay_rate="weight_decay", opt_lamb_beta_1="beta1", opt_lamb_beta_2="beta2",
+        adam_beta1="beta1", adam_beta2="beta2", adam_eps="eps", lr_decay_ratio="min_lr_ratio",
+        lr_decay_style="lr_schedule", clip_grad="max_grad_norm", dist_backend="backend",
+        checkpoint_activations="activation_checkpointing", tokenizer_vocab_model="vocab_file", seqlength="seq_length",
+        batchsize="train_batch_size", datafilename="train_file",
+    ),
     "eval_interval_samples": Fate("eval_interval_samples", "0 and -1 mean none", _positive),
     "init_checkpoint": Fate("init_checkpoint", "", lambda value: value or None),
-    "lr": Fate("learning_rate"),
-    "weight_decay_rate": Fate("weight_decay"),
-    "opt_lamb_beta_1": Fate("beta1"),
-    "opt_lamb_beta_2": Fate("beta2"),
-    "adam_beta1": Fate("beta1"),
-    "adam_beta2": Fate("beta2"),
-    "adam_eps": Fate("eps"),
     "max_samples_termination": Fate("max_samples", "", _positive),
     "eval_iter_start_samples": Fate("eval_start_samples", "", int),
     "lr_decay_iters": Fate("lr_decay_steps", "", _positive),
-    "lr_decay_ratio": Fate("min_lr_ratio"),
-    "lr_decay_style": Fate("lr_schedule"),
-    "clip_grad": Fate("max_grad_norm"),
-    "dist_backend": Fate("backend"),
     "fp16": Fate("precision", "'fp16' or 'fp32'", lambda value: "fp16" if value else "fp32"),
     "loss_scale": Fate("init_loss_scale", "the first one; it adapts itself", lambda value: value or None),
-    "checkpoint_activations": Fate("activation_checkpointing"),
     "warmup_proportion": Fate("warmup", "", float),
     "train_data": Fate("train_files", "", lambda value: value or None),
     "eval_data": Fate("eval_files", "", lambda value: value or None),
-    "tokenizer_vocab_model": Fate("vocab_file"),
     "epoch": Fate("max_epochs", "", _positive),
     "epochs": Fate("max_epochs", "", _positive),
-    "seqlength": Fate("seq_length"),
-    "batchsize": Fate("train_batch_size"),
-    "datafilename": Fate("train_file"),
     "theoryflops": Fate("peak_tflops", "in TFLOPS", lambda value: value / 1e12),
     "flashattn": Fate("attention", "", lambda value: "flash_attention_2" if value else "sdpa"),
     **meaningless(

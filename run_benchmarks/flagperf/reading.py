@@ -27,14 +27,9 @@ plain = (str, int, float, bool, list, dict, tuple, type(None))
 print(json.dumps({k: v for k, v in names.items() if not k.startswith("_") and isinstance(v, plain)}, default=str))
 """
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Pow: operator.pow, ast.USub: operator.neg,
+}  # fmt: skip
 
 
 class _ComputedError(Exception):

@@ -22,13 +22,8 @@ from run_benchmarks.hosts.host_certificates import SUFFIX
 HASHED = "|1|"
 PATTERNS, REVOKED, AUTHORITY = "patterns", "@revoked", "@cert-authority"
 KINDS = (
-    "ssh-ed25519",
-    "ecdsa-sha2-nistp256",
-    "ecdsa-sha2-nistp384",
-    "ecdsa-sha2-nistp521",
-    "rsa-sha2-512",
-    "rsa-sha2-256",
-)
+    "ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "rsa-sha2-512", "rsa-sha2-256",
+)  # fmt: skip
 WILD = frozenset("*?!")
 
 
@@ -48,11 +43,9 @@ class Known:
 
 
 def load(endpoint: Endpoint) -> Known:
-    """The entries of the endpoint's files for it, none if there are none; like OpenSSH it skips lines that are no
-    entries.
+    """The entries of the endpoint's files for it, if any; like OpenSSH it skips other lines.
 
-    Names may hold `*`, `?` and `!`. A key that a line marks as revoked is not accepted. An authority's line may name
-    the host with or without its port.
+    Names may hold `*`, `?` and `!`. A revoked key is not accepted. An authority's line may leave the host's port out.
 
     Only that host's entries are parsed: paramiko compares each entry with all others, which took most of the time of a
     login with the keys of 64 hosts in the file.
@@ -164,8 +157,7 @@ def _read(known_hosts: Path) -> dict[str, list[list[str]]]:
 def _index(known_hosts: Path, _state: tuple[int, int, int]) -> dict[str, list[list[str]]]:
     """The words of the file's lines by the names that they begin with.
 
-    Hashed names are under HASHED, names with wildcards under PATTERNS, and lines with a marker under that marker,
-    without it.
+    Hashed names are under HASHED, names with wildcards under PATTERNS, and lines with a marker, without it, under that.
 
     `_state` is the file's inode, time of change and size, which identify its content.
     """

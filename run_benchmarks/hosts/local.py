@@ -133,9 +133,7 @@ def _drain(
     deadline: float,
     cancel: threading.Event | None,
 ) -> None:
-    """Read both pipes until both are closed and the process has ended; TimeoutError at `deadline` (monotonic
-    seconds).
-    """
+    """Read both pipes until they are closed and the process ended; TimeoutError at `deadline` (monotonic s)."""
     assert process.stdout is not None and process.stderr is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, on_stdout)

@@ -27,9 +27,7 @@ START_FILES = "~/.bashrc, ~/.zshenv, ~/.cshrc, ~/.tcshrc or ~/.config/fish/confi
 
 
 def bounded_command(argv: Sequence[str], deadline: float) -> str:
-    """The line for a login shell that runs `argv`, reports its process group, and is killed by the host after
-    `deadline` seconds.
-    """
+    """The login shell's line that runs `argv`, reports its process group, and ends by the host after `deadline` s."""
     seconds = math.ceil(deadline) + OWN_CLOCK_SECONDS  # an integer: busybox' timeout accepts no other
     return f"exec timeout -s KILL {seconds} {DECODE} {_words(f'{WRAPPER}{shlex.join(argv)}; exit $?')}"
 

@@ -5,15 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from run_benchmarks.errors import (
-    CollectError,
-    ConnectError,
-    DeadlineError,
-    EngineSilentError,
-    HostError,
-    HostKeyError,
-    LinkLostError,
-)
+from run_benchmarks import errors
 from run_benchmarks.hosts.base import Host
 
 ValueT = TypeVar("ValueT")
@@ -22,11 +14,11 @@ RECONNECT_SECONDS = 1.0
 Outage = tuple[int, int, str]  # its begin and end in epoch ms, and the error that began it
 
 
-class OutOfReachError(LinkLostError):
+class OutOfReachError(errors.LinkLostError):
     """A host was out of reach for longer than it may be."""
 
 
-FINAL = (HostKeyError, OutOfReachError)  # a host that answers so is not asked again
+FINAL = (errors.HostKeyError, OutOfReachError)  # a host that answers so is not asked again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +75,7 @@ class Reconnecting:
             began, slept = self._patience.now(), self._patience.slept()
             try:
                 result = action()
-            except HostError as error:
+            except errors.HostError as error:
                 if self._patience.limit <= 0 or self._patience.is_over():
                     raise
                 if self._patience.slept() != slept:  # its answer may have come while nobody listened
@@ -97,7 +89,7 @@ class Reconnecting:
                 self.heard()
                 return result
 
-    def _wait(self, trouble: HostError, tried: float) -> None:
+    def _wait(self, trouble: errors.HostError, tried: float) -> None:
         """Wait until the host answers; `trouble` broke an action that began at `tried`, by the clock."""
         now, limit = self._patience.now, self._patience.limit
         is_again = self._outage is not None
@@ -123,7 +115,7 @@ class Reconnecting:
         why = f"{first.removeprefix(f'{name}: ')}; connecting again: {silence.detail}"
         raise OutOfReachError(name, f"out of reach for {seconds:.0f} s ({why})") from trouble
 
-    def _silence(self, until: float) -> HostError | None:
+    def _silence(self, until: float) -> errors.HostError | None:
         """Wait for the host until then, by the clock, or until its answer is FINAL; returns why it does not answer."""
         while (silence := refusal(self._host, HEARTBEAT_SECONDS)) is not None:
             if isinstance(silence, FINAL) or self._patience.is_over() or self._patience.now() >= until:
@@ -139,22 +131,22 @@ def across_outages(
     return Reconnecting(host, patience, note).run(action)
 
 
-def _is_outage(error: HostError, host: Host) -> bool:
+def _is_outage(error: errors.HostError, host: Host) -> bool:
     """Whether an error is of the way to a host, and not of what was asked of it."""
-    cause = error.__cause__ if isinstance(error, CollectError) else error
-    if isinstance(cause, DeadlineError):  # a frozen connection looks open
+    cause = error.__cause__ if isinstance(error, errors.CollectError) else error
+    if isinstance(cause, errors.DeadlineError):  # a frozen connection looks open
         return not is_up(host) and (refusal(host) is not None or is_up(host))
-    return isinstance(cause, LinkLostError | ConnectError) and not isinstance(
-        cause, HostKeyError | EngineSilentError | OutOfReachError
+    return isinstance(cause, errors.LinkLostError | errors.ConnectError) and not isinstance(
+        cause, errors.HostKeyError | errors.EngineSilentError | OutOfReachError
     )
 
 
-def refusal(host: Host, seconds: float = HEARTBEAT_SECONDS) -> HostError | None:
+def refusal(host: Host, seconds: float = HEARTBEAT_SECONDS) -> errors.HostError | None:
     """Why a host answers neither over the present connection nor over a new one; None if it does."""
     if not is_up(host, seconds):
         try:
             host.reconnect()
-        except HostError as error:
+        except errors.HostError as error:
             return error
     return None
 
@@ -163,7 +155,7 @@ def is_up(host: Host, seconds: float = HEARTBEAT_SECONDS) -> bool:
     """Whether a host answers over the present connection."""
     try:
         host.run(["true"], deadline=seconds)
-    except HostError:
+    except errors.HostError:
         return False
     return True
 

@@ -2,8 +2,7 @@
 
 paramiko's own time-outs are per read, a lost link shows as exit status -1, and closing a channel leaves the remote
 process running. Therefore each command first reports its process group, both streams are drained in one loop, and a
-command past its deadline is killed by group over a second channel. A host that cannot be reached then kills it by its
-own clock.
+command past its deadline is killed by group over a second channel. An unreachable host kills it by its clock.
 """
 
 import contextlib
@@ -25,6 +24,7 @@ from run_benchmarks.errors import (
     NotBegunError,
     shown,
 )
+from run_benchmarks.hosts import login_shell
 from run_benchmarks.hosts.base import (
     CANCELLED,
     POLL_SECONDS,
@@ -38,15 +38,6 @@ from run_benchmarks.hosts.docker_channel import ChannelAPIClient
 from run_benchmarks.hosts.docker_client import Check
 from run_benchmarks.hosts.endpoint import Endpoint
 from run_benchmarks.hosts.host_engine import HostEngine
-from run_benchmarks.hosts.login_shell import (
-    START_FILES,
-    Beginning,
-    MarkedStderr,
-    began_late,
-    bounded_command,
-    ended_early,
-    plain_command,
-)
 from run_benchmarks.hosts.ssh_links import Links
 from run_benchmarks.hosts.ssh_login import CONNECT_SECONDS, connect
 
@@ -55,7 +46,7 @@ QUIET_SECONDS = 0.2
 SEND_BYTES = 1 << 15  # size of a packet: paramiko sends no more at once
 
 
-def find_group(channel: paramiko.Channel, err: MarkedStderr, limit: float) -> int | None:
+def find_group(channel: paramiko.Channel, err: login_shell.MarkedStderr, limit: float) -> int | None:
     """The process group that a command reported, waiting for a slow login shell until `limit` (monotonic seconds)."""
     while err.group is None and not channel.closed and time.monotonic() < limit:
         if channel.recv_stderr_ready():
@@ -81,9 +72,7 @@ def feed(channel: paramiko.Channel, stdin: IO[bytes] | None) -> None:
 
 
 def _send(channel: paramiko.Channel, chunk: bytes) -> None:
-    """Send the whole chunk. The channel's time-out belongs to the reading loop: a window that is full for longer is no
-    error.
-    """
+    """Send the whole chunk; the channel's time-out is the reading loop's: a full window is no error."""
     sent = 0
     while sent < len(chunk):
         with contextlib.suppress(socket.timeout):
@@ -128,8 +117,7 @@ def _empty_stderr(channel: paramiko.Channel, on_stderr: Callable[[bytes], None])
 
 
 def killed_or_lost(channel: paramiko.Channel) -> int:
-    """Explain a missing exit status: the group was killed with its shell (CANCELLED, as after SIGKILL), or the link
-    broke.
+    """Explain a missing exit status: the group was killed with its shell (CANCELLED), or the link broke.
 
     Raises:
         EOFError: the link broke.
@@ -238,7 +226,7 @@ class SshHost:
                 subject="login shell",
                 found=f"text from its start files before a command's output: {self._noise[:200]!r}",
                 expected="start files that print nothing for what is not interactive",
-                action=f"guard it in {START_FILES}; it is left out of the output meanwhile",
+                action=f"guard it in {login_shell.START_FILES}; it is left out of the output meanwhile",
             )
             found.append(remark)
         granted = self._links.probe(MAX_CHANNELS, time.monotonic() + CONNECT_SECONDS)
@@ -299,9 +287,9 @@ class SshHost:
     ) -> Completed:
         """Run a command over a channel of the connection, killed with its process group after `deadline` seconds."""
         started = time.monotonic()
-        out, err = Capture(), MarkedStderr()
-        begun = Beginning(on_stdout or out.add)
-        command, is_open = bounded_command(argv, deadline), False
+        out, err = Capture(), login_shell.MarkedStderr()
+        begun = login_shell.Beginning(on_stdout or out.add)
+        command, is_open = login_shell.bounded_command(argv, deadline), False
         try:
             with self.cut_off(started + deadline), self.channel(command, seconds=deadline) as channel:
                 is_open = True
@@ -318,7 +306,7 @@ class SshHost:
                     exit_code = killed_or_lost(channel)
         except TimeoutError as error:
             if is_open and not begun.seen:
-                late = began_late(deadline, begun.noise, err.text())
+                late = login_shell.began_late(deadline, begun.noise, err.text())
                 raise NotBegunError(self.name, argv, deadline, late) from error
             raise DeadlineError(self.name, argv, deadline, out.text() + err.text()) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -333,12 +321,12 @@ class SshHost:
         )
         self._noise = self._noise or begun.noise
         if not begun.seen and exit_code != CANCELLED:
-            raise LoginShellError(self.name, ended_early(exit_code, begun.noise, completed.stderr))
+            raise LoginShellError(self.name, login_shell.ended_early(exit_code, begun.noise, completed.stderr))
         if check:
             completed.check(self.name)
         return completed
 
-    def _cancel(self, channel: paramiko.Channel, err: MarkedStderr, *, is_sending: bool) -> None:
+    def _cancel(self, channel: paramiko.Channel, err: login_shell.MarkedStderr, *, is_sending: bool) -> None:
         """Kill a command. Nothing passes what is still being sent to it: that needs a new connection."""
         if is_sending:
             self._links.close(at_once=True)
@@ -346,7 +334,7 @@ class SshHost:
                 self.connect()
         self._kill_group(channel, err, CANCEL_SECONDS)
 
-    def _kill_group(self, channel: paramiko.Channel, err: MarkedStderr, seconds: float) -> None:
+    def _kill_group(self, channel: paramiko.Channel, err: login_shell.MarkedStderr, seconds: float) -> None:
         """Kill the group of a command within `seconds`, or not at all: the host then does it by its own clock."""
         limit = time.monotonic() + seconds
         group = find_group(channel, err, limit)
@@ -355,7 +343,7 @@ class SshHost:
         with (
             contextlib.suppress(LinkLostError, TimeoutError, OSError),
             self.channel(
-                plain_command(f"kill -KILL -{group}"), seconds=limit - time.monotonic(), reserved=True
+                login_shell.plain_command(f"kill -KILL -{group}"), seconds=limit - time.monotonic(), reserved=True
             ) as killer,
         ):
             drain(killer, lambda _: None, lambda _: None, limit)

@@ -228,11 +228,7 @@ def _options(found: SSHConfigDict, host: str) -> HostOptions:
 
 
 def _expanded(text: str, tokens: dict[str, str]) -> str:
-    """The text with its tokens replaced.
-
-    Raises:
-        ValueError: a token is unknown.
-    """
+    """The text with its tokens replaced."""
 
     def value(match: re.Match[str]) -> str:
         if match[0] not in tokens:

@@ -195,12 +195,7 @@ class Links:
 
 
 def _open(host: str, transport: paramiko.Transport, command: str | None, until: float) -> paramiko.Channel:
-    """A channel, which runs `command` if one is given.
-
-    Raises:
-        RefusedError: the host grants no further session.
-        LinkLostError: the connection is lost.
-    """
+    """A channel, which runs `command` if one is given."""
     seconds = min(max(until - time.monotonic(), POLL_SECONDS), OPEN_SECONDS)
     until = time.monotonic() + seconds
     try:

@@ -101,11 +101,7 @@ def _load(file: Path, _state: tuple[int, int, int]) -> paramiko.PKey:
 
 
 def _certified(file: Path, key: paramiko.PKey, certificate: Path) -> paramiko.PKey:
-    """The key combined with its certificate.
-
-    Raises:
-        ValueError: the certificate belongs to another key.
-    """
+    """The key combined with its certificate."""
     blob = PublicBlob.from_file(str(certificate))
     if not blob.key_type.endswith(SUFFIX):
         raise ValueError("it is no certificate")
@@ -247,11 +243,7 @@ def _greeted(
 
 
 def _authenticate(transport: paramiko.Transport, endpoint: Endpoint, until: float) -> None:
-    """Try the keys in turn.
-
-    Raises:
-        ConnectError: no key is accepted; the message lists the keys that were tried and what is wrong with the others.
-    """
+    """Try the keys in turn."""
     tried: list[str] = []
     refusal = "no key to log in with"
     with login_keys(endpoint) as (keys, complaints):

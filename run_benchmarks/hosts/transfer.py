@@ -82,8 +82,7 @@ class Pulled:
 def push(
     host: Host, archive: IO[bytes], destination: str, *, deadline: float, cancel: threading.Event | None = None
 ) -> None:
-    """Unpack a tar stream as the folder `destination` of the host, within `deadline` seconds; an existing folder is
-    kept.
+    """Unpack a tar stream as the host's folder `destination`, unless it exists, within `deadline` seconds.
 
     Raises:
         HostError: it did not get there; also where `cancel` was set meanwhile.

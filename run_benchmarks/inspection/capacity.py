@@ -26,9 +26,7 @@ SHOWN_PROCESSES = 3
 
 
 def check_load(report: HostReport, facts: HostFacts, limit: float | None) -> None:
-    """Check the load of a host that is already busy: a failure above `limit` (MAX_LOAD, runnable tasks per core), if
-    set; else a warning.
-    """
+    """Check a busy host's load: a failure above `limit` (MAX_LOAD, runnable tasks per core), if set, else a warning."""
     if facts.load is None:
         return
     a_core = facts.load / facts.cores

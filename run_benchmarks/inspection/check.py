@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from run_benchmarks import errors
 from run_benchmarks.console.command_line import own_command
-from run_benchmarks.errors import (
-    ClusterDynoError,
-    ConnectError,
-    DeadlineError,
-    HostKeyError,
-    LinkLostError,
-    LoginShellError,
-    NotBegunError,
-)
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.hosts.outages import Patience, across_outages
@@ -29,7 +21,7 @@ from run_benchmarks.inspection.capacity import (
 from run_benchmarks.inspection.facts import Questions, gather
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.machines import note_shared_machines
-from run_benchmarks.inspection.master_port import candidates, has_free_port
+from run_benchmarks.inspection.master_port import candidates
 from run_benchmarks.plan.plan import CasePlan, Plan
 from run_benchmarks.runtimes.base import Runtime
 from run_benchmarks.settings.host_access import deploy_path, login_command, way_in
@@ -50,8 +42,6 @@ def check_hosts(
     vendor: Vendor,
     runtime: Runtime,
     patience: Patience = IMPATIENT,
-    *,
-    on_done: Callable[[str], None] | None = None,
 ) -> dict[str, HostReport]:
     """Connect to all hosts at once and examine each; nothing on them is changed except our own folders.
 
@@ -64,15 +54,15 @@ def check_hosts(
             return report
         try:
             return across_outages(host, lambda: _examine(host, settings, plan, vendor, runtime), patience)
-        except (LoginShellError, NotBegunError) as error:
+        except (errors.LoginShellError, errors.NotBegunError) as error:
             action = f"`{login_command(host.name, settings.cluster)} echo in` must print only that word"
             report.add("login shell", error.detail, "one that runs a command", action)
             return report
 
-    result = for_each(hosts, examine, on_done=on_done, reads_hosts=True)
+    result = for_each(hosts, examine, reads_hosts=True)
     reports = {name: result.succeeded.get(name) or HostReport(host=name) for name in hosts}
     for name, error in result.failed.items():
-        if isinstance(error, HostKeyError):
+        if isinstance(error, errors.HostKeyError):
             _add_key(reports[name], error, settings)
         else:
             reports[name].add("facts", str(error), "answers that can be read", "log in and look")
@@ -86,7 +76,7 @@ def _trust(settings: Settings) -> str:
     return f"compare the keys; once this one is known to be the host's own: {command}"
 
 
-def _add_key(report: HostReport, error: HostKeyError, settings: Settings) -> None:
+def _add_key(report: HostReport, error: errors.HostKeyError, settings: Settings) -> None:
     report.add("host key", error.detail, "the recorded key", _trust(settings))
 
 
@@ -94,21 +84,16 @@ def _greet(report: HostReport, host: Host, settings: Settings) -> bool:
     """Connect to a host; whether the report then says why it failed."""
     try:
         host.connect()
-    except HostKeyError as error:
+    except errors.HostKeyError as error:
         _add_key(report, error, settings)
-    except ConnectError as error:
+    except errors.ConnectError as error:
         way = way_in(host.name, settings.cluster)
         report.add(way.subject, str(error).partition(": ")[2], way.expected, f"try: {way.command}")
     return bool(report.findings)
 
 
 def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime: Runtime) -> HostReport:
-    """Examine a connected host.
-
-    Raises:
-        LinkLostError, ConnectError, DeadlineError: its link broke, or it does not answer.
-        LoginShellError: its login shell runs no command.
-    """
+    """Examine a connected host."""
     report = HostReport(host=host.name)
     cases = [case for case in plan.cases if host.name in case.hosts]
     possible = [case for case in plan.cases if host.name in case.allowed_hosts]
@@ -116,9 +101,9 @@ def _examine(host: Host, settings: Settings, plan: Plan, vendor: Vendor, runtime
         report.facts = gather(host, _questions(plan, vendor, runtime, cases, possible))
         for remark in host.remarks():
             report.add(remark.subject, remark.found, remark.expected, remark.action, "warning")
-    except (LinkLostError, ConnectError, DeadlineError, LoginShellError):
+    except (errors.LinkLostError, errors.ConnectError, errors.DeadlineError, errors.LoginShellError):
         raise
-    except ClusterDynoError as error:
+    except errors.ClusterDynoError as error:
         report.add("facts", str(error), "a POSIX shell with coreutils and awk", "log in and look")
         return report
     _check_paths(report, settings, plan)
@@ -243,7 +228,7 @@ def _check_network(report: HostReport, settings: Settings, runtime: Runtime, cas
 
 def _check_master_port(report: HostReport, taken: frozenset[int], first: int, cases: list[CasePlan]) -> None:
     """Check that the master of a case has a port for torchrun, `first` or one after it."""
-    if any(report.host == case.hosts[0] for case in cases) and not has_free_port(taken, first):
+    if any(report.host == case.hosts[0] for case in cases) and taken.issuperset(candidates(first)):
         ports = candidates(first)
         expected = f"one from {ports.start} to {ports.stop - 1}"
         report.add("master port", "no free port", expected, "change MASTER_PORT")

@@ -35,8 +35,7 @@ class MachineIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class HostFacts:
-    """Facts of one host from the script. Sizes in bytes; `clock_offset` (host minus head node) and its error in
-    seconds.
+    """Facts of a host from the script. Sizes in bytes; `clock_offset` (host - head node) and its error in s.
 
     `code` is the digest of the code folder's content, None without a folder; `code_listing` is the beginning of its
     content if it differs from the folder's name. `power_groups`: the numbers of the login's groups that own a meter of
@@ -213,11 +212,7 @@ def _parse(text: str, asked: float, answered: float) -> HostFacts:
 
 
 def _clock(readings: Sequence[str], asked: float, answered: float) -> tuple[float, float]:
-    """NTP's offset and half its delay from four time stamps (RFC 5905, section 8), in seconds.
-
-    Raises:
-        ValueError: the readings do not lie within the round trip, so that the host would choose its own error.
-    """
+    """NTP's offset and half its delay from four time stamps (RFC 5905, section 8), in seconds."""
     first, last = (int(reading) / 1e9 for reading in readings)
     away, there = answered - asked, last - first
     if not 0 <= there <= away + CLOCK_TOLERANCE:

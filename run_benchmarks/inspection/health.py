@@ -76,9 +76,7 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
-    """To whom each host sends: all others of a few; of many the 1st, 2nd, 4th, 8th ... after it, whose frames cross
-    switches of every tier.
-    """
+    """To whom each host sends: few to all others; many to the 1st, 2nd, 4th ... after it, across every tier."""
     count = len(addresses)
     far = [1 << power for power in range(MOST_PEERS) if 1 << power < count]
     steps = range(1, count) if count <= MOST_PEERS + 1 else far
@@ -86,11 +84,7 @@ def peers_of(addresses: Sequence[str]) -> list[list[str]]:
 
 
 def _look(host: Host, arguments: Sequence[str]) -> HostHealth:
-    """A host's own view of its links, devices and clock, by one run of the script.
-
-    Raises:
-        HostError: it fails.
-    """
+    """A host's own view of its links, devices and clock, by one run of the script."""
     argv = ["sh", "-c", SCRIPT, "sh", "", *arguments]
     return parsed(host.run(argv, deadline=SECONDS, check=False).stdout)
 

@@ -47,11 +47,6 @@ def candidates(port_from: int) -> range:
     return range(port_from, min(port_from + PORTS_TRIED, 1 << 16))
 
 
-def has_free_port(listening: frozenset[int], port_from: int) -> bool:
-    """Whether nobody listens on one of the candidates; claims are checked when a round starts."""
-    return any(port not in listening for port in candidates(port_from))
-
-
 def claim_arguments(plan: Plan, port_from: int) -> list[str]:
     """The arguments of the shell's claim_port."""
     ports = candidates(port_from)

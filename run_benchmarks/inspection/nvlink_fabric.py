@@ -76,9 +76,7 @@ def _unlike_cliques(cluster: str, own: Mapping[str, str]) -> Iterator[tuple[str,
 def _alone(
     told: Mapping[str, Sequence[_Gpu]], domains: Mapping[str, Sequence[_Domain]], hosts: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[str, Found]]:
-    """Hosts in one domain, or none, all of whose GPUs joined, that share it with none, where most do. hosts: by UUID of
-    the domain.
-    """
+    """Hosts whose GPUs all joined one domain, or none, that no other shares, where most do; hosts: by its UUID."""
     sharing = {host for own in hosts.values() if len(own) > 1 for host in own}
     sound = [host for host, gpus in told.items() if all(gpu[1:3] == JOINED for gpu in gpus)]
     alone = [host for host in sound if host not in sharing and len(domains[host]) < 2]

@@ -10,8 +10,7 @@ from run_benchmarks.runtimes.base import Bound
 
 
 def with_power_meters(bound: Bound, facts: HostFacts) -> Bound:
-    """`bound` with the host's power meters: RAPL's counters, read-only, and the devices of the management controller
-    (IPMI).
+    """`bound` with the host's power meters: RAPL's counters, read-only, and the controller's (IPMI) devices.
 
     The host decides who may use them: the monitor runs as the login's user, with that user's groups.
     """

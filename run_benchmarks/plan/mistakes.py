@@ -107,9 +107,7 @@ def problems_of_broken(name: str, written: Mapping[str, object], settings: Setti
 
 
 def placed(problem: Problem, name: str, settings: Settings) -> Problem:
-    """The same mistake; one in an override names the file and the key with which the case `name` overrides the
-    setting.
-    """
+    """The mistake; one in an override names the file and key with which the case `name` overrides."""
     if problem.file != OVERRIDE:
         return problem
     key = f"{name}.overrides.{problem.key}" if problem.key else f"{name}.overrides"

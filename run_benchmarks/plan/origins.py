@@ -14,16 +14,9 @@ from run_benchmarks.settings.settings import Settings
 PARTS_OF_A_CONFIG = 5
 # Settings of a case, and the key of test_conf.py that applies if the case has none.
 OF_THE_CASE = {
-    "nnodes": None,
-    "nproc": None,
-    "repeat": None,
-    "time_limit": "TIME_LIMIT",
-    "stall_limit": "STALL_LIMIT",
-    "retries": None,
-    "predict": None,
-    "data_dir_host": None,
-    "expect": None,
-}
+    "nnodes": None, "nproc": None, "repeat": None, "time_limit": "TIME_LIMIT", "stall_limit": "STALL_LIMIT",
+    "retries": None, "predict": None, "data_dir_host": None, "expect": None,
+}  # fmt: skip
 
 
 def repository_path(path: Path) -> str:

@@ -201,9 +201,7 @@ def _node_plan(
 
 
 def _options(settings: Settings, resolved: Resolved) -> ContainerOptions:
-    """The vendor's or user's options; an option that is also a setting takes precedence only if the setting is not
-    set.
-    """
+    """The vendor's or user's options; one that is also a setting counts only if that is not set."""
     written, options = settings.test.model_fields_set, resolved.options
     ours = {"shm_size": "SHM_SIZE", "pids_limit": "PIDS_LIMIT"}
     update = {

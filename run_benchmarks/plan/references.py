@@ -18,8 +18,7 @@ def metric_named(name: str, metrics: Sequence[Metric]) -> Metric | None:
 def expectation_problems(
     name: str, limits: Mapping[str, Mapping[str, str]], benchmark: Benchmark, config: CaseConfig, source: str
 ) -> list[Problem]:
-    """Metrics in a case's `expect` that its benchmark does not have with these settings, and units that differ from
-    theirs.
+    """Metrics in a case's `expect` that its benchmark lacks with these settings, and other units than theirs.
 
     Args:
         limits: the result of settings.limits.limits_by_device.

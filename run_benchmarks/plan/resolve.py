@@ -159,11 +159,7 @@ def _resolved_case(
     local_python: str,
     origin: SettingsOrigin,
 ) -> ResolvedCase:
-    """Resolve one case; without a vendor, only report its mistakes.
-
-    Raises:
-        InputProblems: it names something that does not exist or does not fit, or there is no vendor.
-    """
+    """Resolve one case; without a vendor, only report its mistakes."""
     problems = [] if "HOSTS" in settings.unknown else host_problems(name, case, settings)
     try:
         found = benchmark(case.model, case.framework)
@@ -314,9 +310,6 @@ def _baseline_notes(settings: Settings, cases: Sequence[ResolvedCase]) -> tuple[
 
     Args:
         cases: those without mistakes; of the others only name, model and framework are looked up.
-
-    Raises:
-        BaselineError: the file cannot be read.
     """
     file = settings.test.BASELINE
     if file is None:

@@ -27,8 +27,7 @@ def waves(demands: Sequence[Demand], most: int, placement: Placement) -> list[Wa
     """The waves in which cases run: at most so many in each, none on the hosts of another; one after the other.
 
     The largest come first, each in the first wave with room for it (first fit decreasing: at most 11/9 of the fewest
-    waves and 6/9, Dósa, 2007). The waves stand in the order of the first case of each. A case that has too few hosts
-    has a wave of its own.
+    waves and 6/9, Dósa, 2007). Waves stand in the order of their first cases. A case with too few hosts has its own.
     """
     places = {demand.name: number for number, demand in enumerate(demands)}
     found: list[Wave] = []

@@ -14,9 +14,7 @@ from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
 
 def changed_settings(case: CaseRecord) -> list[tuple[str, str, str]]:
-    """Name, value and default of each setting of the case that is not its default, the vendor's own parts of the model
-    first; none for an unknown benchmark.
-    """
+    """Name, value, default of settings that differ from it, the vendor's parts first; none: unknown benchmark."""
     try:
         config_class = benchmark(case.model, case.framework).config_class
         base = base_file(config_class)

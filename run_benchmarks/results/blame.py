@@ -33,8 +33,7 @@ _FRAME = re.compile(" +File ")  # of a traceback
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A failure with its time by the head node's clock, in epoch seconds; `was_seen`: the rank itself reported the
-    time.
+    """A failure with its time in epoch seconds of the head node; `was_seen`: the rank reported the time.
 
     `node`: it is of a node as a whole. `in_communication`: another failure may have caused it.
     """
@@ -50,9 +49,7 @@ class _Cause:
 def first_failure(
     outcomes: Sequence[NodeOutcome], logs: Mapping[int, RankLog], *, timed_out: bool
 ) -> FirstFailure | None:
-    """The cause of a round's failure, None if nothing failed. `timed_out`: the controller ended a round that did not
-    end.
-    """
+    """The cause of a round's failure, None: nothing failed. `timed_out`: the controller ended the round."""
     causes = [cause for outcome in outcomes for cause in _causes(outcome, logs)]
     witnesses = _witnesses(outcomes)
     told = [f"{_place(host, failure.rank)}: {_in_a_line(failure.message)}" for _, host, failure in witnesses]
@@ -185,18 +182,14 @@ def _may_have_finished(log: RankLog, state: RankState) -> bool:
 
 
 def _left_with_zero(state: RankState) -> bool:
-    """Whether a rank began to exit with code 0; how it ended meanwhile does not matter, since its launcher ends all
-    ranks.
-    """
+    """Whether a rank began to exit with code 0; its end does not matter: its launcher ends all ranks."""
     if state.left_us is not None:
         return state.left_code == 0 and state.exit_code in (0, None)
     return state.exit_code == 0
 
 
 def _reaped_with_zero(state: RankState, record: NodeExit | None) -> bool:
-    """Whether the launch's record implies code 0, if the parent reaped the rank before its watch: it lists all other
-    ends.
-    """
+    """Whether the launch's record implies code 0, if the parent reaped the rank first: it lists all other ends."""
     is_unknown = state.ended_us is not None and (state.left_us, state.exit_code, state.signal) == (None, None, None)
     if not is_unknown or record is None or record.signal is not None or record.error is not None:
         return False
@@ -204,9 +197,7 @@ def _reaped_with_zero(state: RankState, record: NodeExit | None) -> bool:
 
 
 def _witnesses(outcomes: Sequence[NodeOutcome]) -> list[tuple[float, str, RankFailure]]:
-    """Ranks that lost a peer or waited until their timeout: (time in epoch s of the head node's clock, host, failure),
-    sorted.
-    """
+    """Ranks that lost a peer or timed out: sorted (epoch s of the head node's clock, host, failure)."""
     found = []
     for outcome in outcomes:
         record = outcome.exit_record()

@@ -14,8 +14,7 @@ class _Record(BaseModel):
 class ExpectationRecord(_Record):
     """A limit of the case's `expect` as it is written there, and what was measured, in `unit`.
 
-    `measured` is None where no round that passed has a number for it; `missing_rounds` are those without one where
-    others have some.
+    `measured` is None where no round that passed has a number; `missing_rounds` lack one that others have.
     """
 
     metric: str

@@ -21,9 +21,7 @@ MAX_SENTENCES, MAX_CHARACTERS = 20, 500
 
 @dataclass(frozen=True, kw_only=True)
 class Derivation:
-    """The contradictions between FINISHED and its log, in sentences. `unchecked`: why nothing, or not all, was
-    derived.
-    """
+    """Sentences on how FINISHED contradicts its log. `unchecked`: why not all was derived."""
 
     contradictions: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()

@@ -1,13 +1,12 @@
 """Judges the accelerators of a host by what the monitor read of them: lost, memory errors, XIDs, links, heat.
 
-XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): those of APPLICATION come from programs, all others
-from the device or its driver.
+XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): of APPLICATION by programs, others by the device.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
+from protocol.finding import FindingKind, FindingSeverity, PartFinding
 from run_benchmarks.results.monitor_readings import number
 
 APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
@@ -248,8 +247,8 @@ def _finding(host: str, name: str, found: _Found) -> PartFinding:
         device=name,
         kind=kind,
         severity=severity,
-        evidence=evidence[:MAX_CHARACTERS],
+        evidence=evidence,
         suggested_action=action,
         drained_hosts=(host,) if severity == "fault" else (),
-        sentence=f"{f'{host} {name}' if name else f'host {host}'}: {evidence}"[:MAX_CHARACTERS],
+        sentence=f"{f'{host} {name}' if name else f'host {host}'}: {evidence}",
     )

@@ -23,25 +23,12 @@ class Rule(StrEnum):
 # The first pattern that matches a metric's name decides; without a match, floats are averaged (times and rates) and
 # integers are kept (counts, sizes, steps).
 RULES: tuple[tuple[str, Rule], ...] = (
-    ("max_*", Rule.MAX),
-    ("min_*", Rule.MIN),
-    ("peak_memory_bytes", Rule.MAX),
-    ("peak_tflops", Rule.KEEP),
-    ("*_bytes", Rule.KEEP),
-    ("*_size", Rule.KEEP),
-    ("*_steps", Rule.KEEP),
-    ("num_*", Rule.KEEP),
-    ("flops_per_*", Rule.KEEP),
-    ("*[a-z]_count", Rule.KEEP),
-    ("*_time", Rule.MEAN),
-    ("*_us", Rule.MEAN),
-    ("*_ms", Rule.MEAN),
-    ("*_seconds", Rule.MEAN),
-    ("*_GBps", Rule.MEAN),
-    ("*_per_second*", Rule.MEAN),
-    ("throughput*", Rule.MEAN),
-    ("*_percent", Rule.MEAN),
-)
+    ("max_*", Rule.MAX), ("min_*", Rule.MIN), ("peak_memory_bytes", Rule.MAX), ("peak_tflops", Rule.KEEP),
+    ("*_bytes", Rule.KEEP), ("*_size", Rule.KEEP), ("*_steps", Rule.KEEP), ("num_*", Rule.KEEP),
+    ("flops_per_*", Rule.KEEP), ("*[a-z]_count", Rule.KEEP), ("*_time", Rule.MEAN), ("*_us", Rule.MEAN),
+    ("*_ms", Rule.MEAN), ("*_seconds", Rule.MEAN), ("*_GBps", Rule.MEAN), ("*_per_second*", Rule.MEAN),
+    ("throughput*", Rule.MEAN), ("*_percent", Rule.MEAN),
+)  # fmt: skip
 
 
 class Spread(BaseModel, extra="forbid"):

@@ -13,9 +13,7 @@ PACKAGES = ("torch", *(name for vendor in working() for name in vendor.packages)
 
 
 def provenance(run: LoadedRun, case: CaseRecord) -> dict[str, str]:
-    """The hardware and software that the rounds that passed ran on, by name, in words; several values are joined by
-    commas.
-    """
+    """The hardware and software that the rounds that passed ran on, by name, in words; several joined by commas."""
     record, rounds = run.record, run.passed(case)
     nodes = [node for each in rounds for node in each.nodes]
     names = {node.host for node in nodes}

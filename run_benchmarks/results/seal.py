@@ -56,9 +56,7 @@ def unseal(folder: Path) -> None:
 
 
 def all_files(folder: Path) -> Iterator[str]:
-    """Every file below the folder, including links, sorted, except UNSEALED ones and those whose names are not
-    UTF-8.
-    """
+    """Every file and link below the folder, sorted, but UNSEALED ones and those with names that are not UTF-8."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name not in UNSEALED and _is_text(name) and (path.is_symlink() or not path.is_dir()):

@@ -65,11 +65,7 @@ def signer_of(folder: Path, signers: Path | None) -> str:
 
 
 def _said(words: Sequence[str], data: bytes) -> str:
-    """The output of ssh-keygen -Y.
-
-    Raises:
-        SignatureError: it refuses, or cannot be run.
-    """
+    """The output of ssh-keygen -Y."""
     try:
         done = subprocess.run(
             [PROGRAM, "-Y", *words], input=data, capture_output=True, timeout=SECONDS, start_new_session=True

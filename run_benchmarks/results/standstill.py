@@ -15,8 +15,7 @@ SILENT_SECONDS = 10.0
 class Standing:
     """One rank at the end of a round: its launcher's state of it (None: no contact, or no record) at `written_ms`.
 
-    `unrenewed_seconds`: for so long, at least, its launcher had not written when the controller decided to end the
-    round.
+    `unrenewed_seconds`: for so long at least its launcher had not written when the round was ended.
     """
 
     host: str

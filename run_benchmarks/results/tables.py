@@ -159,9 +159,5 @@ def _place(run: LoadedRun, case: CaseRecord) -> Row:
 
 
 TABLES: dict[str, Callable[[LoadedRun], Iterator[Row]]] = {
-    "cases": _cases,
-    "metrics": _metrics,
-    "steps": _steps,
-    "hosts": _hosts,
-    "findings": _findings,
-}
+    "cases": _cases, "metrics": _metrics, "steps": _steps, "hosts": _hosts, "findings": _findings,
+}  # fmt: skip

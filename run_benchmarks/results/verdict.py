@@ -19,9 +19,7 @@ class Verdict(StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether a round ended badly by itself: neither measured, nor left out, nor ended by a person or a lost
-        task.
-        """
+        """Whether a round ended badly by itself: not measured, nor left out, nor ended by a person or lost task."""
         return self in (Verdict.FAIL, Verdict.TIMEOUT)
 
     @property

@@ -1,7 +1,6 @@
 """Writes the record of a round, round.json, from its nodes after its end.
 
-Data from hosts can at worst change a round's verdict: if it cannot be judged or written, the record says so and holds
-none of it.
+Data from hosts can at worst change a verdict: what cannot be judged or written is named and left out.
 """
 
 import time

@@ -224,9 +224,7 @@ class RoundRunner:
             node.outcome.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
 
     def _attach(self, boot_ids: Mapping[str, str]) -> str:
-        """Find the tasks by their names; returns why the round cannot go on, "" if every node's workload was started
-        and exists.
-        """
+        """Find the tasks by their names; returns why the round cannot go on, "": every started workload exists."""
         found = for_each(self._nodes, lambda node: node.persist(self._attach_node), reads_hosts=True).raise_first()
         rebooted = [host for host, node in self._nodes.items() if node.boot_id != boot_ids.get(host, node.boot_id)]
         if rebooted:
@@ -299,9 +297,7 @@ class RoundRunner:
             self._phases[name] = round(time.monotonic() - started, 3)
 
     def _each(self, action: Callable[[RunningNode], None]) -> None:
-        """Run an action on every node in parallel, across outages; after all have ended a signal, or the first error in
-        node order, is raised.
-        """
+        """Run an action on every node in parallel, across outages; then raise a signal, or the first node's error."""
         done = for_each(self._nodes, lambda node: node.persist(action), reads_hosts=True)
         if self._context.interruption.is_set():
             self._context.interruption.check()

@@ -57,9 +57,7 @@ class RankSnapshot:
         return self.state is None or (self.state.is_training and not waits)
 
     def progress(self) -> tuple[object, ...]:
-        """Values that change while the rank progresses: its counts; in training, if it is free to step, not its
-        output.
-        """
+        """Values that change while the rank progresses: its counts; of a training free to step not its output."""
         if self.state is None:
             return (self.log_bytes,)
         return (*self.state.counts, self.state.ended_us, None if self.state.is_training else self.log_bytes)

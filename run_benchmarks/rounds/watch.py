@@ -120,12 +120,6 @@ class Watch:
 
         A wait without an answer means either that the task continues or that the host is gone; the host is asked which.
         If the host answers but its runtime does not, the launch's own record of its end counts.
-
-        Raises:
-            OutOfReachError: the host did not answer for that long.
-            HostKeyError: it shows a key that is not its own.
-            LinkLostError: the host answers but its runtime does not.
-            TaskError: its runtime cannot say how the task ended.
         """
         limit, outcome = self._context.link_limit, node.outcome
         patience = Patience(limit=limit, is_over=self._over.is_set, tell=LOG.warning, now=self._clock.now)
@@ -163,14 +157,7 @@ class Watch:
         return link.run(ended)
 
     def _asked(self, node: RunningNode, seconds: float) -> int | None:
-        """The exit code of a node's task; None if it has none within `seconds`, and its host answers.
-
-        Raises:
-            HostKeyError: the host shows a key that is not its own.
-            OutOfReachError: the host is gone for good.
-            LinkLostError: no answer came, also of an engine alone.
-            TaskError: the task's runtime cannot say how it ended.
-        """
+        """The exit code of a node's task; None if it has none within `seconds`, and its host answers."""
         assert node.workload is not None
         try:
             code = node.workload.wait(seconds)

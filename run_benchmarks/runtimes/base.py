@@ -40,9 +40,7 @@ class Bound:
 
 
 class RunningTask(Protocol):
-    """One task on one host. Every method fails with the errors of run_benchmarks.errors; LinkLostError may be
-    retried.
-    """
+    """One task on one host. Methods fail with errors of run_benchmarks.errors; LinkLostError may be retried."""
 
     def start(self) -> None:
         """Start the task."""
@@ -57,16 +55,13 @@ class RunningTask(Protocol):
         """Its exit code (0..255), or None if it still runs after `seconds`."""
 
     def trouble(self) -> Circumstance | None:
-        """The event that ended it, or keeps it from going on, if that was neither its workload nor `stop`; None if not
-        known.
-        """
+        """The event that ended or holds it, if neither its workload nor `stop` did; None: not known."""
 
     def stop(self, grace: float) -> None:
         """Ask it to end, and kill it with all its processes after `grace` seconds; does nothing if it has ended."""
 
     def output(self, grace: float) -> str:
-        """End it as `stop` does, with `grace` in seconds, and return its stdout and stderr; it stays, and can be asked
-        again.
+        """End it as `stop` does, with `grace` in seconds, and return stdout and stderr; it stays, to be asked again.
 
         A task that does not exist, or was never started, has no output.
         """

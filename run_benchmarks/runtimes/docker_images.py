@@ -15,17 +15,8 @@ import docker
 import docker.errors
 import requests
 
+from container import engine_images
 from container.distribute import transfer
-from container.engine_images import (
-    UNREADABLE,
-    DistributeError,
-    ImageState,
-    build,
-    identity,
-    image_state,
-    outdated,
-    pull,
-)
 from container.image import ImageIdentity, ImageSpec, ImageSpecError
 from run_benchmarks.console.console import LOG
 from run_benchmarks.errors import ConnectError, LinkLostError, TaskError
@@ -42,10 +33,10 @@ ASK_SECONDS = 20.0  # a silent engine may be at work; whether its host is there 
 BROKEN = (
     docker.errors.DockerException,
     requests.RequestException,
-    DistributeError,
+    engine_images.DistributeError,
     ImageSpecError,
     OSError,
-    *UNREADABLE,
+    *engine_images.UNREADABLE,
     EOFError,  # of paramiko, where the link ends while a channel is opened
 )
 
@@ -73,7 +64,7 @@ def provide_images(
     images: dict[str, dict[str, ImageIdentity]] = {}
     for tag, names in needed.items():
         chosen, spec = {name: hosts[name] for name in names}, specs.get(tag)
-        states = _each(chosen, functools.partial(image_state, tag=tag, spec=spec), tag, patience)
+        states = _each(chosen, functools.partial(engine_images.image_state, tag=tag, spec=spec), tag, patience)
         builder, there = _usable(tag, spec, states, settled.get(tag))
         there |= _provide(tag, spec, chosen, there, builder or names[0], patience)
         images[tag] = {name: image for name, image in there.items() if image is not None}
@@ -83,26 +74,18 @@ def provide_images(
 def _each(
     hosts: Mapping[str, Host], ask: Callable[[docker.APIClient], ValueT], tag: str, patience: Patience
 ) -> dict[str, ValueT]:
-    """The answers of the engines of all hosts.
-
-    Raises:
-        HostError: an engine does not answer.
-    """
+    """The answers of the engines of all hosts."""
     return for_each(hosts, lambda host: _guard(host, tag, patience, lambda: ask(host.docker()))).raise_first()
 
 
 def _usable(
-    tag: str, spec: ImageSpec | None, states: Mapping[str, ImageState], settled: ImageIdentity | None
+    tag: str, spec: ImageSpec | None, states: Mapping[str, engine_images.ImageState], settled: ImageIdentity | None
 ) -> tuple[str | None, dict[str, ImageIdentity | None]]:
-    """The host to build on, None for any; and by host the image it may use: the same on all, or None.
-
-    Raises:
-        TaskError: hosts have different images under a name that the user gave.
-    """
+    """The host to build on, None for any; and by host the image it may use: the same on all, or None."""
     there = {name: state.image for name, state in states.items()}
     builder = None
     if spec is not None and settled is None:
-        builder, wrong = outdated(states, spec)
+        builder, wrong = engine_images.outdated(states, spec)
         for name, why in wrong.items():
             LOG.warning("%s: image %s: %s; it is replaced", name, tag, why)
             there[name] = None
@@ -153,7 +136,7 @@ def _provide(
         if lacking:
             _distribute(tag, hosts[source], [hosts[name] for name in lacking], clients, patience)
     provided: dict[str, ImageIdentity] = {}
-    for name, image in _each(brought, lambda client: identity(client, tag), tag, patience).items():
+    for name, image in _each(brought, lambda client: engine_images.identity(client, tag), tag, patience).items():
         if image is None:
             raise TaskError(name, f"image {tag} disappeared")
         provided[name] = image
@@ -161,21 +144,17 @@ def _provide(
 
 
 def _make(client: docker.APIClient, tag: str, spec: ImageSpec | None, say: Sayer) -> str:
-    return build(client, spec, say) if spec is not None else pull(client, tag, say)
+    return engine_images.build(client, spec, say) if spec is not None else engine_images.pull(client, tag, say)
 
 
 def _distribute(
     tag: str, source: Host, targets: Collection[Host], clients: Mapping[str, docker.APIClient], patience: Patience
 ) -> None:
-    """Copy the image from one host to others; again to each whose link broke meanwhile.
-
-    Raises:
-        HostError: a host did not get it.
-    """
+    """Copy the image from one host to others; again to each whose link broke meanwhile."""
     LOG.info("Bringing image %s from %s to %s", tag, source.name, ", ".join(target.name for target in targets))
     say = Sayer(f"image {tag}", patience.check)
 
-    def copied(names: Collection[str]) -> Mapping[str, DistributeError | None]:
+    def copied(names: Collection[str]) -> Mapping[str, engine_images.DistributeError | None]:
         """By name why a host lacks it; None if the lost link of another one ended its transfer."""
         chosen = {name: clients[name] for name in names}
         try:
@@ -183,9 +162,9 @@ def _distribute(
         except LinkLostError as error:
             if isinstance(error, OutOfReachError) or error.host not in names:
                 raise
-            return {name: DistributeError(str(error)) if name == error.host else None for name in names}
+            return {name: engine_images.DistributeError(str(error)) if name == error.host else None for name in names}
 
-    def bring(*names: str) -> Mapping[str, DistributeError | None]:
+    def bring(*names: str) -> Mapping[str, engine_images.DistributeError | None]:
         return _guard(source, tag, patience, lambda: copied(names))
 
     failed = bring(*(target.name for target in targets))
@@ -206,12 +185,7 @@ def _distribute(
 
 
 def _guard(host: Host, tag: str, patience: Patience, action: Callable[[], ValueT]) -> ValueT:
-    """Run an action of one host's engine, again after each outage of the host's link.
-
-    Raises:
-        TaskError: it failed, and its host answers.
-        HostError: see across_outages.
-    """
+    """Run an action of one host's engine, again after each outage of the host's link."""
 
     def guarded() -> ValueT:
         try:

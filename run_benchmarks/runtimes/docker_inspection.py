@@ -63,8 +63,7 @@ def _look_at_images(found: Readiness, client: APIClient) -> None:
 
 
 def running_of_others(host: Host, key: str) -> tuple[str, ...]:
-    """Running containers of other runs of ClusterDyno, of any user. An engine that does not answer is reported
-    elsewhere.
+    """Running containers of other runs of ClusterDyno, of any user. A silent engine is reported elsewhere.
 
     Raises:
         TaskError: its answer cannot be read.

@@ -71,12 +71,7 @@ class _Workload(ProcessTree):
         return found is None or found.kind is not GONE.kind
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, None after `seconds`. If it failed, job and step say why: Slurm ends tasks by SIGTERM, too.
-
-        Raises:
-            JobOverError: its job has lost the node.
-            TaskError: its step was ended, or it is gone without an exit code.
-        """
+        """Its exit code, None after `seconds`. If it failed, job and step say why: Slurm ends tasks by SIGTERM, too."""
         assert isinstance(self._host, SlurmHost)
         try:
             code = super().wait(seconds)

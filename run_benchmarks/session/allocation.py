@@ -184,11 +184,7 @@ def _of_our_own(
 
 
 def _refuse_out_of_service(hosts: tuple[str, ...]) -> None:
-    """Refuse nodes that a job would wait for until somebody mends them.
-
-    Raises:
-        AllocationError: some are down or drained, or do not exist; with Slurm's reasons.
-    """
+    """Refuse nodes that a job would wait for until somebody mends them."""
     try:
         found = states_of(hosts)
     except SlurmError as error:
@@ -207,11 +203,7 @@ def _name_drained(partition: str | None) -> None:
 
 
 def _hosts(prepared: PreparedRun, allocation: Allocation, job: Job | None) -> tuple[str, ...]:
-    """The nodes of the allocation that the run uses: those of HOSTS, or as many as it says.
-
-    Raises:
-        AllocationError: the allocation lacks some.
-    """
+    """The nodes of the allocation that the run uses: those of HOSTS, or as many as it says."""
     if job is None and allocation.is_unknown:
         raise AllocationError(f"Slurm knows no job {allocation.number} (any more)")
     if job is None:

@@ -96,11 +96,7 @@ class Part:
         return patience(self._prepared.settings.cluster.LINK_LIMIT, self._interruption)
 
     def _leave_out(self, failed: dict[str, str], deed: str = "failed the check") -> None:
-        """Continue without the hosts that failed the check, or did what `deed` says, if at least MIN_HOSTS are left.
-
-        Raises:
-            CheckError: too few passed.
-        """
+        """Continue without the hosts that failed the check, or did what `deed` says, if at least MIN_HOSTS are left."""
         if not failed:
             LOG.info("Check hosts in the cluster......[SUCCESS]")
             return
@@ -116,13 +112,7 @@ class Part:
         self._state.left_out |= failed
 
     def _leave_out_of(self, deed: str, error: HostError) -> None:
-        """Continue without the hosts to which something could not be brought, or from which, if MIN_HOSTS allows it.
-
-        Raises:
-            HostError: this one, without MIN_HOSTS, or if it is of one host that answers, such as that of a build.
-            CheckError: too few are left.
-            InterruptedRunError, RunTimeLimitError: the run has to end.
-        """
+        """Continue without the hosts to which something could not be brought, or from which, if MIN_HOSTS allows it."""
         self._interruption.check()
         is_lost = isinstance(error, LinkLostError | ConnectError)
         failed = by_host(error.beside or [error] * is_lost)

@@ -236,9 +236,6 @@ class RoundScheduler:
         """The plan of the next attempt, on `hosts` alone or on all that are left.
 
         `case` is the case of the whole run, with all hosts that it may run on.
-
-        Raises:
-            TooFewHostsError: too few are left for it.
         """
         self._regain(self._prepared.plan.hosts if hosts is None else hosts)
         unusable = self._unusable(case)
@@ -312,9 +309,7 @@ class RoundScheduler:
         return tuple(name for name in self._prepared.plan.hosts if name not in unusable)
 
     def _end_left(self, names: Collection[str]) -> None:
-        """End tasks that earlier rounds could not end, if their host answers: they would disturb the next
-        measurement.
-        """
+        """End tasks that earlier rounds could not end, if their host answers: they would disturb the next."""
 
         def end(name: str) -> bool:
             if not answers(self._hosts[name]):

@@ -49,8 +49,7 @@ class CaseSettings(BaseModel, frozen=True, extra="forbid"):
     )
 
     expect: Annotated[dict[str, JsonValue], WithJsonSchema({"words": EXPECT_WORDS})] = Field(
-        {},
-        description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}`',
+        {}, description='limits of metrics, e.g. `{"max_busbw_GBps": ">= 350"}`'
     )
 
     @model_validator(mode="after")

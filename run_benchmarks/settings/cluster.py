@@ -72,11 +72,7 @@ def parse_host(text: str) -> tuple[str, HostAccess]:
 
 
 def _parse_entry(entry: object) -> tuple[str, HostAccess]:
-    """One item of HOSTS, in either form.
-
-    Raises:
-        ValueError: the item has neither form.
-    """
+    """One item of HOSTS, in either form."""
     if isinstance(entry, str):
         return parse_host(entry)
     if not isinstance(entry, dict):
@@ -97,11 +93,7 @@ def _parse_entry(entry: object) -> tuple[str, HostAccess]:
 
 
 def _check_keys(entry: dict[Any, Any]) -> None:
-    """Check that an item of HOSTS has known keys alone, each with a value of its type.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """Check that an item of HOSTS has known keys alone, each with a value of its type."""
     if unknown := sorted(map(str, entry.keys() - ENTRY_KEYS.keys())):
         raise ValueError(f"unknown key {', '.join(unknown)} in {entry!r} (known: {', '.join(ENTRY_KEYS)})")
     for key, kind in ENTRY_KEYS.items():
@@ -159,12 +151,10 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     SLURM_QUEUE_LIMIT: Seconds = Field(86400.0, description="seconds to wait for the nodes")
     MASTER_PORT: MasterPort = Field(29500, description="first port to try for torchrun's master")
     NETWORK_INTERFACE: InterfaceName = Field(
-        "auto",
-        description="the collectives' interface on every host; auto: the one that reaches the first host",
+        "auto", description="the collectives' interface on every host; auto: the one that reaches the first host"
     )
     NUMA_BINDING: bool = Field(
-        True,
-        description="ranks are bound to the NUMA node of their device; without devices, equally many to each",
+        True, description="ranks are bound to the NUMA node of their device; without devices, equally many to each"
     )
     LINK_LIMIT: LinkSeconds = Field(120.0, description="seconds a host may be out of reach before it counts as lost")
     MAX_LOAD: Load | None = Field(
@@ -172,8 +162,7 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     )
     ALLOW_BUSY_DEVICES: bool = Field(False, description="accelerators in use cause a warning, not a failure")
     MIN_HOSTS: Count | None = Field(
-        None,
-        description="how many hosts must pass the check for the run to continue without the others; none: all",
+        None, description="how many hosts must pass the check for the run to continue without the others; none: all"
     )
 
     _access: dict[str, HostAccess] = PrivateAttr(default_factory=dict)
@@ -181,9 +170,7 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     @model_validator(mode="wrap")
     @classmethod
     def _keep_access(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Reduce HOSTS to names, which is what everything else uses, and keep the other parts of its items
-        separately.
-        """
+        """Reduce HOSTS to the names that everything else uses; keep the other parts of its items apart."""
         cluster = handler(values)
         is_plain = LAUNCHERS[cluster.LAUNCHER].read_hosts is None
         entries = values.get("HOSTS", ()) if isinstance(values, dict) and is_plain else ()
@@ -249,14 +236,10 @@ class ClusterConf(BaseModel, frozen=True, extra="forbid", validate_default=True)
     def sbatch_options(self) -> tuple[str, ...]:
         """The options of sbatch that settings ask for; those of SLURM_OPTIONS last, so that they win."""
         words = {
-            "partition": self.SLURM_PARTITION,
-            "account": self.SLURM_ACCOUNT,
-            "qos": self.SLURM_QOS,
-            "reservation": self.SLURM_RESERVATION,
-            "constraint": self.SLURM_CONSTRAINT,
-            "gres": self.SLURM_GRES,
+            "partition": self.SLURM_PARTITION, "account": self.SLURM_ACCOUNT, "qos": self.SLURM_QOS,
+            "reservation": self.SLURM_RESERVATION, "constraint": self.SLURM_CONSTRAINT, "gres": self.SLURM_GRES,
             "time": self.SLURM_TIME,
-        }
+        }  # fmt: skip
         given = (f"--{key}={value}" for key, value in words.items() if value is not None)
         return (*given, *(("--exclusive",) if self.SLURM_EXCLUSIVE else ()), *self.SLURM_OPTIONS)
 

@@ -7,14 +7,9 @@ from run_benchmarks.settings.container_options import ContainerOptions, Ulimit, 
 
 ItemT = TypeVar("ItemT")
 SINGLE = {
-    "gpus": "--gpus",
-    "runtime": "--runtime",
-    "ipc": "--ipc",
-    "shm_size": "--shm-size",
-    "memory": "--memory",
-    "pids_limit": "--pids-limit",
-    "privileged": "--privileged",
-}
+    "gpus": "--gpus", "runtime": "--runtime", "ipc": "--ipc", "shm_size": "--shm-size", "memory": "--memory",
+    "pids_limit": "--pids-limit", "privileged": "--privileged",
+}  # fmt: skip
 
 
 def merged(vendor: ContainerOptions, user: ContainerOptions | None, setting: str) -> tuple[ContainerOptions, list[str]]:

@@ -153,11 +153,7 @@ def _read(files: tuple[Path, ...], _states: tuple[tuple[int, int], ...]) -> SshC
 
 
 def _config(setting: str | None) -> SshConfig:
-    """The files of a SSH_CONFIG: None means the files that ssh reads, "" none.
-
-    Raises:
-        InputProblems: a file is unusable.
-    """
+    """The files of a SSH_CONFIG: None means the files that ssh reads, "" none."""
     from run_benchmarks.hosts.ssh_config import SshConfigError, default_files
 
     files = default_files() if setting is None else ((Path(setting),) if setting else ())

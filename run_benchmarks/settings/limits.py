@@ -149,8 +149,7 @@ def device_words(name: str) -> frozenset[str]:
 def limits_for(limits: Mapping[str, Mapping[str, str]], devices: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The limits that apply to a run on these types of device, by the metric's folded name.
 
-    A key applies if every device's name has all its words; of several keys the one with the most words counts, and of
-    several with as many words each.
+    A key applies if every device's name has all its words; of several those with the most words count.
     """
     names = [device_words(device) for device in devices]
     found: dict[str, tuple[int, tuple[str, ...]]] = {}

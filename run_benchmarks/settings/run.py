@@ -47,8 +47,7 @@ class TestConf(BaseModel, frozen=True, extra="forbid"):
     )
     TEST_TYPE: Literal["default"] = Field("default", description="a key of FlagPerf; this is its only value")
     ACCE_CONTAINER_OPT: Options | None = Field(
-        None,
-        description="options of the containers in addition to the vendor's, which they override",
+        None, description="options of the containers in addition to the vendor's, which they override"
     )
     ACCE_VISIBLE_DEVICE_ENV_NAME: VariableName | None = Field(
         None, description="the variable that names the devices of a node; none: the vendor's"
@@ -88,8 +87,7 @@ class TestConf(BaseModel, frozen=True, extra="forbid"):
     )
     BASE_IMAGE: ImageName | None = Field(None, description="the image that ours is built on; none: the vendor's")
     WHEELHOUSE: Path | None = Field(
-        None,
-        description="a folder made by `pip download`, for image builds without a package index",
+        None, description="a folder made by `pip download`, for image builds without a package index"
     )
     IMAGE: ImageName | None = Field(None, description="a finished image, used instead of building one")
     IMAGE_OPTIONS: dict[str, str] = Field(
@@ -100,14 +98,8 @@ class TestConf(BaseModel, frozen=True, extra="forbid"):
     )
     MONITOR_INTERVAL: SampleSeconds = Field(1.0, description="seconds between two samples of the monitors")
     TIME_LIMIT: Seconds = Field(86400.0, description="seconds a round may take")
-    STALL_LIMIT: Seconds = Field(
-        1800.0,
-        description="seconds a rank may go without progress",
-    )
-    RUN_TIME_LIMIT: Seconds | None = Field(
-        None,
-        description="seconds a whole run may take, from its first start",
-    )
+    STALL_LIMIT: Seconds = Field(1800.0, description="seconds a rank may go without progress")
+    RUN_TIME_LIMIT: Seconds | None = Field(None, description="seconds a whole run may take, from its first start")
     MAX_PARALLEL_CASES: Count = Field(
         1, description="how many cases run at the same time, each on hosts of its own; planned by their sizes"
     )
@@ -115,26 +107,17 @@ class TestConf(BaseModel, frozen=True, extra="forbid"):
         "contiguous", description="which hosts a case gets: neighbours in HOSTS, or at equal distances over HOSTS"
     )
     RETRY_LOST: Retries = Field(
-        0,
-        description="how often a round that the infrastructure broke is run again, beside a case's `retries`",
+        0, description="how often a round that the infrastructure broke is run again, beside a case's `retries`"
     )
-    BASELINE: Path | None = Field(
-        None,
-        description="a file of --save-baseline: what a good run measured",
-    )
+    BASELINE: Path | None = Field(None, description="a file of --save-baseline: what a good run measured")
     BASELINE_PERCENT: Percent = Field(10.0, description="percent by which a measurement may be worse than BASELINE")
 
-    SEAL_KEY: Path | None = Field(
-        None,
-        description="a private SSH key that signs each run's seal",
-    )
+    SEAL_KEY: Path | None = Field(None, description="a private SSH key that signs each run's seal")
     HISTORY: Database | None = Field(
-        None,
-        description="where `history` keeps every run; none: history.sqlite in the result folder",
+        None, description="where `history` keeps every run; none: history.sqlite in the result folder"
     )
     FAIL_ON: FindingNames = Field(
-        ("fault",),
-        description="severities and kinds of findings that make a degraded run exit with 1; (): none",
+        ("fault",), description="severities and kinds of findings that make a degraded run exit with 1; (): none"
     )
 
     @property

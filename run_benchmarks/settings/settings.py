@@ -83,9 +83,7 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
     _place_paths(test_names, test_file)
     definitions = _definitions(test_names, test_file, problems)
     set_keys, found = apply_sets(
-        changes.sets,
-        [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)],
-        definitions,
+        changes.sets, [(cluster_names, ClusterConf.model_fields), (test_names, TestConf.model_fields)], definitions
     )
     problems += [] if unread else found
     if "CASES" in set_keys.keys:
@@ -126,13 +124,9 @@ def load_settings(cluster_file: Path, test_file: Path, changes: Changes | None =
 
 
 def _refuse(problems: Sequence[Problem], unread: Collection[str], sound: Settings) -> None:
-    """Go on only without mistakes; keys of a file that could not be read are none.
-
-    Raises:
-        SettingsError: there are mistakes.
-    """
+    """Go on only without mistakes; keys of a file that could not be read are none."""
     if problems:
-        raise SettingsError([each for each in problems if not _is_unread(each, unread)], sound)
+        raise SettingsError([each for each in problems if each.key not in unread or each.value is not ABSENT], sound)
 
 
 def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:
@@ -150,11 +144,6 @@ def _pairing(cluster: ClusterConf, test: TestConf, file: Path) -> list[Problem]:
 def _picked(values: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
     """The values of these names, without those that have none."""
     return {name: values[name] for name in names if name in values}
-
-
-def _is_unread(problem: Problem, keys: Collection[str]) -> bool:
-    """Whether a required key is missing since its file cannot be read, which is the mistake."""
-    return problem.key in keys and problem.value is ABSENT
 
 
 def _names(file: Path, required: Collection[str], problems: list[Problem], unread: set[str]) -> dict[str, Any]:

@@ -148,11 +148,7 @@ HostFolder = Annotated[str, AfterValidator(_absolute), WithJsonSchema({"words": 
 
 
 def _finding_names(value: object) -> object:
-    """One name as a list of it.
-
-    Raises:
-        ValueError: a name is no kind and no severity of a finding; all such names are told at once.
-    """
+    """One name as a list of it."""
     names = [value] if isinstance(value, str) else value
     if isinstance(names, list | tuple | set) and (unknown := [name for name in names if name not in FINDING_NAMES]):
         found = ", ".join(map(repr, unknown))

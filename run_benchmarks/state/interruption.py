@@ -80,9 +80,7 @@ class Interruption:
         return part
 
     def limit_time(self, limit: float, used: float) -> None:
-        """Let the run end `limit` seconds after its start, of which `used` seconds have passed; less than 0, by a clock
-        that was set back, is 0.
-        """
+        """Let the run end `limit` seconds after its start, `used` of them gone (< 0: a clock was set back: 0)."""
         self.end_within(limit - max(0.0, used), f"the run reached its RUN_TIME_LIMIT of {limit:g} s")
 
     def end_within(self, seconds: float, reason: str) -> None:

@@ -55,21 +55,13 @@ def _is_mine(path: Path) -> bool:
 
 
 def _key_file() -> Path:
-    """The key's file: below $XDG_STATE_HOME or ~/.local/state.
-
-    Raises:
-        RuntimeError: the user has no home folder.
-    """
+    """The key's file: below $XDG_STATE_HOME or ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state") / KEY_FILE
 
 
 def _read_key(path: Path) -> bytes:
-    """The key of a file.
-
-    Raises:
-        OSError: there is none, or it is not this user's alone.
-    """
+    """The key of a file."""
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         key = file.read(KEY_BYTES + 1)

@@ -30,24 +30,13 @@ if TYPE_CHECKING:
     from workloads.rows.ops import LogItem
 
 COLLECTIVE = WORDS | dict.fromkeys(ROOTED, BROADCAST)
+# The last seven are groups of real frameworks; one that is none of these counts as all GPUs.
 GROUP = {
-    "tp_group": TP,
-    "dp_group": DP,
-    "ep_group": EP,
-    "ep_dp_group": DP_EP,
-    "ep_tp_group": EP_TP,
-    "pp_group": PP,
-    "embedding_group": EMBEDDING,
-    "all": ALL,
-    # Groups of real frameworks; one that is none of the above counts as all GPUs.
-    "dp_cp_group": DP,
-    "dp_shard_group": DP,
-    "expert_dp_group": DP_EP,
-    "tp_cp_group": TP,
-    "expert_tp_group": TP,
-    "tp_ep_group": EP_TP,
-    "position_embedding_group": EMBEDDING,
-}
+    "tp_group": TP, "dp_group": DP, "ep_group": EP, "ep_dp_group": DP_EP, "ep_tp_group": EP_TP, "pp_group": PP,
+    "embedding_group": EMBEDDING, "all": ALL,
+    "dp_cp_group": DP, "dp_shard_group": DP, "expert_dp_group": DP_EP, "tp_cp_group": TP, "expert_tp_group": TP,
+    "tp_ep_group": EP_TP, "position_embedding_group": EMBEDDING,
+}  # fmt: skip
 _SENDS = ("isend",)
 MOST_ROWS = 20_000_000  # of an iteration, each some hundred bytes
 

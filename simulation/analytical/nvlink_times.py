@@ -67,8 +67,7 @@ def _of_halves(points: dict[int, tuple[str, float]]) -> dict[int, float]:
 def nvlink_us(gpu_type: str, collective: str, ranks: int, size: int, nvlink: float) -> float | None:
     """Microseconds of a message of `size` bytes among `ranks` GPUs of a server; None where nothing was measured.
 
-    nvlink: GB/s of one GPU's NVLink; where it is not that of the measured part, what goes beyond the latency of the
-    smallest message is scaled.
+    nvlink: GB/s of one GPU's NVLink; else what goes beyond the smallest message's latency is scaled.
     """
     measured, operation = MEASURED_AS.get(gpu_type), OF_CELL.get(collective)
     if measured is None or operation is None:

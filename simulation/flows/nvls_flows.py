@@ -130,7 +130,7 @@ def original_nvls_schedule(group: RankGroup, size_bytes: int, first_id: int) -> 
     numbering = Numbering(first_id)
     for chunk in range(CHUNKS):
         for switch in group.switches:
-            numbering.add(0, _one_server(group.members, switch, 0), [size], chunk, CHUNKS)
+            numbering.add(0, _one_server(group.members, switch), [size], chunk, CHUNKS)
     return _with_children(numbering.schedule(NVLS))
 
 
@@ -146,9 +146,9 @@ def _with_children(schedule: FlowSchedule) -> FlowSchedule:
     return schedule._replace(trains=lambda source: grouped[source])
 
 
-def _one_server(ranks: Sequence[int], switch: int, number: int) -> list[WaveStep]:
-    """Every rank sends to the switch, and the switch the sum to every rank. `number` is that of the first step."""
-    ups = tuple(range(number, number + len(ranks)))
+def _one_server(ranks: Sequence[int], switch: int) -> list[WaveStep]:
+    """Every rank sends to the switch, and the switch the sum to every rank."""
+    ups = tuple(range(len(ranks)))
     return fan(ranks, [switch], (), INSIDE) + fan([switch], ranks, ups, INSIDE)
 
 
@@ -158,7 +158,7 @@ def nvls_schedule(group: RankGroup, size_bytes: int, first_id: int, between: str
     if group.server_count == 1:
         chunks = min(CHUNKS, size_bytes)
         sizes = cut(size_bytes, chunks, unit_bytes(size_bytes, chunks))
-        numbering.add(0, _one_server(group.members, group.switches[0], 0), sizes)
+        numbering.add(0, _one_server(group.members, group.switches[0]), sizes)
         return numbering.schedule(NVLS)
     if between == "tree":
         channels = min(2 * group.local_count, size_bytes)

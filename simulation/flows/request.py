@@ -50,11 +50,16 @@ def read_request(arguments: argparse.Namespace) -> FlowRequest:
     """
     mistakes = MistakeList()
     original = arguments.dialect == SIMAI
-    workload = TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
-    _take_network(arguments, workload, mistakes, original=original)
-    op, size, kind = ("", 0, "") if workload else _collective(arguments, mistakes, original=original)
-    if workload:
+    workload = mistakes.result(
+        lambda: TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
+    )
+    with mistakes.noted():
+        _take_network(arguments, workload, mistakes, original=original)
+    op, size, kind = ("", 0, "") if arguments.workload else _collective(arguments, mistakes, original=original)
+    if arguments.workload:
         _refuse_with_workload(arguments, mistakes)
+    if mistakes.mistakes and not workload and arguments.workload:
+        mistakes.check()  # the others need its header
     numbers = _numbers(arguments, workload, kind, mistakes)
     gpu_type, machine = _machine(arguments, mistakes, original=original)
     wish = _wish(arguments, machine, mistakes, op, original=original)
@@ -149,13 +154,9 @@ def _numbers(
 ) -> dict[str, int]:
     """Ranks, servers and parallel sizes; those of a workload's header must agree with those given."""
     given = {
-        "--ranks": arguments.ranks,
-        "--gpus-per-server": arguments.gpus_per_server,
-        "--tp": arguments.tp,
-        "--pp": arguments.pp,
-        "--ep": arguments.ep,
-        "--rank": arguments.rank,
-    }
+        "--ranks": arguments.ranks, "--gpus-per-server": arguments.gpus_per_server, "--tp": arguments.tp,
+        "--pp": arguments.pp, "--ep": arguments.ep, "--rank": arguments.rank,
+    }  # fmt: skip
     header = {}
     if workload:
         header = {"--tp": workload.header.tp, "--pp": workload.header.pp, "--ep": workload.header.ep}

@@ -1,6 +1,6 @@
 """Holds a prediction against the iterations that a run of the benchmarks measured: `predict --against RUN_FOLDER`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -83,7 +83,10 @@ def measured(folder: Path, gpus: int, flag: str = "--against") -> list[Measured]
         )
     if not found:
         raise input_problem(flag, folder, f"no round that passed measured {' or '.join(METRICS)}")
-    return [Measured(case, tuple(values), _medians(parts.get(case, {}))) for case, values in found.items()]
+    return [
+        Measured(case, tuple(values), {part: median(ms) for part, ms in parts.get(case, {}).items()})
+        for case, values in found.items()
+    ]
 
 
 def _parts(metrics: Mapping[str, JsonValue]) -> dict[str, float]:
@@ -94,10 +97,6 @@ def _parts(metrics: Mapping[str, JsonValue]) -> dict[str, float]:
         if isinstance(value, int | float) and value >= 0:
             found[part] = found.get(part, 0.0) + value * unit
     return found
-
-
-def _medians(parts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {part: median(values) for part, values in parts.items()}
 
 
 def _predicted_parts(found: Prediction) -> dict[str, float]:

@@ -27,9 +27,7 @@ ESTIMATED, MOST_TP, MOST_BATCH, LENGTHS = ("H100", "H200", "B200"), 8, 64, (1024
 
 
 class EngineWatch(Stopwatch):
-    """Times an inference engine's kernels: in a graph; experts and latent attention by their own; sums of a server's
-    GPUs by its own or NCCL's, the faster.
-    """
+    """Times an engine's kernels: a graph; its own experts and latent attention; the faster of its or NCCL's sums."""
 
     def _timed(self, operation: operations.Operation) -> tuple[str, float]:
         job, gpu = self.job, self.machine.gpu

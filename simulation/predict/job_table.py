@@ -1,7 +1,6 @@
 """Reads jobs: rows of a CSV in the columns of public measurements, or one job in JSON or YAML, or a preset.
 
-A column that is not there, or empty, has the value that a model of that kind usually has. All mistakes of all rows are
-told at once.
+A column that is not there, or empty, has a usual value of such models. All mistakes of all rows are told at once.
 """
 
 import csv
@@ -55,32 +54,23 @@ MEASURED = (
     "other_predicted_gib", "source", "note",
 )  # fmt: skip
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
+MISSING = "is missing"
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
 _FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
-    *_FLAGS,
-    "experts",
-    "topk",
-    "moe_ffn",
-    "shared_ffn",
-    "first_dense_layers",
-    "q_lora",
-    "ffn",
-    "qk_rope",
-    "fsdp",
-    "sliding_window",
-    "full_attention_every",
-}
+    *_FLAGS, "experts", "topk", "moe_ffn", "shared_ffn", "first_dense_layers", "q_lora", "ffn", "qk_rope", "fsdp",
+    "sliding_window", "full_attention_every",
+}  # fmt: skip
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV, as texts. Columns that are nobody's (`carried`) stay in them.
+def read_rows(path: Path, flag: str = "--rows") -> list[dict[str, str]]:
+    """The rows of a CSV that an option names, as texts. Columns that are nobody's (`carried`) stay in them.
 
     Raises:
         InputProblems: it cannot be read, has no rows, columns that are twice or nearly one of ours, or measured values
             that are no numbers above 0; all mistakes.
     """
-    text = file_text(path, "--rows").removeprefix("\ufeff")
+    text = file_text(path, flag).removeprefix("\ufeff")
     separator = max(_SEPARATORS, key=text.partition("\n")[0].count)
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     mistakes = MistakeList()
@@ -223,7 +213,7 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
     numbers = {key: _number(row, key, where, mistakes) for key in (*MODEL, *LAYOUT)}
     for key in _NEEDED:
         if not (row.get(key) or "").strip():
-            mistakes.add(f"{where}: {key}", None, "is missing")
+            mistakes.add(f"{where}: {key}", None, MISSING)
     machine, precision = _device(row, where, mistakes)
     _check_words(row, where, mistakes)
     mistakes.check()

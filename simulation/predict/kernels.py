@@ -146,8 +146,7 @@ def latent_us(gpu: str, seq: float, heads: float, widths: int) -> float:
 
 
 def latent_decode_us(gpu: str, context: float, batch: int, heads: int, widths: int) -> float:
-    """Microseconds of one token's latent attention in each of `batch` sequences to `context` tokens, without its
-    projections.
+    """Microseconds of one token's latent attention, without projections, in `batch` sequences to `context` tokens.
 
     Raises:
         KeyError: nothing was measured of this GPU.

@@ -32,9 +32,7 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The result of a sweep: how many layouts divide evenly, those of them that fit, by time, the least memory in
-    GiB.
-    """
+    """A sweep's result: how many layouts divide evenly; those that fit, by time; the least memory in GiB."""
 
     divided: int
     fitting: list[Layout]

@@ -45,9 +45,7 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A GPU: GB/s of its memory, NVLink (L40S: PCIe) and NIC in one direction, GPUs that NVLink joins, of a server,
-    GiB of memory.
-    """
+    """A GPU: one-way GB/s of memory, NVLink (L40S: PCIe), NIC; GPUs that NVLink joins, of a server; GiB of memory."""
 
     gpu: str
     memory_GBps: float  # noqa: N815 - the unit's own spelling

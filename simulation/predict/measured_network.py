@@ -24,11 +24,7 @@ class _Round(BaseModel):
 
 
 def _collectives(folder: Path) -> Iterator[tuple[bool, str, int, int, float]]:
-    """Of each collective of a round that passed whether it came after compute, its name, ranks, bytes and time in us.
-
-    Raises:
-        InputProblems: the folder is no run's.
-    """
+    """Of each collective of rounds that passed: whether it came after compute, name, ranks, bytes, time in us."""
     for path in rounds(folder, "--measured"):
         record = read_record(path, _Round)
         for step in record.steps if record.verdict in ("pass", "degraded") else ():

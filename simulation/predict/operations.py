@@ -38,8 +38,7 @@ PRODUCTS, EXPERTS, HEAD, ATTENTION, MEMORY, PERMUTATION, QUANTISATION = (
 
 class Product(NamedTuple):
     """`times` products x(m, k) @ w(n, k). master: bytes of gradients that the epilogue of a weight's gradient reads and
-    writes. quantised: its operands are of FP8 or FP4, and rows of their own say what makes them; wide: they have 16
-    bits whatever the job's precision.
+    writes. quantised: its operands are of FP8 or FP4, and rows of their own say what makes them; wide: always 16 bits.
     """
 
     part: str
@@ -194,9 +193,7 @@ _GROUPS = {"tp": TP, "cp": CP, "ep": EP, "tp_ep": EP}
 
 
 def parts(job: TrainingJob) -> Parts:
-    """The pieces of the job's model on one rank; with full recomputation a layer's backward pass begins with its second
-    forward pass.
-    """
+    """The pieces of the model on one rank; full recomputation begins a layer's backward with its second forward."""
     # Of a sweep's layouts many differ in what no piece depends on.
     return _parts(replace(
         job, name="", gpu=job.gpu if job.precision == FP8 else "", gpus=0, gpus_per_node=0,
@@ -230,8 +227,7 @@ def inference_parts(job: TrainingJob, phase: str) -> Parts:
     tokens, or in phase decode of one token of each sequence after as many.
 
     Experts run as in engines: in a tensor-parallel group each rank has a part of each expert, or of the experts (ep),
-    and sees all tokens, for a sum gives them to all; over several groups (ep above tp) tokens go to their experts and
-    back.
+    and sees all tokens, for a sum gives them to all; over several (ep above tp) tokens go to experts and back.
     """
     args = replace(_one_of_each(job), phase=phase, enable_sequence_parallel=False)
     args = replace(args, world_size=job.tp, expert_model_parallel_size=1)

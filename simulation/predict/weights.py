@@ -11,8 +11,7 @@ class StageWeights:
     """Weights on one rank of a stage: those that all data-parallel ranks share, and those of its experts.
 
     layers: of the shared ones, those inside layers; products: of these, those of linear layers, without norms and
-    routers. matrices: sizes of the distinct weight matrices, each once; TransformerEngine keeps an unused gradient for
-    each.
+    routers. matrices: sizes of the distinct weight matrices; TransformerEngine has a spare gradient for each.
     """
 
     shared: float

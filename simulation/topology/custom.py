@@ -171,11 +171,7 @@ class _Builder:
         return _Part(part.is_server, chosen)
 
     def _check_number(self, more: int, where: str) -> None:
-        """Build no more links than memory has room for.
-
-        Raises:
-            InputProblems: there would be too many.
-        """
+        """Build no more links than memory has room for."""
         if len(self._links) + more > MOST_LINKS:
             self._wrong(where, f"{len(self._links) + more} links", f"at most {MOST_LINKS} are built")
             self._mistakes.check()

@@ -40,8 +40,7 @@ def diameter_of_template(shape: FabricShape) -> int | None:
 def farthest(fabric: Fabric) -> tuple[int, int] | None:
     """The most links on a shortest path between two GPUs, and how many pairs of GPUs do not reach each other.
 
-    GPUs do not forward. None above MOST_GPUS GPUs. Each round spreads, over every link, the set of GPUs that reach a
-    node, as the bits of one integer.
+    None above MOST_GPUS GPUs, which do not forward. Each round spreads the set of GPUs that reach a node, as bits.
     """
     gpus = [node for node, role in enumerate(fabric.roles) if role == GPU]
     if len(gpus) > MOST_GPUS:

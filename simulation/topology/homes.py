@@ -7,9 +7,7 @@ from simulation.topology.structure import joined
 
 
 class Homes(NamedTuple):
-    """The server of each GPU, its place there, and the NVSwitch that adds for a server: the first that all its GPUs
-    have a link to, if any.
-    """
+    """Each GPU's server and place there; a server's NVSwitch that adds: the first that all its GPUs link to."""
 
     server: list[int]
     slot: list[int]

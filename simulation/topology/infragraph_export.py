@@ -157,15 +157,8 @@ def _edges(fabric: Fabric, made: Any, places: Sequence[Place | None]) -> None:
         if {one.component, other.component} == {"gpu", "nvswitch"} and one[:2] == other[:2]:
             continue
         key = (
-            one.instance,
-            one.component,
-            one.number,
-            other.instance,
-            other.place,
-            other.component,
-            other.number,
-            kind,
-        )
+            one.instance, one.component, one.number, other.instance, other.place, other.component, other.number, kind,
+        )  # fmt: skip
         columns.setdefault(key, []).append(one.place)
     groups: dict[tuple[str, str, str, str, int, tuple[str, ...]], list[int]] = {}
     for (instance, component, number, target, index, its, its_number, kind), indices in columns.items():

@@ -133,11 +133,7 @@ def _note(where: str, line: str, reason: str, mistakes: MistakeList) -> None:
 
 
 def _link(text: str) -> LinkText:
-    """The values behind the two ids of a link.
-
-    Raises:
-        ValueError: a value does not parse, or one is missing.
-    """
+    """The values behind the two ids of a link."""
     bandwidth, latency, rate = text.split()
     link_bandwidth(bandwidth)
     link_latency(latency)

@@ -81,7 +81,7 @@ def with_tools(folder: Path) -> Path:
     """A project whose hosts without accelerators have the tools of others of all vendors."""
     root = project(folder)
     configs = root / "vendors/cpu/tools-pytorch/config"
-    configs.mkdir(parents=True)
+    configs.mkdir(parents=True, exist_ok=True)
     names = ["dcgmi", "nvbandwidth", "rvs", "TransferBench", "ascend-dmi", "hl_qual"]
     (configs / "config_quick.py").write_text('tools = ["dcgmi"]\narguments = {"dcgmi": "diag -r 1 -j"}\n')
     (configs / "config_host.py").write_text(f"tools = {names}\n")

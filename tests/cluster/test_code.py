@@ -15,7 +15,7 @@ from tests.cluster.controller import Controller, ssh_host
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 SHORT: dict[str, object] = {"nproc": 1, "overrides": {"sizes": "1M", "iterations": 5}}
-UNITS, CACHE = "protocol/bandwidth.py", "training/__pycache__/extra.cpython-311.pyc"
+UNITS, CACHE = "common/bandwidth.py", "training/__pycache__/extra.cpython-311.pyc"
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from unittest import mock
 
 from common.command_line import Program
-from protocol import datasheet
 from protocol.case_config import load_case_config
 from protocol.masking import mask_config
 from protocol.outcome import Metric
@@ -26,6 +25,7 @@ from tests.docs.pages import ROOT, markdown_table
 from tests.performance.table import read_tables
 from training.benchmarks import catalog
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from vendors.datasheets import datasheets as known_datasheets
 from workloads import cli as workload_cli
 
 MARK = re.compile(r"^<!-- generated: (?P<name>[\w-]+) -->$", re.MULTILINE)
@@ -129,7 +129,7 @@ def datasheets() -> str:
             f"{sheet.memory_GiB:g}",
             f"{sheet.memory_GBps:g}",
         ]
-        for sheet in datasheet.datasheets()
+        for sheet in known_datasheets()
     ]
     return markdown_table(["device", *types, "GB", "1e9 bytes/s"], rows)
 

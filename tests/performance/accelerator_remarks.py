@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from protocol.datasheet import datasheet
 from protocol.outcome import JobOutcome, MeasuredCase
 from simulation.predict.iteration import predict
 from simulation.predict.job_table import job_of
 from simulation.predict.machine import machine_of
 from tests.performance.accelerator_rows import Case, Device, Row, estimate
 from training.benchmarks.catalog import benchmark
+from vendors.datasheets import datasheet
 
 KEPT = (
     "throughput(ips)_steady", "tokens_per_second_per_device_steady", "mfu", "peak_memory_bytes", "final_loss",

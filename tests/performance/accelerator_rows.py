@@ -11,12 +11,12 @@ from typing import Any
 import vendors
 from protocol.case_config import CaseConfig, load_case_config
 from protocol.config_file import config_file, read_config_file
-from protocol.datasheet import datasheet
 from tests.training.benchmarks.driver.training.tiny import EVERY, benchmark_of
 from training.benchmarks.catalog import benchmark
 from training.benchmarks.driver.training.layout.memory_estimate import RESERVED
 from training.benchmarks.driver.training.layout.stage_estimate import bytes_of_ranks
 from training.benchmarks.driver.training.settings.settings import FLASH_ATTENTION
+from vendors.datasheets import datasheet
 
 FOLDER = Path(__file__).with_name("accelerators")
 _FILES_HARDWARE = "H200"  # for which the files of FOLDER are written

@@ -17,7 +17,7 @@ from pathlib import Path
 from simulation.predict.measured_network import MeasuredLinks
 from tests.performance.ranks import SMOKE_OPTION, measured_by_ranks
 from tests.performance.rows import Row
-from workloads.api import generate
+from workloads.dialects.generation import generate
 from workloads.formats.simai_text import KNOWN
 from workloads.options import resolve
 from workloads.rows.ops import CommType

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from workloads import api
+from workloads.dialects import generation
 
-generate = partial(api.generate, dialect="aicb")
-simai = partial(api.simai, dialect="aicb")
+generate = partial(generation.generate, dialect="aicb")
+simai = partial(generation.simai, dialect="aicb")

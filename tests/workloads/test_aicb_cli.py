@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from workloads.cli import main
+from workloads.commands.suite_rows import ROWS
+from workloads.job.naming import default_path
 from workloads.library import ParameterError, SimaiWorkload, Workload, WorkloadArgs, generate
-from workloads.naming import default_path
 from workloads.options import OPTIONS
-from workloads.suite import ROWS
 
 ROOT = Path(__file__).parents[2]
 GPT = "--world_size 8 --tp 2 --num_layers 4 --hidden_size 64 --num_attention_heads 4 --global_batch 8 --seq_length 32"

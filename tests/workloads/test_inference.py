@@ -15,8 +15,8 @@ from workloads.dialects.framework.effects import TRAINING_ONLY
 from workloads.dialects.framework.inference import InferenceRank
 from workloads.formats.simai import SimaiWorkload
 from workloads.formats.simai_text import parse_header
+from workloads.job.naming import default_path
 from workloads.library import CommType, ParameterError, WorkloadArgs, generate, simai
-from workloads.naming import default_path
 from workloads.trace import checks
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace, load

@@ -33,9 +33,7 @@ def computation(size: str, kernel: str = "") -> str:
     return f"CommType.computation,None,None,{size},forward.x,None,None,{kernel},None,None,None,1"
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,7 @@ def benchmark(model: str, framework: str) -> Benchmark:
 
 
 def _imported(name: str) -> ModuleType:
-    """One half of a benchmark.
-
-    Raises:
-        UnknownBenchmarkError: its code fails; the message names the file and the line.
-    """
+    """One half of a benchmark."""
     try:
         return importlib.import_module(name)
     except Exception as error:

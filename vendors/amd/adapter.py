@@ -72,7 +72,6 @@ VENDOR = Vendor(
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",
             base_image="rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0",
-            python="/opt/clusterdyno/bin/python",
             unpacked_bytes=60 << 30,
         ),
     },

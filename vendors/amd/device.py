@@ -45,6 +45,4 @@ class AmdAccelerators(CudaAccelerators):
         return str(self.module.get_device_properties(device).gcnArchName)
 
 
-def open_devices() -> AmdAccelerators:
-    """The accelerators that this process sees."""
-    return AmdAccelerators()
+open_devices = AmdAccelerators

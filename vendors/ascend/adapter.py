@@ -68,7 +68,6 @@ VENDOR = Vendor(
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",
             base_image="quay.io/ascend/cann:8.5.1-910b-ubuntu22.04-py3.11",
-            python="/opt/clusterdyno/bin/python",
             unpacked_bytes=20 << 30,
             # The pair for CANN 8.5 in torch_npu's README; PyPI's torch would bring CUDA.
             options={

@@ -21,6 +21,4 @@ class AscendAccelerators(Accelerators):
         return {"cann": str(self.module.utils.get_cann_version())}
 
 
-def open_devices() -> AscendAccelerators:
-    """The accelerators that this process sees."""
-    return AscendAccelerators()
+open_devices = AscendAccelerators

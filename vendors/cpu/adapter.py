@@ -18,14 +18,12 @@ VENDOR = Vendor(
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",
             base_image="python:3.11-slim",
-            python="/opt/clusterdyno/bin/python",
             # PyPI's torch for Linux brings gigabytes of CUDA; PyTorch's own index has CPU builds.
             options={"extra_index_url": "https://download.pytorch.org/whl/cpu"},
         ),
         "paddle": ImageParameters(
             template="paddle.Dockerfile.j2",
             base_image="python:3.11-slim",
-            python="/opt/clusterdyno/bin/python",
             requirements="paddle.txt",
         ),
     },

@@ -11,10 +11,7 @@ class DcuAccelerators(CudaAccelerators):
     library = "rccl"
 
     def is_of_this_torch(self) -> bool:
-        """Whether torch is built for ROCm, as DCU's builds are."""
         return torch.version.hip is not None
 
 
-def open_devices() -> DcuAccelerators:
-    """The accelerators that this process sees."""
-    return DcuAccelerators()
+open_devices = DcuAccelerators

@@ -38,14 +38,12 @@ VENDOR = Vendor(
         "pytorch": ImageParameters(
             template="pytorch.Dockerfile.j2",
             base_image="nvcr.io/nvidia/pytorch:25.12-py3",
-            python="/opt/clusterdyno/bin/python",
             unpacked_bytes=24 << 30,
             options={"flash_attn": "", "apex": "", "max_jobs": "8"},
         ),
         "paddle": ImageParameters(
             template="paddle.Dockerfile.j2",
             base_image="python:3.11-slim",
-            python="/opt/clusterdyno/bin/python",
             unpacked_bytes=12 << 30,
             # Where Paddle's installation guide takes its GPU builds from: PyPI has none of the present ones.
             options={"extra_index_url": "https://www.paddlepaddle.org.cn/packages/stable/cu126/"},

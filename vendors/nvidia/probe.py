@@ -21,16 +21,10 @@ WORKS_PERCENT = 50.0
 
 # NVML's constants nvmlClocksEventReason* (nvml.h, "nvmlClocksEventReasons"), by their common names.
 _REASONS = {
-    "gpu_idle": 0x001,
-    "applications_clocks_setting": 0x002,
-    "sw_power_cap": 0x004,
-    "hw_slowdown": 0x008,
-    "sync_boost": 0x010,
-    "sw_thermal_slowdown": 0x020,
-    "hw_thermal_slowdown": 0x040,
-    "hw_power_brake_slowdown": 0x080,
+    "gpu_idle": 0x001, "applications_clocks_setting": 0x002, "sw_power_cap": 0x004, "hw_slowdown": 0x008,
+    "sync_boost": 0x010, "sw_thermal_slowdown": 0x020, "hw_thermal_slowdown": 0x040, "hw_power_brake_slowdown": 0x080,
     "display_clock_setting": 0x100,
-}
+}  # fmt: skip
 
 # Bits of NVML's health mask of a fabric (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*): shift, width as a mask, and from which
 # value up to which it is bad. A value of 0 is not told.
@@ -130,9 +124,7 @@ class NvmlProbe:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._events)
 
     def describe(self) -> dict[str, Any]:
-        """Driver, NVML and CUDA versions of the driver, and for each device its identity and its power limits in
-        watts.
-        """
+        """Driver, NVML and CUDA versions of the driver; each device's identity and power limit in watts."""
         nvml = self._nvml
         cuda = self._optional(-1, "cuda driver version", nvml.nvmlSystemGetCudaDriverVersion_v2)
         return {
@@ -247,13 +239,11 @@ class NvmlProbe:
                 event = nvml.nvmlEventSetWait(self._events, 0)
             except nvml.NVMLError:  # none is left (a timeout), or the driver has lost a device
                 return
-            index = self._index_of(event.device)
+            asked = functools.partial(nvml.nvmlDeviceGetIndex, event.device)
+            index = self._optional(-1, "index of an event's device", asked)
             if index is not None:
                 name = f"xid_{event.eventData}"
                 self._xids[index][name] = self._xids[index].get(name, 0) + 1
-
-    def _index_of(self, handle: Any) -> int | None:
-        return self._optional(-1, "index of an event's device", lambda: self._nvml.nvmlDeviceGetIndex(handle))
 
     def _health_of(self, index: int) -> AcceleratorHealth:
         nvml = self._nvml
@@ -354,9 +344,7 @@ class NvmlProbe:
         return self._optional(index, key, lambda: function(self._handle(index), *arguments))
 
     def _optional(self, index: int, key: str, call: Callable[[], T]) -> T | None:
-        """The call's answer, or None if the device cannot give it; a call that failed is not repeated at later
-        samples.
-        """
+        """The call's answer, None if the device has none; a call that failed is not repeated at later samples."""
         nvml = self._nvml
         if (index, key) in self._without:
             return None

@@ -52,8 +52,7 @@ LEAST_ITERATIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class LostTime:
-    """Time that one class of operations lost on one rank in one iteration, against the median of each operation's
-    place.
+    """Time that a class of operations lost on a rank in an iteration, against the median of each one's place.
 
     rank: None for a collective that was slow for all its ranks. excess_ms: sum of the positive differences.
     threshold_ms: what stands out from the noise of the run; finding: whether the excess is above that.

@@ -46,8 +46,7 @@ class LastRank:
 class LateRank:
     """How long a rank kept others waiting in all iterations: total_ms, and as a share (0 to 1) of the run's ms.
 
-    iterations: in how many of them it did so for more than the others usually do in one; threshold_ms: what stands out
-    from the totals of the others.
+    iterations: in how many of them it did so for more than the others usually do in one; threshold_ms: what stands out.
     """
 
     rank: int
@@ -65,9 +64,7 @@ class LateRank:
 
 
 def late_ranks(merged: Merged, run_ms: float, *, cpu: bool) -> list[LateRank]:
-    """The total of each rank, the largest first. run_ms: of all iterations; cpu: what a rank waited for a CPU is none
-    of its own.
-    """
+    """Each rank's total, the largest first; run_ms: of all iterations; cpu: waits for a CPU do not count."""
     if len(merged.ranks) < 2 or not len(merged):
         return []
     late_ns = _own_lateness(merged, cpu=cpu)

@@ -48,15 +48,10 @@ def spans(
         covered = np.zeros((kind_count, bins))
         for kind in np.unique(kinds[mine]).tolist():
             those = mine[kinds[mine] == kind]
-            covered[kind] = np.diff(_covered(seen.start[those], seen.end[those], edges))
+            covered[kind] = np.diff(_before(seen.start[those], edges) - _before(seen.end[those], edges))
         for kind, begin, end in _runs(covered, edges[1] - edges[0]):
             found[kind].append((row, float(edges[begin] - start_ns) / unit_ns, float(edges[end] - start_ns) / unit_ns))
     return ranks, found
-
-
-def _covered(start: Numbers, end: Numbers, edges: Reals) -> Reals:
-    """Time in ns that intervals [start, end) fill before each edge, shape (edges,); overlaps count twice."""
-    return _before(start, edges) - _before(end, edges)
 
 
 def _before(times: Numbers, edges: Reals) -> Reals:

@@ -192,12 +192,8 @@ def _facts(item: LogItem | None) -> dict[str, Any] | None:
     ranks = None if item.ranks is None else str(item.ranks)
     facts = {"type": item.comm_type.name, "group": _group(item), "bytes": item.comm_bytes, "stage": item.stage}
     more = {
-        "module": item.module,
-        "micro_batch": item.micro_batch,
-        "dtype": item.dtype,
-        "ranks": ranks,
-        "peer": item.peer,
-    }
+        "module": item.module, "micro_batch": item.micro_batch, "dtype": item.dtype, "ranks": ranks, "peer": item.peer,
+    }  # fmt: skip
     return facts | {name: value for name, value in more.items() if value is not None}
 
 

@@ -55,8 +55,7 @@ class Timeline:
 
 
 def load(path: Path) -> Timeline:
-    """The timeline in the file or folder `path`: a folder of op logs, one of them, a log CSV, a workload CSV of any
-    form, or a SimAI text.
+    """The timeline in `path`: op logs in a folder, one of them, a log CSV, a workload CSV of any form, or SimAI text.
 
     Raises:
         AicbError: it is none of these.

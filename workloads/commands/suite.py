@@ -5,14 +5,14 @@ from pathlib import Path
 
 from common.command_line import VerbParser
 from common.summary import Summary
-from workloads import suite
 from workloads.commands.generate import add_dialect
+from workloads.commands.suite_rows import row_list, write_all
 
 
 def add_arguments(parser: VerbParser) -> None:
     """Add the options of the suite: GPUs, rows of the specification, where its files go."""
     parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
-    parser.add_argument("--rows", type=suite.row_list, metavar="1,2,..", help="only these rows of the specification")
+    parser.add_argument("--rows", type=row_list, metavar="1,2,..", help="only these rows of the specification")
     parser.add_argument(
         "--output_dir", type=Path, default=Path("results/suite"), metavar="DIR", help="default: %(default)s"
     )
@@ -25,5 +25,5 @@ def add_arguments(parser: VerbParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Summary:
     """Write the workload of each row of the specification."""
-    written = suite.write_all(**vars(arguments))
+    written = write_all(**vars(arguments))
     return Summary("\n".join(each.line for each in written), {"files": [str(each.path) for each in written]})

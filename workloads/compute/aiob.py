@@ -1,8 +1,7 @@
 """Reads AIOB description files strictly: measured times of a model's parts.
 
 AICB's file is a line `train_iter:N`, then sections `name:` each with the indented lines `time_gpu_max: x`,
-`time_gpu_min: x` and `time_gpu_avg: x`, all in microseconds. The JSON that `aiob` writes beside it has a time for each
-matrix product, too.
+`time_gpu_min: x` and `time_gpu_avg: x`, all in microseconds. `aiob`'s JSON has a time for each matrix product, too.
 """
 
 import math
@@ -59,9 +58,7 @@ class CompFile:
         return round(self.sections[name].minimum * 1000)
 
     def attention_ns(self, *, recompute: bool = False) -> int:
-        """Time, in ns, of an attention block and its layer norm; recompute counts flash attention twice, as AICB
-        does.
-        """
+        """Time in ns of an attention block with its layer norm; recompute counts flash attention twice, as AICB."""
         names = [name for name in self.sections if "atten" in name]
         again = [name for name in names if "flash" in name] if recompute else []
         return self._sum_ns([*names, *again, "layernorm"])

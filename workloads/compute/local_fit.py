@@ -30,9 +30,7 @@ class Estimate:
 
 
 def work(op: Operator, shape: Shape) -> float:
-    """The work that the time grows with: operations and traffic, at the balance of present devices (100 operations a
-    byte).
-    """
+    """The work that the time grows with: operations and traffic at today's balance (100 operations a byte)."""
     return op.flops(shape) + 200.0 * op.elements(shape)
 
 

@@ -10,7 +10,7 @@ from heapq import nsmallest
 from math import inf, log, sqrt
 from statistics import median
 
-from protocol.datasheet import Datasheet, datasheets
+from vendors.datasheets import Datasheet, datasheets
 from workloads.compute import local_fit
 from workloads.compute.measurement import ComputeTime, device_name, sheet_of
 from workloads.compute.operators import DTYPE_BYTES, Operator, Shape, operator, parse_shape, shape_text

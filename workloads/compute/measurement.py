@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from protocol.datasheet import Datasheet, datasheet, datasheets
+from vendors.datasheets import Datasheet, datasheet, datasheets
 from workloads.compute.operators import DTYPE_BYTES, Operator, operator, parse_shape, shape_text
 from workloads.job.errors import AicbError
 

@@ -104,6 +104,16 @@ def _moving(axes: tuple[str, ...], operations: float, moved: float) -> Operator:
 
 
 _TOKENS = ("tokens", "width")
+# Of each of tokens x width numbers: operations, elements of 16 bits that are moved. A dropout's mask is of one byte an
+# element, as FP8 is: half an element; quantize_both: by rows and by columns.
+_OF_TOKENS = {
+    "norm": (6, 2), "norm_backward": (10, 3), "activation": (10, 2), "activation_backward": (15, 3),
+    "gated_activation": (12, 3), "gated_activation_backward": (20, 5), "residual": (1, 3), "rope": (6, 2),
+    "rope_backward": (6, 2), "softmax": (6, 2), "dropout": (2, 2.5), "dropout_backward": (1, 2.5), "amax": (1, 1),
+    "quantize": (3, 1.5), "quantize_both": (3, 2), "transpose": (0, 2), "rescale": (2, 2), "permute": (0, 2),
+    "copy": (0, 2), "routing": (6, 2), "routing_backward": (6, 2), "embedding": (1, 2), "embedding_backward": (1, 3),
+    "loss": (6, 2), "loss_backward": (4, 3),
+}  # fmt: skip
 _GEMM = Operator(("m", "k", "n"), _gemm_flops, _gemm_elements)
 OPERATORS: Mapping[str, Operator] = {
     "gemm": _GEMM,
@@ -120,33 +130,7 @@ OPERATORS: Mapping[str, Operator] = {
     "attention_part": _part(1, 1),
     "attention_part_backward": _part(2.5, 2),
     "attention_decode": _decoding(),
-    "norm": _moving(_TOKENS, 6, 2),
-    "norm_backward": _moving(_TOKENS, 10, 3),
-    "activation": _moving(_TOKENS, 10, 2),
-    "activation_backward": _moving(_TOKENS, 15, 3),
-    "gated_activation": _moving(_TOKENS, 12, 3),
-    "gated_activation_backward": _moving(_TOKENS, 20, 5),
-    "residual": _moving(_TOKENS, 1, 3),
-    "rope": _moving(_TOKENS, 6, 2),
-    "rope_backward": _moving(_TOKENS, 6, 2),
-    "softmax": _moving(_TOKENS, 6, 2),
-    # The mask is of one byte an element, that of FP8, too: half an element of 16 bits.
-    "dropout": _moving(_TOKENS, 2, 2.5),
-    "dropout_backward": _moving(_TOKENS, 1, 2.5),
-    "amax": _moving(_TOKENS, 1, 1),
-    "quantize": _moving(_TOKENS, 3, 1.5),
-    # By rows and by columns.
-    "quantize_both": _moving(_TOKENS, 3, 2),
-    "transpose": _moving(_TOKENS, 0, 2),
-    "rescale": _moving(_TOKENS, 2, 2),
-    "permute": _moving(_TOKENS, 0, 2),
-    "copy": _moving(_TOKENS, 0, 2),
-    "routing": _moving(_TOKENS, 6, 2),
-    "routing_backward": _moving(_TOKENS, 6, 2),
-    "embedding": _moving(_TOKENS, 1, 2),
-    "embedding_backward": _moving(_TOKENS, 1, 3),
-    "loss": _moving(_TOKENS, 6, 2),
-    "loss_backward": _moving(_TOKENS, 4, 3),
+    **{name: _moving(_TOKENS, *each) for name, each in _OF_TOKENS.items()},
     "grad_norm": _moving(("elements",), 2, 1),
     "grad_scale": _moving(("elements",), 1, 2),
     # Of a 32-bit number read and a 16-bit one written, or the other way round.

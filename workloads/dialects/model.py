@@ -1,8 +1,7 @@
 """The base classes of a model: parameters with a shape, and modules that hold them.
 
 A model defines its parameters and the order of their use; a trainer (`frame`) defines the communication. A model for
-DeepSpeed is complete with that. For Megatron, where the layers themselves communicate, a module also has `forward` and
-`backward`.
+DeepSpeed is complete with that. For Megatron, whose layers communicate, a module has `forward` and `backward`, too.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

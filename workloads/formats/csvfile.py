@@ -110,11 +110,7 @@ def sections(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
-    """The file's lines, without the mark with which some editors begin a file.
-
-    Raises:
-        WorkloadFileError: it, or what is read in the block, cannot be read or is no text.
-    """
+    """The file's lines, without the mark with which some editors begin a file."""
     try:
         with path.open(encoding="utf-8-sig") as lines:
             yield lines
@@ -169,11 +165,7 @@ def _read_rows(path: Path, numbered: Iterator[tuple[int, str]]) -> Block[LogItem
 
 
 def _with_size(line: str) -> str:
-    """A row of an old workload with the column that it lacks.
-
-    Raises:
-        ValueError: it has another number of columns.
-    """
+    """A row of an old workload with the column that it lacks."""
     cells = line.split(",")
     if len(cells) != len(COLUMNS) - 1:
         raise ValueError(f"{len(cells)} columns where {len(COLUMNS) - 1} are expected")

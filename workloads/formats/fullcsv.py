@@ -150,11 +150,7 @@ class Reader:
 
 
 def _check_numbers(block: Block[LogItem], layers: int, micro_batches: int) -> None:
-    """Check the rows of a block whose numbers fall by so much at most before it.
-
-    Raises:
-        ValueError: the number of a layer or micro-batch falls below 0 in a repetition.
-    """
+    """Check the rows of a block whose numbers fall by so much at most before it."""
     layers += min(0, block.advance[0] * (block.repeat - 1))
     micro_batches += min(0, block.advance[1] * (block.repeat - 1))
     for part in block.parts:

@@ -262,9 +262,7 @@ class WorkloadArgs:
 
     @property
     def ffn_size(self) -> int:
-        """ffn_hidden_size in elements; by default 4h, with swiglu two thirds of it in steps of 64: int(8h/3 / 64) *
-        64.
-        """
+        """ffn_hidden_size in elements; by default 4h, with swiglu 2/3 of it: int(8h/3 / 64) * 64."""
         if self.ffn_hidden_size is not None:
             return self.ffn_hidden_size
         return int((4 * self.hidden_size * 2 / 3) / 64) * 64 if self.swiglu else 4 * self.hidden_size

@@ -93,11 +93,6 @@ def values(name: str, *, target: str, frame: str | None) -> Values:
     return {**sizes, **_CSV_FORCED.get(name, {})}
 
 
-def batches_per_rank(frame: str) -> int:
-    """Default number of micro-batches per rank: global_batch is this times dp * micro_batch."""
-    return 1 if frame == "DeepSpeed" else 2
-
-
 def _of(presets: dict[str, Values], name: str, what: str) -> Values:
     if name not in presets:
         raise ValueError(f"there is no model_size {name!r} for {what}; there is {', '.join(presets)}")

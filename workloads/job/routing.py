@@ -1,8 +1,7 @@
 """Decides which tokens go to which expert: one global routing, of which every rank sees its part.
 
 Ranks and experts are those of one expert-parallel group, tp x ep (`etp` tensor ranks change fastest). What rank i
-sends to rank j is by construction what j receives from i. A token goes to `topk` different experts, so an expert gets
-at most one copy of a token.
+sends to rank j is by construction what j receives from i. A token goes to `topk` different experts, once to each.
 """
 
 import json

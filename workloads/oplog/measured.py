@@ -6,7 +6,7 @@ tensor variants; here the factors are nccl-tests', and a group of one rank, whic
 
 from fractions import Fraction
 
-from protocol.bandwidth import bus_factor
+from common.bandwidth import bus_factor
 from workloads.oplog import UNITS
 from workloads.oplog.facts import LogFacts
 from workloads.rows.ops import ELEMENT_BYTES, CommType, LogItem, sent_bytes

@@ -68,17 +68,13 @@ class Block(Generic[Row]):
         return self if repeat == 1 else Block((self,), repeat)
 
     def tally(self) -> "Counter[Row]":
-        """Number of occurrences of each distinct row, in time proportional to the rows that differ. Rows must be
-        hashable.
-        """
+        """How often each distinct (hashable) row occurs, in time proportional to the rows that differ."""
         counts: Counter[Row] = Counter()
         self._count(1, NOTHING, counts, distinct=True)
         return counts
 
     def tally_kinds(self) -> "Counter[Row]":
-        """As `tally`, with rows that differ by an advance counted as the first of them, in time proportional to the
-        stored rows.
-        """
+        """As `tally`, rows that differ by an advance counted as the first, in time proportional to stored rows."""
         counts: Counter[Row] = Counter()
         self._count(1, NOTHING, counts, distinct=False)
         return counts
@@ -119,9 +115,7 @@ class Block(Generic[Row]):
         return once * self.repeat
 
     def chunks(self, encode: Callable[[Row], bytes], limit: int = 1 << 20) -> Iterator[bytes]:
-        """The rows as bytes, joined into pieces of about `limit` bytes at most, so that memory stays constant. No block
-        may advance its rows.
-        """
+        """The rows as bytes in pieces of about `limit` bytes, so memory stays constant. No block may advance rows."""
         yield from _Renderer(encode, limit).chunks(self)
 
 

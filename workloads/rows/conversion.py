@@ -27,9 +27,7 @@ _GROUP = {member.name.removesuffix("_group"): member for member in CommGroup} | 
 
 
 def item_of(call: Call) -> LogItem:
-    """The row of a call, whose place in the workload says when it is issued. AICB's columns have its type, group,
-    bytes and phase.
-    """
+    """A call's row, whose place says when it is issued. AICB's columns have type, group, bytes and phase."""
     more: dict[str, Any] = {
         "dtype": call.dtype, "module": call.module or None, "micro_batch": call.micro_batch, "phase": call.phase
     }  # fmt: skip
@@ -100,17 +98,8 @@ def folded(block: Block[LogItem]) -> Block[LogItem]:
 
 
 _OP_KIND = (
-    "comm_type._value_",
-    "group",
-    "ranks",
-    "dtype",
-    "bytes",
-    "phase",
-    "in_splits",
-    "out_splits",
-    "peer",
-    "kernel",
-)
+    "comm_type._value_", "group", "ranks", "dtype", "bytes", "phase", "in_splits", "out_splits", "peer", "kernel",
+)  # fmt: skip
 _ITEM_KIND = (
     "comm_type._value_",
     *(name for name in LogItem.__slots__ if name not in ("comm_type", "module", "micro_batch")),

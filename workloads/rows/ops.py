@@ -132,9 +132,7 @@ class LogItem:
 
     @property
     def comm_bytes(self) -> int | float:
-        """msg_size of a communication in bytes, 0 for rows that move no data: a barrier, a computation, an epoch
-        end.
-        """
+        """msg_size of a communication in bytes, 0 for a barrier, a computation, an epoch end."""
         if not self.is_communication or self.comm_type is CommType.barrier or isinstance(self.msg_size, tuple):
             return 0
         return self.msg_size

@@ -77,9 +77,7 @@ class Call:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The values that have to be equal for two sequences to be the same: type, ranks, dtype, bytes, splits,
-        peer.
-        """
+        """The values that are equal in equal sequences: type, ranks, dtype, bytes, splits, peer."""
         return (
             self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer, self.kernel
         )  # fmt: skip

@@ -47,11 +47,6 @@ _IMPORTED = {
 _engine: Any = None
 
 
-def without_engine() -> None:
-    """Megatron-core 0.16.1 prefers Transformer Engine's layers where it can import it; they need a GPU."""
-    sys.modules.setdefault("transformer_engine", None)  # type: ignore[arg-type]
-
-
 class _Quantised:
     """No tensor is one: nothing is traced in FP8."""
 

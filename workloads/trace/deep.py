@@ -1,12 +1,10 @@
 """Traces deep jobs by their shallow ones: `--layers_traced`.
 
-What shallow traces show need not hold for a deep job: padding, buckets and windows count elements. A job where it does
-not is refused.
+What shallow traces show need not hold for a deep job (padding, buckets, windows): where not, it is refused.
 
 Calls that repeat with the layers are safe: who fills a bucket or prefetches alike in every layer goes on so. A call of
 Megatron whose size grows with the layers is checked against what it sends at the full depth without any pass.
-DeepSpeed's buckets are cut from gradients alone, which grow with nothing (`buckets`); its windows are compared with
-the model here.
+DeepSpeed's buckets are cut from gradients alone, which grow with nothing (`buckets`); its windows are compared here.
 """
 
 from collections.abc import Callable, Iterator

@@ -47,9 +47,7 @@ def _spans(job: TraceJob) -> list[tuple[int, int]]:
 
 
 def _sizes(job: TraceJob) -> list[int]:
-    """Layers of a chunk of each stage: a first or last stage with its own number of layers divides it over its virtual
-    stages, the others share the rest.
-    """
+    """Layers of each stage's chunk: first and last may have their own number, the others share the rest."""
     stages = job.pipeline_model_parallel
     own = {0: job.num_layers_first_stage, stages - 1: job.num_layers_last_stage}
     fixed = {stage: layers for stage, layers in own.items() if layers is not None}

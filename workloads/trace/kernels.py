@@ -53,9 +53,7 @@ class KernelReader:
         return text, moved, dtype
 
     def update(self, name: str, args: Sequence[Any], into: torch.dtype | None) -> tuple[str, int] | None:
-        """The operator of an optimizer's step and how many elements it runs over, None: it is none. into: the type
-        that they are cast to.
-        """
+        """An optimizer step's operator and its elements, None: it is none. into: the type that they are cast to."""
         tensors = args[0] if args and isinstance(args[0], list | tuple) else args[:1]
         # DeepSpeed makes a gradient of 64 bits for its norm.
         op = "grad_norm" if into is torch.float64 else UPDATES.get(name)
@@ -142,10 +140,6 @@ def _rope(_: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     return ("rope_backward" if back else "rope"), (prod(tokens), heads * 2 * half)
 
 
-def _embedding(reader: KernelReader, args: Sequence[Any], back: bool) -> Read:
-    return "embedding", (args[1].numel(), args[0].shape[1])
-
-
 def _loss(reader: KernelReader, args: Sequence[Any], back: bool) -> Read | None:
     return _rows("loss_backward" if back else "loss")(reader, args, back) if args[0].dim() > 1 else None
 
@@ -222,34 +216,16 @@ UPDATES = {
 }  # fmt: skip
 """By aten's name of an operator that no other part of a step has: norm, clipping, Adam, weights in 16 bits."""
 READERS: dict[str, Callable[[KernelReader, Sequence[Any], bool], Read | None]] = {
-    "mm": _mm,
-    "addmm": _mm,
-    "baddbmm": _scores,
-    "bmm": _bmm,
+    "mm": _mm, "addmm": _mm, "baddbmm": _scores, "bmm": _bmm,
     "_scaled_dot_product_flash_attention_for_cpu": _fused_attention("attention", 0),
     "_scaled_dot_product_flash_attention_for_cpu_backward": _fused_attention("attention_backward", 1),
-    "native_layer_norm": _rows("norm"),
-    "native_layer_norm_backward": _rows("norm_backward"),
-    "silu": _activation(""),
-    "gelu": _activation(""),
-    "silu_backward": _activation("_backward"),
-    "gelu_backward": _activation("_backward"),
-    "neg": _rope,
-    "embedding": _embedding,
-    "embedding_dense_backward": _rows("embedding_backward"),
-    "exp": _loss,
-    "mul_": _loss_back,
-    "bernoulli_": _mask,
-    "mul": _masked,
-    "_log_softmax": _rows("loss"),
-    "_log_softmax_backward_data": _rows("loss_backward"),
-    "add": _sum,
-    "add_": _sum,
-    "topk": _topk,
-    "index_select": _permute(2),
-    "scatter_add_": _permute(3),
-    "gather": _gather,
-    "index_add": _permute(3),
-    "cat": _cat,
-}
+    "native_layer_norm": _rows("norm"), "native_layer_norm_backward": _rows("norm_backward"),
+    "silu": _activation(""), "gelu": _activation(""), "silu_backward": _activation("_backward"),
+    "gelu_backward": _activation("_backward"), "neg": _rope,
+    "embedding": lambda _reader, args, _back: ("embedding", (args[1].numel(), args[0].shape[1])),
+    "embedding_dense_backward": _rows("embedding_backward"), "exp": _loss, "mul_": _loss_back, "bernoulli_": _mask,
+    "mul": _masked, "_log_softmax": _rows("loss"), "_log_softmax_backward_data": _rows("loss_backward"),
+    "add": _sum, "add_": _sum, "topk": _topk, "index_select": _permute(2), "scatter_add_": _permute(3),
+    "gather": _gather, "index_add": _permute(3), "cat": _cat,
+}  # fmt: skip
 """By aten's name of the operator."""

@@ -62,9 +62,7 @@ class GrowingCall:
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """A call of every further layer: its distance changes by `step` from layer to layer, and by `growth` for each layer
-    that the chunk has more than `depth`.
-    """
+    """A call of each further layer, `step` apart, and `growth` more for each layer beyond `depth` of the chunk."""
 
     letter: Letter
     depth: int
@@ -154,8 +152,7 @@ def pattern(short: Sequence[Letter], long: Sequence[Letter], depths: tuple[int, 
 
 
 def _inserted(short: Sequence[Letter], long: Sequence[Letter], more: int, size: int, same: Same) -> int | None:
-    """The place in `short` where `long` has further equal blocks; None if `long` is not `short` with equal blocks
-    inside.
+    """The place in `short` where `long` has further equal blocks; None if it is not `short` with such inside.
 
     Where several places are possible, all give the same calls at every depth: then u m..m = m'..m' u of equal blocks m
     and m', which makes u itself blocks.

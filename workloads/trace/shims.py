@@ -15,9 +15,8 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork
 
 from workloads.job.routing import Routing
-from workloads.trace.context_parallel import ContextAttention, without_engine
+from workloads.trace.context_parallel import ContextAttention
 from workloads.trace.kernels import KernelReader
-from workloads.trace.recorder import Recorder
 from workloads.trace.stand_ins import DEVICE, Inert, PlainNorm, Splits, Tracker, WideValueAttention
 
 MANY_RANKS = 16384
@@ -48,15 +47,10 @@ def tensors_as_on_a_gpu() -> None:
     are no copies, record_stream has no stream.
     """
     kinds = {
-        torch.float32: "FloatTensor",
-        torch.bfloat16: "BFloat16Tensor",
-        torch.float16: "HalfTensor",
-        torch.float64: "DoubleTensor",
-        torch.int64: "LongTensor",
-        torch.int32: "IntTensor",
-        torch.bool: "BoolTensor",
+        torch.float32: "FloatTensor", torch.bfloat16: "BFloat16Tensor", torch.float16: "HalfTensor",
+        torch.float64: "DoubleTensor", torch.int64: "LongTensor", torch.int32: "IntTensor", torch.bool: "BoolTensor",
         torch.uint8: "ByteTensor",
-    }
+    }  # fmt: skip
     cast = torch.Tensor.type
 
     def kind(self: torch.Tensor, dtype: Any = None, **given: Any) -> Any:
@@ -130,7 +124,8 @@ def _replace_everywhere(package: str, old: object, new: object) -> None:
 
 def before_imports() -> None:
     """Puts in place all that a framework's import needs."""
-    without_engine()
+    # Megatron-core 0.16.1 prefers Transformer Engine's layers where it can import it; they need a GPU.
+    sys.modules.setdefault("transformer_engine", None)  # type: ignore[arg-type]
     no_compiler()
     without_cuda()
     tensors_as_on_a_gpu()
@@ -311,10 +306,3 @@ def _half_precision_on_cpus() -> None:
     """DeepSpeed 0.19.8 refuses fp16 where oneDNN has no kernels for it; torch (2.13) computes it without them."""
     accelerator: Any = sys.modules["deepspeed.accelerator"].get_accelerator()
     accelerator.is_fp16_supported = lambda: True
-
-
-def values_received(recorder: Recorder) -> None:
-    """A fake collective leaves garbage where it should write, sometimes NaN, and DeepSpeed (0.19.8) skips a step whose
-    gradients have one: on real tensors it brings zeros.
-    """
-    recorder.zeroes = True

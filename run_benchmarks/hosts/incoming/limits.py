@@ -15,9 +15,7 @@ OVERHEAD_BYTES_PER_FILE = 4096
 
 
 class EnoughError(Exception):
-    """A host sent more than a limit allows; everything before it is valid. It is no OSError: links do not break because
-    of it.
-    """
+    """A host sent more than a limit allows; what came before is valid. No OSError: no link breaks by it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,10 +166,6 @@ class Staging:
 def _opened(root: int, parts: tuple[str, ...], make: Callable[[str, int], None]) -> Iterator[int]:
     """A handle of the folder `parts` below `root`, each opened from its parent; `make` replaces anything that is no
     folder.
-
-    Raises:
-        OSError: the folder cannot be opened; NotADirectoryError where a file or a link is in the way and `make` did not
-            remove it.
     """
     handle = os.dup(root)
     try:
@@ -237,8 +233,7 @@ class Reception:
         """Run the command and keep its output; returns its stderr, its exit code and the error of a broken transfer.
 
         The command is ended if nothing comes in the first `deadline` seconds, in which the host reads all its files;
-        if less than SLOWEST_BYTES a second comes in as many later ones; or if it goes on for as many after the run is
-        to end.
+        if less than SLOWEST_BYTES a second comes in as many later ones; or if it goes on so long after the run.
 
         Raises:
             OSError: the head node cannot keep the files.

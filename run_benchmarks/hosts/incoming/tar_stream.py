@@ -17,13 +17,9 @@ MAX_DIGITS = 19
 SPARSE_MORE, SPARSE_MORE_AGAIN = 482, 504  # where a sparse member's header says that another block follows
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 WITHOUT_CONTENT = {
-    tarfile.DIRTYPE: "a folder",
-    tarfile.SYMTYPE: "a symbolic link",
-    tarfile.LNKTYPE: "a hard link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.FIFOTYPE: "a named pipe",
-}
+    tarfile.DIRTYPE: "a folder", tarfile.SYMTYPE: "a symbolic link", tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device", tarfile.BLKTYPE: "a device", tarfile.FIFOTYPE: "a named pipe",
+}  # fmt: skip
 PAX_HEADERS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 EXTENDED = (*PAX_HEADERS, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
@@ -165,11 +161,7 @@ class TarStream:
 
 
 def _member(block: bytes) -> tarfile.TarInfo:
-    """The member that a header describes.
-
-    Raises:
-        ArchiveError: the block is no header, or one of a size that no file has.
-    """
+    """The member that a header describes."""
     try:
         member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except (tarfile.TarError, ValueError, OverflowError) as error:
@@ -184,11 +176,7 @@ def _padded(size: int) -> int:
 
 
 def _read_pax(data: bytes, extended: _Extended) -> None:
-    r"""Read records `<length> <key>=<value>\n`, where the length is that of the whole record.
-
-    Raises:
-        ArchiveError: a record is malformed.
-    """
+    r"""Read records `<length> <key>=<value>\n`, where the length is that of the whole record."""
     at = 0
     while at < len(data) and data[at]:
         space = data.find(b" ", at, at + MAX_DIGITS)

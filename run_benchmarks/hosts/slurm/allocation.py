@@ -249,11 +249,7 @@ def submit(request: Request, note: Callable[[str], None]) -> None:
 
 
 def _submit(request: Request, *options: str) -> str:
-    """Submit the job; one whose answer was lost is found by its name.
-
-    Raises:
-        SlurmError: it is refused.
-    """
+    """Submit the job; one whose answer was lost is found by its name."""
     try:
         return call(["sbatch", "--parsable", *options], text=batch_script(request)).strip().split(";")[0]
     except SlurmError as error:

@@ -20,19 +20,10 @@ SQUEUE_FORMAT = "%A|%T|%N|%L|%V|%S|%r"
 SACCT_FORMAT = "JobIDRaw,State,ExitCode,NodeList"
 # Words of 24.05 among them: EXPEDITING, POWER_UP_NODE, LAUNCH_FAILED, RECONFIG_FAIL. Source: Slurm's page
 # job_state_codes. A job whose word is unknown is taken to be at work.
-WAITING = frozenset(
-    {
-        "PENDING",
-        "CONFIGURING",
-        "EXPEDITING",
-        "POWER_UP_NODE",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "REQUEUE_HOLD",
-        "RESV_DEL_HOLD",
-        "SPECIAL_EXIT",
-    }
-)
+WAITING = frozenset({
+    "PENDING", "CONFIGURING", "EXPEDITING", "POWER_UP_NODE", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+})  # fmt: skip
 ENDING = "COMPLETING"
 FORGOTTEN = "FORGOTTEN"  # our word of a job that slurmctld no longer knows (MinJobAge) and that no accounts hold
 # How a job ends that this run did not end; the words follow its number.

@@ -17,9 +17,7 @@ _MULTI = 9
 
 
 class Reach(NamedTuple):
-    """The extent that the original assumes of a group: servers, GPUs of it in each, NICs in each. All divisions are of
-    integers.
-    """
+    """A group's extent in the original: servers, its GPUs and NICs in each; divisions are of integers."""
 
     servers: int
     per_server: int

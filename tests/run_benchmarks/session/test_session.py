@@ -149,7 +149,7 @@ def test_a_number_is_of_the_code_that_is_named(
     """The host's copy is edited before the run, between two rounds, and in the second; in the third a file is added."""
     settings = settings_of(load, tmp_path, "ONE['overrides'] = {'sizes': '1M', 'iterations': 1}\nONE['repeat'] = 3")
     prepared = prepare(settings, new_run_id())
-    there, name = Path(prepared.plan.code_dir_host), "protocol/bandwidth.py"
+    there, name = Path(prepared.plan.code_dir_host), "common/bandwidth.py"
     bring(LocalHost("localhost"), prepared.code, str(there), deadline=30)
     original = (there / name).read_text()
 

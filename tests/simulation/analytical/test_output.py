@@ -28,9 +28,7 @@ from tests.simulation.analytical.asking import CLUSTER, Answer, ask, row, times,
 H100 = ("-g", "4096", "-g_p_s", "8", "-n_p_s", "8", "-g_type", "H100", "-nic_t", "cx7")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def read_csv(path: Path) -> tuple[list[str], dict[str, str], list[list[str]]]:

@@ -33,9 +33,7 @@ def without(names: frozenset[str]) -> list[str]:
     return [word for name in sorted(names) for word in ("--without", name)]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.mark.parametrize("run", COMPARED[::4], ids=lambda run: run.name)

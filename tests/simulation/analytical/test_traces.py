@@ -19,9 +19,7 @@ EMPTY = b"\0"  # a message of nothing, after its length
 Value = int | str | bool
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def node(number: int, kind: str, micros: int = 0, **attributes: Value) -> schema.Node:

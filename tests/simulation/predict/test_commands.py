@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 
 from simulation import cli
+from tests.simulation.predict.calling import asked
 
 MODEL = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "8")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

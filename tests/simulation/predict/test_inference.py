@@ -20,7 +20,7 @@ from simulation.predict.inference import AGREES, Pass, one_pass
 from simulation.predict.kernels import experts_us
 from simulation.predict.machine import machines
 from tests.simulation.predict.accuracy import DATA, ROOT, estimated
-from tests.simulation.predict.test_commands import asked
+from tests.simulation.predict.calling import asked
 from tests.simulation.predict.test_commands import refused as refused_in_words
 from tests.simulation.predict.test_counts import job
 
@@ -29,9 +29,7 @@ ESTIMATES = DATA / "inference_estimates.csv"
 WORDS = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "4", "--tp", "4")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.mark.parametrize(("phase", "worst"), [("prefill", 20), ("decode", 25)])

@@ -15,25 +15,13 @@ from simulation.predict.machine import NIC_SHARE, machines
 from simulation.predict.measured_network import MeasuredLinks
 from simulation.predict.network import Network
 from simulation.predict.page import timeline
+from tests.simulation.predict.calling import asked, refused
 from tests.simulation.predict.test_counts import job, simulated_1f1b
 
 WORDS = ("predict", "--model", "llama3_8b", "--gpu", "H100", "--gpus", "32", "--tp", "4", "--gbs", "32")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert cli.main(list(words)) == 2
-    return capsys.readouterr().err
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def network_file(capsys: pytest.CaptureFixture[str], gpus: int = 32, bandwidth: str = "400Gbps") -> str:

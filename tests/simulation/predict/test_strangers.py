@@ -15,16 +15,15 @@ from simulation.predict.iteration import BUCKET_BYTES, predict
 from simulation.predict.job_table import job_of, jobs_of, preset, read_job, read_rows
 from simulation.predict.machine import machine_of, machines, other_part
 from simulation.predict.weights import parameters
-from tests.simulation.predict.test_commands import MODEL, asked, refused
+from tests.simulation.predict.calling import asked
+from tests.simulation.predict.test_commands import MODEL, refused
 from tests.simulation.predict.test_counts import job
 from tests.tiers import samples
 
 NOT_OF_THE_MODEL = {"name", "seq"}
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.mark.parametrize(

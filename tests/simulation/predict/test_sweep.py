@@ -22,25 +22,13 @@ from simulation.predict.job_table import jobs_of, preset, read_rows
 from simulation.predict.kept import Estimate, KeptLayouts
 from simulation.predict.layouts import Layout
 from simulation.predict.machine import machines
+from tests.simulation.predict.calling import asked, refused
 from tests.simulation.predict.test_counts import job
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
-    assert cli.main([*words, "--json"]) == 0, capsys.readouterr().err
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert cli.main(list(words)) == 2
-    return capsys.readouterr().err
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 SWEEP = ("sweep", "--model", "llama3_70b", "--gpu", "H100", "--gbs", "256")

@@ -21,9 +21,7 @@ DATA = Path(__file__).resolve().parents[2] / "data" / "simulation" / "topo"
 LINKS = "links: {n: {bandwidth: 1Gbps, latency: 1us}}\n"
 
 
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def built(text: str) -> Fabric:
@@ -214,7 +212,7 @@ def test_options_of_templates_have_no_effect_and_are_refused(capsys: pytest.Capt
     )
     said = capsys.readouterr().err
     flags = [line.split(":")[1] for line in said.splitlines()]
-    assert flags == [" -g 8", " --topology", " --ro", " --name full", " --dialect simai"]
+    assert flags == [" -g 8", " --topology", " --ro", " --name full", " --dialect simai", " --from x.yaml"]
     assert cli.main(["topology", "--from", "x.yaml"]) == 2
     assert "x.yaml: No such file or directory" in capsys.readouterr().err
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.datasheet import datasheet
+from vendors.datasheets import datasheet
 from workloads.cli import main
 from workloads.compute import database
 from workloads.compute.check import leave_one_out

@@ -72,9 +72,7 @@ class BertArrays(Shards):
         return arrays
 
     def arrays(self, rows: Sequence[tuple[dict[str, Array], int]]) -> dict[str, Array]:
-        """The batch of these samples, each given as the content of its file and its index there: int64, shape
-        (len(rows), ...).
-        """
+        """The batch of samples, each the content of its file and its index there: int64, shape (len(rows), ...)."""
         return {
             key: np.stack([shard[key][row] for shard, row in rows]).astype(np.int64)
             for key in (*_OF_TOKENS, *_OF_MASKS, _LABEL)

@@ -6,8 +6,8 @@ from pydantic import Field, model_validator
 
 from training.benchmarks.driver.training.settings.settings import (
     FLASH_ATTENTION,
-    Target,
     TrainingConfig,
+    refuse_above,
     transformer_flops,
 )
 
@@ -17,6 +17,8 @@ SPECIAL_TOKENS = 4
 
 class BertSettings(TrainingConfig):
     """BERT (Devlin et al. 2019) with masked tokens and next sentences; the defaults are BERT-Large's sizes."""
+
+    target_settings = (("target_mlm_accuracy", "eval_mlm_accuracy", True),)
 
     ffn_hidden_size: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
     vocab_size: int = Field(30528, ge=8, description="number of distinct tokens (BERT's 30522, padded to 8)")
@@ -39,11 +41,7 @@ class BertSettings(TrainingConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.max_seq_length > self.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length = {self.max_seq_length}; allowed: up to"
-                f" max_position_embeddings = {self.max_position_embeddings}"
-            )
+        refuse_above(self, "max_seq_length", "max_position_embeddings")
         if self.max_predictions_per_seq > self.max_seq_length - 3:
             raise ValueError(
                 f"max_predictions_per_seq = {self.max_predictions_per_seq}; allowed: up to max_seq_length - 3"
@@ -57,11 +55,6 @@ class BertSettings(TrainingConfig):
     def varying_shapes(self) -> str | None:
         is_packed = self.unpad or self.attention == FLASH_ATTENTION
         return "without padding every micro-batch has another number of tokens" if is_packed else None
-
-    def targets(self) -> tuple[Target, ...]:
-        if self.target_mlm_accuracy is None:
-            return ()
-        return (Target(metric="eval_mlm_accuracy", bound=self.target_mlm_accuracy, at_least=True),)
 
     def tokens_per_sample(self) -> int:
         return self.max_seq_length

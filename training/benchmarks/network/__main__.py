@@ -3,8 +3,7 @@
     torchrun --nproc_per_node N -m training.benchmarks.network -- --set sizes=8..64M ... [--output_dir D]
     python -m training.benchmarks.network baseline ...
 
-D is the folder of CSV, JSON lines and plot where driver.launch gives none. `baseline` runs on the head node without
-torch.
+D is the folder of CSV, JSON lines and plot where driver.launch gives none. `baseline` needs no torch.
 """
 
 import sys

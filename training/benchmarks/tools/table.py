@@ -60,9 +60,7 @@ _RUN = r"(?:-r|--run)[ =]?"
 
 
 def _perftest(program: str, words: str, column: str, scope: Scope) -> Tool:
-    """A program of perftest: a bandwidth, or a latency. A call is a server, a client, and a moment of traffic, in a
-    ring as long for all.
-    """
+    """A program of perftest (bandwidth or latency): a server, a client, a moment of traffic, equal in a ring."""
     is_rate, is_ring = column == "BW average", scope == "ring"
     return Tool(
         command=(program, "-d", "{device}", "-F", *words.split(), *(("-D", "10") if is_ring else ("-n", "2000"))),

@@ -82,9 +82,6 @@ def _with_times(workload: Workload, times: aiob.CompFile) -> Workload:
     """Fill in the computation rows: each GEMM its own time, if the file has it.
 
     Deviation `aiob_whole_blocks`: with AICB's description file each GEMM gets the time of its whole block.
-
-    Raises:
-        CompFileError: the file has times of GEMMs, but not of all of these.
     """
     if times.gemms is not None:
         return _with_times_of_rows(workload, times.path, times.gemms)

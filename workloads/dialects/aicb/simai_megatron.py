@@ -56,9 +56,7 @@ def _tail(args: WorkloadArgs) -> list[WorkItem]:
 
 
 class _Walk(ABC):
-    """Code that both generators share: with sequence parallelism AICB's walk stops at each leaf, else at whole
-    blocks.
-    """
+    """Shared by both generators: with sequence parallelism AICB's walk stops at leaves, else at whole blocks."""
 
     def __init__(self, args: WorkloadArgs) -> None:
         self.args = args
@@ -231,8 +229,7 @@ class _AiobWalk(_Walk):
         return self.times.attention_ns(recompute=self.args.recompute_activations)
 
     def _half_ns(self, name: str) -> tuple[int, int]:
-        """Forward and backward time, in ns, of one of a block's two projections: half the block, or DeepSeek's own
-        section.
+        """Forward and backward ns of one of a block's two projections: half the block, or DeepSeek's own section.
 
         Deviations `simai_aiob_recompute` (the forward time doubles), `simai_aiob_latent` (halved although it is whole).
         """

@@ -8,9 +8,7 @@ from workloads.rows.blocks import Block
 
 
 def generate(args: WorkloadArgs) -> SimaiWorkload:
-    """One row per size in the data-parallel column. AICB writes the word None for what SimAI does not know: deviation
-    `simai_micro_unknown`.
-    """
+    """One data-parallel row a size. AICB writes None for what SimAI does not know: `simai_micro_unknown`."""
     comm = KNOWN.get(args.test_comm, "None")
     rows = [WorkItem("micro_test", weight_gradient=Phase(1, comm, size), process_time=1) for size in sweep(args)]
     return SimaiWorkload(None, Block(rows), args)

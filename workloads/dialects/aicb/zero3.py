@@ -115,9 +115,7 @@ class _Pass:
             self.rows += gemms.forward(parameter) if phase == "forward" else gemms.backward(parameter)
 
     def prefetch(self, gathered: int) -> list[int]:
-        """Take next uses from the queue, in addition to `gathered` elements; returns the parameters to gather for
-        them.
-        """
+        """Take uses from the queue, beside `gathered` elements; returns the parameters to gather for them."""
         args, fetched = self.trainer.args, []
         while (
             self.queued < len(self.uses)

@@ -1,7 +1,6 @@
 """The dialect `framework`: what Megatron-core, FSDP2 or DeepSpeed itself sends, held to recorded traces call by call.
 
-The loss over data-parallel ranks and the distribution of tokens are the training script's, not Megatron-core's, and
-have no rows.
+The loss over data-parallel ranks and the distribution of tokens are the training script's and have no rows.
 """
 
 from pathlib import Path

@@ -113,4 +113,6 @@ class CoreAttention:
         """
         tokens = self.kernels.sequence
         sides = (tokens, tokens // 2) if step <= self.place.context_rank else (tokens // 2, tokens)
-        return self.kernels.attention_part(op, phase, self.name, sides, (self.heads, self.groups), self.widths)
+        return self.kernels.made(
+            op, (self.kernels.args.micro_batch, *sides, self.heads, self.groups, *self.widths), phase, self.name
+        )

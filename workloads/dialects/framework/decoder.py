@@ -46,9 +46,7 @@ def decoder(args: WorkloadArgs) -> DecoderPart:
 
 
 def ends(args: WorkloadArgs) -> tuple[DecoderPart, DecoderPart, DecoderPart]:
-    """The modules outside of all layers: embedding, last norm and head, which has the embedding's weight unless it is
-    untied.
-    """
+    """Modules outside all layers: embedding, last norm, head, which has the embedding's weight unless untied."""
     words, head = (_module(name, (args.vocab_size, args.hidden_size)) for name in ("embed_tokens", "lm_head"))
     if not args.untie_embeddings:
         head = DecoderPart(head.name, words.weights)

@@ -95,7 +95,7 @@ class Fsdp2Rank:
 
     def _unit(self, name: str, parts: Iterable[DecoderPart], is_kept: bool, part: DecoderPart | None = None) -> Unit:
         weights = dict.fromkeys(weight for part in parts for weight in part.every_weight())
-        norms = [each.numel for each in weights if _is_norm(each) and self.tp > 1]
+        norms = [each.numel for each in weights if self.tp > 1 and "norm" in each.name.split(".")[-2]]
         return Unit(name, sum(map(self._padded, weights)), is_kept, tuple(norms), part)
 
     def _padded(self, weight: Weight) -> int:
@@ -156,9 +156,7 @@ class Fsdp2Rank:
         return Call(GATHER, "dp_shard", self.shard, BFLOAT16, size, phase, unit.name, micro_batch=micro_batch)
 
     def _run(self, unit: Unit, phase: str, micro_batch: int) -> list[Call]:
-        """The computation of a unit in a pass, and what tensor-parallel ranks send of its activations, and of the
-        loss.
-        """
+        """A unit's computation in a pass, and what tensor-parallel ranks send of its activations and the loss."""
         if unit is self.root or unit is (None if self.root else self.units[-1]):
             calls = self._head(phase)
         elif unit.part is None:
@@ -230,7 +228,3 @@ class Fsdp2Rank:
 def _placed(calls: Iterable[Call], phase: str, micro_batch: int, module: str = "") -> list[Call]:
     """Calls in a pass; module: of those that name none."""
     return [replace(call, phase=phase, module=call.module or module, micro_batch=micro_batch) for call in calls]
-
-
-def _is_norm(weight: Weight) -> bool:
-    return "norm" in weight.name.split(".")[-2]

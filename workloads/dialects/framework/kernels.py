@@ -116,12 +116,6 @@ class Kernels:
         """Dropout of the hidden state, or its backward pass, if the job has any."""
         return self.moving(op, phase, module, self.args.hidden_size, tokens) if self.dropout else []
 
-    def attention_part(
-        self, op: str, phase: str, module: str, sides: tuple[int, int], heads: tuple[int, int], widths: tuple[int, int]
-    ) -> list[Call]:
-        """Attention without a mask. op: of which pass; sides: tokens of a sequence's queries, and of its keys."""
-        return self.made(op, (self.args.micro_batch, *sides, *heads, *widths), phase, module)
-
     @property
     def sequence(self) -> int:
         """Tokens of a sequence that attention sees."""

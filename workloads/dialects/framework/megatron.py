@@ -60,11 +60,9 @@ class MegatronRank:
         return one_forward_one_backward(self.args, self.place, self._forward, self._last_reduces)
 
     def _forward(self, micro_batch: int, chunk: int) -> Block[Call]:
-        """A forward pass; the first of an iteration gathers the parameters just before they are read, and quantises
-        them.
-        """
+        """A forward pass; an iteration's first gathers and quantises parameters just before they are read."""
         each, kernels = self.chunks[chunk], self.chunks[chunk].tensor.kernels
-        gathers = not self.first and self._gathers_ahead()
+        gathers = not self.first and self.args.use_distributed_optimizer and self.args.overlap_param_gather
         if micro_batch or not (gathers or kernels.float8):
             return each.forward_calls.shifted((0, micro_batch))
         calls = _gathered(each.forward, self.groups[chunk]) if gathers else passed(each.forward)
@@ -90,9 +88,6 @@ class MegatronRank:
         if schedule.entry(late)[0] != self.args.num_microbatches - 1:
             return done
         return Block([done, *self._reductions(schedule.chunk(late, forward=False), "backward")])
-
-    def _gathers_ahead(self) -> bool:
-        return self.args.use_distributed_optimizer and self.args.overlap_param_gather
 
     def _reductions(self, chunk: int, phase: str) -> list[Call]:
         return [group.reduction(phase) for group in self.groups[chunk]]
@@ -153,8 +148,7 @@ class MegatronRank:
         return Call(CommType.all_reduce, "embedding", self.place.embedding, dtype, size, phase)
 
     def _step(self) -> list[Call]:
-        """The norm of all gradients, clipping, Adam, and the updated parameters unless the next forward pass gathers
-        them.
+        """The norm of all gradients, clipping, Adam, and the new parameters unless the next forward pass gathers them.
 
         Experts have an optimizer of their own, and each of the two gathers the parameters of both.
         """
@@ -191,9 +185,7 @@ class MegatronRank:
         return self.chunks[0].tensor.kernels.made(op, (count,), "step", "", dtype=FLOAT32)
 
     def _is_normed(self, parameter: Parameter) -> bool:
-        """Whether this rank adds a parameter to the norm: of what all tensor ranks hold alike the first one does, of
-        tied word vectors the first stage.
-        """
+        """Whether this rank adds a parameter to the norm: of copies the first tensor rank, of tied vectors stage 0."""
         alike = parameter.reduced or parameter.always or parameter.name.endswith(f"{POSITIONS}.weight")
         is_copy = parameter.alone and not self.place.first
         return not is_copy and not (alike and self.place.rank % self.place.tp)

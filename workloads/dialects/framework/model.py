@@ -100,9 +100,7 @@ class Chunk:
         return Block(parts)
 
     def parts(self) -> Iterator[tuple[list[Event], list[Event], int]]:
-        """Forward and backward events of the embedding, of a layer of each kind and of the head, and how many follow
-        one another.
-        """
+        """Forward and backward events of embedding, a layer of each kind and head, and how many follow each other."""
         if self.span.first:
             yield self._embed(), self._embed_back(), 1
         for run in self._runs():

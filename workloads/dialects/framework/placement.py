@@ -1,8 +1,7 @@
 """Computes the process groups of one rank in Megatron-core's order tp-cp-ep-dp-pp, experts' groups apart from dense.
 
 Dense: rank = tp + TP * (cp + CP * (dp + DP * pp)). Experts: rank = etp + ETP * (ep + EP * (edp + EDP * pp)), where
-ETP * EP * EDP ranks form a pipeline stage as TP * CP * DP do. ETP is TP unless expert_tensor_parallel_size says
-otherwise, so ep may exceed dp.
+ETP * EP * EDP ranks form a stage as TP * CP * DP do; ETP is TP or expert_tensor_parallel_size: ep may exceed dp.
 """
 
 from functools import cached_property

@@ -171,7 +171,7 @@ def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) ->
     elif isinstance(made, MegatronRank):
         rows = _megatron(args, made, iteration, ModuleTimes(args, measured))
     else:
-        rows = sharded_rows(iteration)
+        rows = iteration.map(_sharded_row, advance=False)
     header = SimaiHeader(
         tp=args.tensor_model_parallel_size,
         ep=args.expert_model_parallel_size,
@@ -183,13 +183,6 @@ def generate(args: WorkloadArgs, rank: int, measured: CompFile | None = None) ->
         mode=None if args.phase == TRAINING else INFERENCE,
     )
     return SimaiWorkload(header, rows, args)
-
-
-def sharded_rows(iteration: Block[Call]) -> Block[WorkItem]:
-    """The rows of FSDP2 and ZeRO, a row a call: over tensor ranks in the column of its pass, else in the third. What is
-    gathered forward over data-parallel ranks computes.
-    """
-    return iteration.map(_sharded_row, advance=False)
 
 
 def _sharded_row(call: Call) -> WorkItem:

@@ -22,9 +22,7 @@ ALIGNED = 2
 
 
 class ZeroRank:
-    """The calls that all ZeRO stages share: all ranks hold the same, in one group. group: what DeepSpeed sends over
-    in this stage.
-    """
+    """Calls that all ZeRO stages share: all ranks hold the same, in one group. group: that of this stage."""
 
     group = "dp"
 
@@ -148,9 +146,7 @@ class Zero12Rank(ZeroRank):
             yield from self._reduction(left)
 
     def _again(self, module: str) -> list[Call]:
-        """The kernels that full recomputation runs before the last module of a layer goes backward, up to its
-        product.
-        """
+        """Kernels of full recomputation before a layer's last module goes backward, up to its product."""
         layer, _, word = module.partition(".mlp.")
         if not self.kernels or word != "down_proj" or self.args.activation_recompute != "full":
             return []

@@ -169,9 +169,7 @@ class _Run:
                 self._release(number)
 
     def left(self) -> frozenset[int]:
-        """The parameters that stay gathered: modules whose backward pass has no end are ended, what is still coming is
-        dropped.
-        """
+        """The parameters that stay gathered: modules without an end of their backward end, what comes is dropped."""
         for event in self.open.values():
             for number in event.numbers:
                 self.active[number].discard(event.module)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from common.command_line import FunctionVerb, VerbParser
+from common.errors import MistakeList
 from common.reading import read_bounded
 from common.summary import Summary
 from common.whole_files import whole_set, write_whole
@@ -54,15 +55,16 @@ def _add_import(parser: VerbParser) -> None:
 
 
 def _export(arguments: argparse.Namespace) -> Summary:
-    """Write `workload.<rank>.et` for each rank, and the groups.
-
-    Raises:
-        AicbError: a file is no workload, or its ranks cannot be told or moved.
-    """
+    """Write `workload.<rank>.et` for each rank, and the groups."""
     given = vars(arguments)
     schema = load_schema()
-    sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
-    files, loaded = [path for path, _ in sources], [Workload.load(*source) for source in sources]
+    mistakes, files, loaded = MistakeList(), list[Path](), list[tuple[Workload, WorkloadArgs | None]]()
+    for path in given["files"]:
+        with mistakes.noted():
+            for stage in range(csvfile.sections(path)):
+                loaded.append(Workload.load(path, stage))
+                files.append(path)
+    mistakes.check()
     workloads = [workload for workload, _ in loaded]
     stages = len(workloads)
     world = stages if given["world_size"] is None else given["world_size"]
@@ -106,11 +108,7 @@ def _own_ranks(workloads: list[Workload], groups: list[RankGroups]) -> list[int]
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: int, world: int | None) -> RankGroups:
-    """The job's groups, which rows of AICB's form leave out: by the file's record, else by its rows and `stages`.
-
-    Raises:
-        AicbError: neither says them, or the file is for another number of ranks or stages.
-    """
+    """The job's groups, which rows of AICB's form leave out: by the file's record, else by its rows and `stages`."""
     rows = [item for item in workload.rows.tally_kinds() if item.is_communication]
     if all(item.ranks is not None for item in rows):
         return RankGroups(world_size=1)
@@ -125,11 +123,7 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, stages: i
 
 
 def _recorded_groups(args: WorkloadArgs, rows: list[LogItem], stages: int, world: int | None) -> RankGroups:
-    """The groups by a file's record.
-
-    Raises:
-        ValueError: it is for another number of ranks or stages.
-    """
+    """The groups by a file's record."""
     if args.context_parallel_size > 1:
         raise ValueError(f"context_parallel_size is {args.context_parallel_size}, and rows state no ranks")
     if world not in (None, args.world_size):
@@ -142,11 +136,7 @@ def _recorded_groups(args: WorkloadArgs, rows: list[LogItem], stages: int, world
 
 
 def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int], groups: list[RankGroups]) -> None:
-    """Check that each row's group and peer are known.
-
-    Raises:
-        AicbError: of some they are not; the message names their types and groups.
-    """
+    """Check that each row's group and peer are known."""
     problems: dict[str, None] = {}
     for path, workload, own, sizes in zip(paths, workloads, owns, groups, strict=True):
         for item in workload.rows.tally_kinds():
@@ -160,9 +150,7 @@ def _check_located(paths: list[Path], workloads: list[Workload], owns: list[int]
 
 
 def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
-    """The rank that is in all groups of a workload, the first if there are several; the first of stage `number` if no
-    row states ranks.
-    """
+    """The first rank in all groups of a workload; the first of stage `number` if no row states ranks."""
     common: set[int] | None = None
     for item in workload.rows.tally_kinds():
         if item.ranks is not None:
@@ -171,12 +159,7 @@ def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
 
 
 def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
-    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone.
-
-    Raises:
-        AicbError: two files are of one rank, a group does not hold the rank of its file, or is no product of axes, or
-            one of its like is outside of the world.
-    """
+    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone."""
     problems = [
         f"{path}: is of rank {own}, as another file"
         for path, own in zip(paths, owns, strict=True)
@@ -202,20 +185,20 @@ def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world:
 
 
 def _import(arguments: argparse.Namespace) -> Summary:
-    """Write the rows of a trace as a workload CSV.
-
-    Raises:
-        AicbError: the trace or the file of groups is malformed.
-    """
+    """Write the rows of a trace as a workload CSV."""
     given = vars(arguments)
     path: Path = given["file"]
     groups = given["comm_groups"] or path.with_name(GROUPS_FILE)
-    known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
-    if given["world_size"] is not None:
-        if given["world_size"] < 1:
-            raise AicbError(f"--world_size is {given['world_size']}; it is at least 1")
-        known |= {"": Ranks(0, 1, given["world_size"])}
-    found = read(path, known, load_schema())
+    mistakes, world, schema = MistakeList(), given["world_size"], load_schema()
+    known: dict[str, Ranks] = {}
+    with mistakes.noted():
+        known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
+    if world is not None and world < 1:
+        mistakes.add("--world_size", world, "it is at least 1")
+    elif world is not None:
+        known |= {"": Ranks(0, 1, world)}
+    found = mistakes.result(lambda: read(path, known, schema))
+    mistakes.check()
     workload = Workload(fold_items(found.rows))
     try:
         fullcsv.check(workload.rows)

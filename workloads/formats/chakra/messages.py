@@ -41,8 +41,7 @@ def unpacked(path: Path) -> "Iterator[BinaryIO]":
 
 
 def nodes(source: BinaryIO, schema: ModuleType) -> "Iterator[Node]":
-    """The nodes of Chakra's `schema` (et_def_pb2) in a trace, of which one message is in memory at a time; the first
-    one is the metadata.
+    """The nodes of Chakra's `schema` (et_def_pb2) in a trace, one message in memory at a time, first the metadata.
 
     Raises:
         OSError: it cannot be read, or what gzip packed is broken.

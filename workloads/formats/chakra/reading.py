@@ -11,18 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from workloads.formats.chakra import node_sizes
 from workloads.formats.chakra.messages import BrokenTraceError, nodes, unpacked
-from workloads.formats.chakra.node_sizes import (
-    GROUP,
-    OPERATION,
-    RANKS,
-    SIZE,
-    attributes_of,
-    collective_of,
-    kind_of,
-    plain,
-    whole_size,
-)
 from workloads.formats.chakra.schema import MEASURED, NUMBERS, SPLITS, TEXTS, TYPES
 from workloads.job.errors import WorkloadFileError
 from workloads.rows.ops import EPOCH_END, NEVER, CommGroup, CommType, GemmShape, LogItem
@@ -60,7 +50,7 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
 
     def made(node: "Node", attributes: dict[str, Any]) -> LogItem | None:
         nonlocal own
-        mine = OPERATION in attributes
+        mine = node_sizes.OPERATION in attributes
         own = own and mine
         return _own_row(node, attributes) if mine else _foreign_row(node, attributes, communicators, schema)
 
@@ -69,7 +59,7 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
             if dependency in places:
                 waits.setdefault(places[dependency], len(rows))
         if item is None:
-            skipped.add(kind_of(node, schema))
+            skipped.add(node_sizes.kind_of(node, schema))
             continue
         places[node.id] = len(rows)
         rows.append(item)
@@ -86,8 +76,8 @@ def read(path: Path, communicators: Mapping[str, Ranks], schema: ModuleType) -> 
 
 def _own_row(node: "Node", attributes: dict[str, Any]) -> LogItem:
     shapes = node.inputs.shapes
-    group = attributes.get(GROUP)
-    ranks = attributes.get(RANKS)
+    group = attributes.get(node_sizes.GROUP)
+    ranks = attributes.get(node_sizes.RANKS)
     kinds: dict[str, Any] = (
         dict.fromkeys(NUMBERS, int) | dict.fromkeys(MEASURED, int | float) | dict.fromkeys(SPLITS, tuple)
     ) | dict.fromkeys(TEXTS, str)
@@ -95,12 +85,12 @@ def _own_row(node: "Node", attributes: dict[str, Any]) -> LogItem:
     for name, value in values.items():
         if not isinstance(value, kinds[name]):
             raise ValueError(f"{name} is {value!r}")
-    if not shapes and not isinstance(attributes.get(SIZE), int | float):
-        raise ValueError(f"{SIZE} is {attributes.get(SIZE)!r}, not a number")
+    if not shapes and not isinstance(attributes.get(node_sizes.SIZE), int | float):
+        raise ValueError(f"{node_sizes.SIZE} is {attributes.get(node_sizes.SIZE)!r}, not a number")
     return LogItem(
-        CommType[attributes[OPERATION]],
+        CommType[attributes[node_sizes.OPERATION]],
         None if group is None else CommGroup[group],
-        msg_size=_shapes(shapes) if shapes else whole_size(attributes, "", None),
+        msg_size=_shapes(shapes) if shapes else node_sizes.whole_size(attributes, "", None),
         ranks=None if ranks is None else Ranks.parse(ranks),
         **values,
     )
@@ -116,24 +106,24 @@ def _shapes(text: str) -> GemmShape:
 def _foreign_row(
     node: "Node", attributes: dict[str, Any], communicators: Mapping[str, Ranks], schema: ModuleType
 ) -> LogItem | None:
-    kind = kind_of(node, schema)
-    stage = plain(node.name).replace(",", ";")
+    kind = node_sizes.kind_of(node, schema)
+    stage = node_sizes.plain(node.name).replace(",", ";")
     if kind == "COMP_NODE" and not attributes.get("is_cpu_op"):
         return LogItem(CommType.computation, stage=stage, elapsed_time=node.duration_micros * 1000)
     if kind in SENT:
         other = attributes.get("comm_dst" if kind == "COMM_SEND_NODE" else "comm_src")
-        size = whole_size(attributes, "", None)
+        size = node_sizes.whole_size(attributes, "", None)
         return LogItem(SENT[kind], None, msg_size=size, stage=stage, peer=None if other is None else int(other))
     if kind != "COMM_COLL_NODE":
         return None
-    collective, number = collective_of(attributes, schema)
+    collective, number = node_sizes.collective_of(attributes, schema)
     if not collective:
         raise ValueError(f"comm_type is {number!r}, not one of {', '.join(schema.CollectiveCommType.keys())}")
     name = str(attributes.get("pg_name", ""))
     ranks = communicators.get(name)
     group = CommGroup.all if not name else None
     known = None if ranks is None else len(ranks)
-    size = whole_size(attributes, collective, known)
+    size = node_sizes.whole_size(attributes, collective, known)
     return LogItem(TYPES[collective], group, known, size, stage, ranks=ranks)
 
 
@@ -149,7 +139,7 @@ def each_node(
         with unpacked(path) as source:
             for number, node in enumerate(nodes(source, schema), start=1):
                 try:
-                    taken = take(node, attributes_of(node))
+                    taken = take(node, node_sizes.attributes_of(node))
                 except _REFUSALS as error:
                     raise WorkloadFileError(path, None, f"node {number} is no row: {error}") from None
                 yield node, taken

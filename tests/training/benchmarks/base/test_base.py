@@ -9,7 +9,6 @@ import torch
 
 from common.errors import InputProblems
 from protocol.case_config import load_case_config
-from protocol.datasheet import datasheet
 from protocol.outcome import MeasuredCase, MeasuredRound, Table
 from protocol.perflog import Event, check_sequence, parse_line
 from tests.training.benchmarks.claimed import contradictions, unnoticed
@@ -20,6 +19,7 @@ from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.verdict import bad_ranks, promised
 from training.benchmarks.driver.launch.numa_nodes import numa_nodes
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from vendors.datasheets import datasheet
 
 CPU = torch.device("cpu")
 SMALL = ["matmul_size=64", "copy_bytes=65536", "iterations=5", "warmup_iterations=1"]

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from tests.training.benchmarks.driver.workload.test_operands import reduced
 from tests.training.benchmarks.network.mutations import RANK
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from tests.training.benchmarks.network.loopback import Loopback
 from tests.training.benchmarks.network.mutations import Mutation, Receipts, mutations
 from training.benchmarks.driver.workload import operands

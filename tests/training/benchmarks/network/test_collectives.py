@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 import torch
 
-from protocol.bandwidth import bus_factor
+from common.bandwidth import bus_factor
 from tests.training.benchmarks.driver.launch.launching import plain_processes, run
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.choices import CollectiveName

@@ -63,9 +63,7 @@ class LatentHeads(nn.Module):
         self.rotary = Rotary(part.sizes["seq"], part.sizes["rope"], device, dtype)
 
     def forward(self, query: Tensor, key_value: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """query (tokens, heads * qk), key_value (tokens, heads * (nope + v)), position (tokens, rope) to three of
-        (batch, heads, seq, size).
-        """
+        """(tokens, heads * qk), (tokens, heads * (nope + v)), (tokens, rope) to three of (batch, heads, seq, size)."""
         s = self.sizes
         shape = (s["batch"], s["seq"], s["heads"], -1)
         query, own = query.view(shape).transpose(1, 2), key_value.view(shape).transpose(1, 2)

@@ -11,11 +11,9 @@ PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AiobJob:
-    """One measurement. warm_up: most calls before the samples of a part, for at most `seconds`. threads: of a CPU, None
-    for torch's own choice.
+    """One measurement. warm_up: most calls before a part's samples, for `seconds`. threads: of a CPU, None: torch's.
 
-    device: "auto" (an accelerator if there is one), "cpu", or torch's name, such as "xpu:1"; attention: "auto" or a
-    kernel's name.
+    device: "auto" (an accelerator if there is one), "cpu" or torch's name, as "xpu:1"; attention: "auto" or a name.
     """
 
     args: WorkloadArgs

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from training.benchmarks.aicb.measuring import modules
 from training.benchmarks.aicb.measuring.modules import Setting
-from training.benchmarks.aicb.measuring.parts import Part, layer_tokens
+from training.benchmarks.aicb.measuring.parts import LayerShapes, Part
 
 
 class OnePart:
@@ -54,7 +54,7 @@ class WholeLayer:
         self.to = to
         self.parts = {part.name: part for part in parts if part.layer}
         self.modules = nn.ModuleDict({name: modules.build(part, to) for name, part in self.parts.items()})
-        self.tokens = layer_tokens(to.args)
+        self.tokens = LayerShapes(to.args).local_tokens
         self.input = to.random(self.tokens, to.args.hidden_size)
         self.buffers: dict[int, Tensor] = {}
         self.roots: list[Tensor] = []
@@ -66,9 +66,7 @@ class WholeLayer:
         self.roots.append(self._mlp(self._attention(self.input)))
 
     def prepare_backward(self) -> None:
-        """Run forward; the first time, make the gradients that arrive. Each backward pass needs its own forward
-        pass.
-        """
+        """Run forward; at first, make the gradients that arrive. Each backward pass needs its own."""
         self.forward()
         if not self.gradients:
             self.gradients = [torch.randn_like(each) for each in self.roots]

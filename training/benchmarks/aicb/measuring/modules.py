@@ -20,9 +20,7 @@ TRANSFORMER_ENGINE, APEX, GROUPED_MM = "transformer_engine", "apex", "grouped_mm
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings that modules are built with. kernels: the one in use by its kind (attention, norm, experts,
-    optimizer).
-    """
+    """Settings of modules. kernels: the one in use by its kind (attention, norm, experts, optimizer)."""
 
     args: WorkloadArgs
     device: torch.device

@@ -266,8 +266,3 @@ def op_shape(part: Part) -> dict[str, int] | None:
     if part.kind in ("activation", "loss", "embedding", "norm", "residual"):
         return {"tokens": part.sizes["tokens"], "width": part.sizes["width"]}
     return dict(part.sizes)
-
-
-def layer_tokens(args: WorkloadArgs) -> int:
-    """Number of tokens that enter a layer on this rank."""
-    return LayerShapes(args).local_tokens

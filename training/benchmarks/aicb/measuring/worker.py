@@ -32,7 +32,7 @@ from training.benchmarks.driver.training.model.kernels import (
 from training.benchmarks.driver.training.settings.settings import AUTO, FLASH_ATTENTION
 from training.benchmarks.driver.workload.accelerator import accelerators, device_name, is_accelerator, vendor_here
 from training.benchmarks.driver.workload.usage import UnusableSettingsError, cpu_name
-from workloads.api import generate
+from workloads.dialects.generation import generate
 from workloads.job.errors import ParameterError
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import INPUT_GRADIENT, WEIGHT_GRADIENT, Gemm, gemms_of

@@ -10,7 +10,8 @@ from protocol.case_config import CaseConfig, MemoryNeed
 from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.footprint import footprint
 from training.benchmarks.aicb.pytorch.work.stage import GENERATED, StageWorkload, groups_of
-from workloads import api, dialects
+from workloads import dialects
+from workloads.dialects import generation
 from workloads.dialects.framework import presets as models
 from workloads.job import presets
 from workloads.job.description import model
@@ -49,7 +50,7 @@ def _stage_bytes(args: WorkloadArgs, dialect: str, scale: Fraction, stage: int) 
     groups = groups_of(args, dialect)
     own = stage * (args.world_size // groups.pp)
     # One iteration has the sizes of all.
-    workload = api.generate(replace(args, epoch_num=1), dialect=dialect, pp_stage=stage)
+    workload = generation.generate(replace(args, epoch_num=1), dialect=dialect, pp_stage=stage)
     of = StageWorkload(workload, groups, stage, own, GENERATED, args.frame)
     caller = Caller(of, own, args.world_size, scale)
     calls = (caller.call(item) for item in workload.rows.tally_kinds() if item.is_communication)
@@ -159,7 +160,7 @@ class Config(GeneratorSettings):
         if divides and "global_batch" not in given and (model is None or self.num_microbatches is not None):
             count = self.num_microbatches or args.pipeline_model_parallel
             args = replace(args, global_batch=count * max(1, args.data_parallel_size) * args.micro_batch)
-        api.check(args, dialects.get(self.dialect), "csv")
+        generation.check(args, dialects.get(self.dialect), "csv")
         return args
 
     def refusal(self, *, nnodes: int, nproc: int) -> str | None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from training.benchmarks.aicb.pytorch.config import Config
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload, groups_of, rank_groups
-from workloads import api
 from workloads.dialects.framework.rows import workload_rows
+from workloads.dialects.generation import generate
 from workloads.formats import csvfile
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
@@ -20,8 +20,7 @@ _SIZES = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel": "pp", "
 
 
 def stage_workload(config: Config, rank: int, world_size: int, folder: Path | None) -> StageWorkload:
-    """The workload that `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if there
-    is one.
+    """The workload that `rank` of `world_size` executes. Relative paths are below `folder`, the case's data, if any.
 
     Raises:
         AicbError: a file is missing or malformed, or the workload is not for this number of ranks.
@@ -85,7 +84,7 @@ def _generated(config: Config, rank: int, world_size: int) -> StageWorkload:
     if config.dialect == "framework":
         # Tokens are routed rank by rank: each has splits of its own.
         return StageWorkload(Workload(workload_rows(args, rank), args), groups, stage, rank, "generated", args.frame)
-    workload = api.generate(args, dialect=config.dialect, pp_stage=stage)
+    workload = generate(args, dialect=config.dialect, pp_stage=stage)
     return StageWorkload(workload, groups, stage, stage * size, "generated", args.frame)
 
 
@@ -99,11 +98,7 @@ def _has_stages(workload: Workload) -> bool:
 
 
 def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: Config, world_size: int) -> RankGroups:
-    """The parallel sizes by the file's record, else by the settings, else by its rows.
-
-    Raises:
-        AicbError: the file is for another number of ranks, or its experts leave ranks out.
-    """
+    """The parallel sizes by the file's record, else by the settings, else by its rows."""
     rows = list(workload.rows.tally_kinds())
     if not any(item.is_communication for item in rows):
         raise AicbError(f"{path}: has no communication to run")
@@ -125,11 +120,7 @@ def _groups(path: Path, workload: Workload, args: WorkloadArgs | None, config: C
 
 
 def _recorded_sizes(path: Path, args: WorkloadArgs, config: Config, world_size: int) -> dict[str, int]:
-    """The parallel sizes of a file's record.
-
-    Raises:
-        AicbError: they are for another number of ranks, or a setting says others.
-    """
+    """The parallel sizes of a file's record."""
     if args.world_size != world_size:
         raise AicbError(f"{path}: is for {args.world_size} ranks, this run has {world_size}")
     sizes = {short: int(getattr(args, name)) for name, short in _SIZES.items()}

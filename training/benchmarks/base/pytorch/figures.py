@@ -14,20 +14,9 @@ import torch
 import torch.distributed as dist
 from pydantic import JsonValue
 
-from training.benchmarks.base.pytorch import operations
+from training.benchmarks.base.pytorch import disks, operations
 from training.benchmarks.base.pytorch.capacity import Capacity, limit_of
 from training.benchmarks.base.pytorch.config import DATA_TESTS, DISK_TESTS, HOST_TESTS, Config
-from training.benchmarks.base.pytorch.disks import (
-    ITERATIONS,
-    DataFiles,
-    Disk,
-    NotHereError,
-    by_model,
-    disk_models_of,
-    disk_test,
-    file_system_of,
-    log_folder,
-)
 from training.benchmarks.base.pytorch.operations import Copy, Operation
 from training.benchmarks.base.pytorch.products import SUSTAINED, MatMul
 from training.benchmarks.base.pytorch.twins import signed
@@ -109,17 +98,17 @@ def device_of(test: str, group: ProcessGroup) -> torch.device:
 
 def _disk(test: str, config: Config, group: ProcessGroup, data_dir: Path | None) -> DeviceFigure:
     """All ranks of all hosts at once: a file system that they share shows what it has for all of them."""
-    made: Disk | DataFiles | None = None
+    made: disks.Disk | disks.DataFiles | None = None
     try:
-        made, lacks = disk_test(test, config.disk_bytes, data_dir, group.placement), ""
-    except NotHereError as error:
+        made, lacks = disks.disk_test(test, config.disk_bytes, data_dir, group.placement), ""
+    except disks.NotHereError as error:
         lacks = str(error)
     everyone = [each for each in group.gathered(lacks) if each]
     try:
         if made is None or everyone:
-            raise NotHereError(everyone[0])
+            raise disks.NotHereError(everyone[0])
         seconds = []
-        for _ in range(ITERATIONS):
+        for _ in range(disks.ITERATIONS):
             dist.barrier()
             begin = time.perf_counter()
             made.run()
@@ -129,16 +118,18 @@ def _disk(test: str, config: Config, group: ProcessGroup, data_dir: Path | None)
         if made is not None:
             made.close()
     assert figure is not None
-    folder = data_dir if test in DATA_TESTS and data_dir is not None else log_folder()
-    details: dict[str, JsonValue] = {"file_system": file_system_of(folder), "past_the_page_cache": made.is_direct}
-    return replace(figure, details=details | by_model(group.gathered(disk_models_of(folder))))
+    folder = data_dir if test in DATA_TESTS and data_dir is not None else disks.log_folder()
+    details: dict[str, JsonValue] = {"file_system": disks.file_system_of(folder), "past_the_page_cache": made.is_direct}
+    return replace(figure, details=details | disks.by_model(group.gathered(disks.disk_models_of(folder))))
 
 
 def _to_every_device(config: Config, group: ProcessGroup) -> DeviceFigure:
     """In round k every device copies to the k-th after it, so that no two send to one; all hosts at once."""
     count = accelerators(group.device).count() if is_accelerator(group.device) else 1
     if fewer := [number for number in group.gathered(count) if number < 2]:
-        raise NotHereError(f"{len(fewer)} of {group.placement.world_size} ranks see no other device beside their own")
+        raise disks.NotHereError(
+            f"{len(fewer)} of {group.placement.world_size} ranks see no other device beside their own"
+        )
     most = max(group.gathered(count))
     found: dict[int, DeviceFigure] = {}
     for step in range(1, most):
@@ -214,7 +205,7 @@ def _of_all(copies: Iterable[DeviceFigure]) -> dict[str, int]:
     return {"copy": signed(sum({each.digests["copy"] for each in copies}))}
 
 
-def _figure(operation: Operation | Disk | DataFiles | None, seconds: list[float]) -> DeviceFigure | None:
+def _figure(operation: Operation | disks.Disk | disks.DataFiles | None, seconds: list[float]) -> DeviceFigure | None:
     if operation is None:
         return None
     if isinstance(operation, MatMul):

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from protocol.datasheet import Datasheet, datasheet
 from protocol.perflog import Event
 from training.benchmarks.base.pytorch.config import DISK_TESTS, Config
 from training.benchmarks.base.pytorch.disks import NotHereError
@@ -20,6 +19,7 @@ from training.benchmarks.driver.workload.accelerator import device_name, is_acce
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext, open_run
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from vendors.datasheets import Datasheet, datasheet
 
 FEWEST = 3
 """Devices of one kind among which most can agree against one."""

@@ -79,8 +79,7 @@ class ProductDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Training:
     """A transformer of LAYERS layers that learns made-up pairs: `run` is one step, forward, backward and update.
 
-    Its width is half of `size`, in whole steps of WIDTH_STEP, and a step has as many tokens. bfloat16 on an
-    accelerator, float32 on the CPU.
+    Its width is half of `size` in WIDTH_STEPs, as many tokens a step; bfloat16 on an accelerator, else float32.
     """
 
     unit, work, scale = "steps/s", 1.0, 1.0

@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from protocol.datasheet import Datasheet
 from training.benchmarks.base.pytorch.config import DISK_TESTS, HOST_TESTS, Config
+from vendors.datasheets import Datasheet
 
 
 def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None:
-    """Expected figure of the device in `test`, in the test's unit: from the config, else from the datasheet, else
-    None.
-    """
+    """Expected figure of the device, in the unit of `test`: the config's, else the datasheet's, else None."""
     if config.datasheet is not None:
         return next((value for name, value in config.datasheet.items() if name == test), None)
     if sheet is None or test in ("training", *HOST_TESTS, *DISK_TESTS):
@@ -29,9 +27,7 @@ def promised(test: str, config: Config, sheet: Datasheet | None) -> float | None
 def bad_ranks(
     test: str, config: Config, values: Sequence[float], correct: Sequence[bool], promise: float | None
 ) -> dict[int, str]:
-    """The fault of each bad device in `test`, by rank; `values` (in TFLOPS, TOPS, GB or GB/s, as `promise`) and
-    `correct` are by rank.
-    """
+    """Each bad device's fault by rank, as `correct` and `values` (TFLOPS, TOPS, GB or GB/s, as `promise`)."""
     minimum = next((value for name, value in config.min_percent.items() if name == test), None)
     best = max(values)
     found = {}

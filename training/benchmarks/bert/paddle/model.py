@@ -69,9 +69,7 @@ class PaddleAttention(nn.Layer):
         self.output = _AddAndNorm(config.hidden_size, config.hidden_size, config.hidden_dropout)
 
     def forward(self, hidden: Any, mask: Any) -> Any:
-        """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` is boolean, (batch, 1, 1, seq), True for
-        tokens that are no padding.
-        """
+        """(batch, seq, hidden_size), as the result; `mask`: bool (batch, 1, 1, seq), False for padding."""
         batch, length, size = hidden.shape
         query, key, value = (
             projection(hidden).reshape([batch, length, self.num_heads, size // self.num_heads])
@@ -134,9 +132,7 @@ class _BothHeads(nn.Layer):
 
 
 class PaddleBert(nn.Layer):
-    """The model. Its metrics are eval_loss (of both heads) and eval_mlm_accuracy, the fraction of masked tokens that
-    are predicted correctly.
-    """
+    """Metrics: eval_loss (of both heads) and eval_mlm_accuracy, the fraction of masked tokens predicted correctly."""
 
     def __init__(self, config: BertSettings) -> None:
         super().__init__()

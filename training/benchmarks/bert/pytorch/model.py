@@ -26,9 +26,7 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def forward(self, tokens: Tensor, segments: Tensor, packed: Packing | None) -> Tensor:
-        """Takes tokens and segments of shape (batch, seq); returns (batch, seq, hidden_size), or (tokens, hidden_size)
-        of a packed batch.
-        """
+        """Tokens and segments (batch, seq) to (batch, seq, hidden_size), packed: (tokens, hidden_size)."""
         if packed is None:
             positions = self.position_embeddings.weight[: tokens.shape[1]]
         else:
@@ -144,9 +142,7 @@ class Heads(nn.Module):
 
 
 class Bert(BenchmarkModel):
-    """The model. Metrics: eval_loss (of both heads) and eval_mlm_accuracy, the fraction of masked tokens predicted
-    correctly.
-    """
+    """Metrics: eval_loss (of both heads) and eval_mlm_accuracy, the fraction of masked tokens predicted correctly."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -36,9 +36,7 @@ def packed(batch: Batch) -> Batch:
 
 
 def read_packed(batch: Batch) -> tuple[Packing, Tensor, Tensor]:
-    """The packing of a batch, and of its labels the rows among the tokens and the values, shape (n,); a batch that is
-    not packed yet is packed here.
-    """
+    """A batch's packing, done here if need be, and of its labels the rows among tokens and the values, (n,)."""
     if not is_packed(batch):
         batch = packed(batch)
     is_there = batch["input_mask"] != 0
@@ -71,9 +69,7 @@ def packed_sizes(batches: Sequence[Batch]) -> tuple[int, int, int, int | Tensor]
 
 
 def padded_sizes(batches: Sequence[Batch]) -> tuple[int, int | Tensor, int | Tensor, int | Tensor]:
-    """As packed_sizes, of batches that are not packed: where they lie on a device all but the number of samples is
-    0-d float64 or int64.
-    """
+    """packed_sizes of batches not packed: on a device all but the samples is 0-d float64 or int64."""
     masks, ids = ([batch[name] for batch in batches] for name in ("input_mask", "masked_lm_ids"))
     if _is_here(masks):  # a call of numpy costs a third of one of torch
         of_samples = np.concatenate([mask.numpy() for mask in masks]).sum(1)

@@ -5,10 +5,10 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from training.benchmarks.driver.training.settings.settings import (
-    Target,
     TrainingConfig,
+    pre_norm_flops,
     pre_norm_parameters,
-    transformer_flops,
+    refuse_above,
 )
 
 ENTRY_MODULE = "training.benchmarks.cpm.pytorch.run_pretraining"
@@ -16,6 +16,10 @@ ENTRY_MODULE = "training.benchmarks.cpm.pytorch.run_pretraining"
 
 class Config(TrainingConfig):
     """CPM (Zhang et al. 2020), a GPT-2 on Chinese text; the defaults are CPM-1-medium's sizes."""
+
+    target_settings = (
+        ("target_embedding_average", "eval_embedding_average", True), ("target_loss", "eval_loss", False),
+    )  # fmt: skip
 
     vocab_size: int = Field(30000, ge=8, description="number of distinct tokens")
     max_position_embeddings: int = Field(1024, ge=2, description="positions that have an embedding")
@@ -34,15 +38,9 @@ class Config(TrainingConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.seq_length > self.max_position_embeddings:
-            raise ValueError(
-                f"seq_length = {self.seq_length}; allowed: up to"
-                f" max_position_embeddings = {self.max_position_embeddings}"
-            )
-        if self.data == "synthetic" and self.synthetic_tokens > self.vocab_size:
-            raise ValueError(
-                f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size = {self.vocab_size}"
-            )
+        refuse_above(self, "seq_length", "max_position_embeddings")
+        if self.data == "synthetic":
+            refuse_above(self, "synthetic_tokens", "vocab_size")
         return self
 
     @model_validator(mode="after")
@@ -50,14 +48,6 @@ class Config(TrainingConfig):
         if self.target_embedding_average is not None and self.target_loss is None:
             raise ValueError("target_embedding_average alone tells little; set target_loss beside it")
         return self
-
-    def targets(self) -> tuple[Target, ...]:
-        found = []
-        if self.target_embedding_average is not None:
-            found.append(Target(metric="eval_embedding_average", bound=self.target_embedding_average, at_least=True))
-        if self.target_loss is not None:
-            found.append(Target(metric="eval_loss", bound=self.target_loss, at_least=False))
-        return tuple(found)
 
     def tokens_per_sample(self) -> int:
         return self.seq_length
@@ -69,14 +59,7 @@ class Config(TrainingConfig):
 
     def flops_per_sample(self) -> int:
         """Operations of a sample, forward and backward, which takes twice those of the forward pass."""
-        layers = transformer_flops(
-            seq_length=self.seq_length,
-            num_layers=self.num_layers,
-            hidden_size=self.hidden_size,
-            kv_size=self.hidden_size,
-            ffn_size=4 * self.hidden_size,
-            ffn_matrices=2,
-        )
+        layers = pre_norm_flops(self, self.seq_length)
         return 3 * (layers + 2 * self.seq_length * self.hidden_size * self.vocab_size)
 
     def uses_package(self, name: str) -> bool:

@@ -29,9 +29,7 @@ def _library(name: str) -> Any:
 
 
 class Tokenizer:
-    """Splits a document into words with jieba, and these into tokens with sentencepiece, as CPM's vocabulary was
-    made.
-    """
+    """Splits a document into words by jieba and tokens by sentencepiece, as CPM's vocabulary was made."""
 
     def __init__(self, path: Path, vocab_size: int) -> None:
         jieba, sentencepiece = _library("jieba"), _library("sentencepiece")

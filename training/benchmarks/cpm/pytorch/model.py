@@ -1,13 +1,11 @@
 """CPM in plain torch: GPT-2's decoder with learned positions and tied output. Names are Megatron's."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
 from training.benchmarks.cpm.pytorch.config import Config
-from training.benchmarks.driver.training.model.layers import PreNormBlock, initialize_residual
-from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.layers import PreNormBlock, PreNormModel
+from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
 
 
 class CpmDecoder(nn.Module):
@@ -15,21 +13,11 @@ class CpmDecoder(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            PreNormBlock(
-                config.hidden_size,
-                config.num_attention_heads,
-                4 * config.hidden_size,
-                attention=config.attention,
-                attention_dropout=config.attention_dropout,
-                hidden_dropout=config.hidden_dropout,
-            )
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(PreNormBlock(config) for _ in range(config.num_layers))
         self.final_layernorm = nn.LayerNorm(config.hidden_size)
 
 
-class Cpm(BenchmarkModel):
+class Cpm(PreNormModel):
     """The language model. Metrics: eval_loss, the mean cross entropy per token in nats, and eval_embedding_average.
 
     The latter is FlagPerf's target: the cosine between the mean embedding of a sample's predicted tokens and that of
@@ -43,18 +31,6 @@ class Cpm(BenchmarkModel):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.embedding_dropout = nn.Dropout(config.hidden_dropout)
         self.transformer = CpmDecoder(config)
-
-    def blocks(self) -> Sequence[nn.Module]:
-        return [*self.transformer.layers.children()]
-
-    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule, for `parameter` of any shape: weights that write into the residual stream start smaller in deep
-        models.
-        """
-        if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
-            initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
-        else:
-            super().initialize(name, parameter, generator)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`batch`: tokens (batch, seq + 1) int64, its last `seq` columns the labels; loss_mask (batch, seq) float32."""

@@ -26,13 +26,9 @@ LOST_PEER = (
 )
 # Their messages for a wait that timed out: they do not name the absent rank, but it was not this one.
 WAITED_IN_VAIN = (
-    "timed out waiting",
-    "wait timeout after",
-    "collective operation timeout",
-    "application timeout caused pair closure",
-    "failed to pass monitoredbarrier",
-    "socket timeout",
-)
+    "timed out waiting", "wait timeout after", "collective operation timeout",
+    "application timeout caused pair closure", "failed to pass monitoredbarrier", "socket timeout",
+)  # fmt: skip
 
 
 class LaunchError(Exception):

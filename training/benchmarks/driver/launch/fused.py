@@ -29,9 +29,7 @@ _MODULE = "training.benchmarks.driver.launch.fused"
 
 
 def detect(names: Iterable[str]) -> dict[str, str | None]:
-    """Version of each of these LIBRARIES that imports, "unusable: <why>" for one that does not, None for a missing
-    one.
-    """
+    """Each of these LIBRARIES' version, "unusable: <why>" if it does not import, None if missing."""
     return {name: _version(name, LIBRARIES[name]) for name in names}
 
 

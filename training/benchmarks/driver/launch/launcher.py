@@ -56,8 +56,7 @@ class InterfaceError(Exception):
 def interface_to(address: str, port: int) -> str:
     """Name of the interface from which this host reaches `address`:`port`; loopback when it is this host's 127.0.0.1.
 
-    Connecting a UDP socket sends nothing: the kernel only picks the route and with it the local address, whose owner is
-    the interface.
+    Connecting a UDP socket sends nothing: the kernel picks the route and its local address, the interface's.
 
     Raises:
         InterfaceError: the address does not resolve or has no route.
@@ -336,9 +335,7 @@ def _stacks_on_signal(watch: RankWatch) -> Iterator[None]:
 
 
 def _prepare_environment(launch: Launch, address: str, port: int, local_world_size: int) -> None:
-    """Set the variables that the ranks inherit. A variable that is already set keeps its value; both cases are
-    recorded.
-    """
+    """Set the variables that the ranks inherit; one that is already set keeps its value. Both are recorded."""
     chosen = launch.interface_option
     name = interface_to(address, port) if chosen == "auto" else check_interface(chosen)
     launch.interface = name

@@ -38,8 +38,7 @@ def processors(text: str) -> frozenset[int]:
 def pinned_to(cpus: frozenset[int]) -> Iterator[bool]:
     """Let the calling thread run on these processors alone, and afterwards where it ran before.
 
-    Memory that the thread touches first then lies on their NUMA node. Yields whether the process may use any of them:
-    a container may leave a node out.
+    Memory that the thread touches first lies there. Yields whether the process may use any: a container may not.
     """
     before = os.sched_getaffinity(0)
     try:

@@ -2,8 +2,7 @@
 
     python -m training.benchmarks.driver.launch.rank --log_dir D -- <module> <arguments>
 
-It sends the rank's output to D/rank<global rank>.out.log, makes crashes and hangs traceable there, and binds the rank
-to a NUMA node (numa_binding).
+It sends the rank's output to D/rank<global rank>.out.log, makes crashes traceable, binds it (numa_binding).
 """
 
 import argparse
@@ -118,8 +117,7 @@ def _record(report: str, error: BaseException) -> None:
     """Write torchrun's error file (form: errors.ErrorHandler), with the time in epoch ms and the exit code in addition.
 
     The time matters: peers fail within a millisecond of losing this rank, and its exit may take longer. The file is
-    written under another name and renamed: torchrun may end this rank meanwhile, and drops all failures if it finds
-    half a file.
+    written under another name and renamed: torchrun may end this rank meanwhile, and half a file drops all failures.
     """
     name = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if name is None:

@@ -27,16 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from common.whole_files import write_text
-from training.benchmarks.driver.launch.process_tree import (
-    POLL_SECONDS,
-    PROC,
-    become_reaper,
-    descendants,
-    is_running,
-    kill_below,
-    start_ticks,
-    wait_until_gone,
-)
+from training.benchmarks.driver.launch import process_tree
 
 ALIVE = "alive"
 STATE_ENV = "CLUSTERDYNO_SUPERVISED_IN"  # of all that the command starts: the state folder
@@ -84,10 +75,8 @@ class Supervisor:
         self._status: int | None = None  # of the command once it has ended, in waitpid's form
 
     def run(self, on_ready: Callable[[], None]) -> None:
-        """Run the command to its end, or until a signal, and record the exit code; calls `on_ready` once it can be
-        found.
-        """
-        become_reaper()
+        """Run the command to its end or a signal; record the exit code; call `on_ready` once it can be found."""
+        process_tree.become_reaper()
         self._signals = Signals(self._until)
         _hold_open(self._state / ALIVE)
         self._record()
@@ -98,8 +87,8 @@ class Supervisor:
 
     def _record(self, command: int | None = None) -> None:
         """Write who supervises, and what, once it runs."""
-        own = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
-        its = {} if command is None else {"command": command, "command_ticks": start_ticks(command)}
+        own = {"pid": os.getpid(), "start_ticks": process_tree.start_ticks(os.getpid())}
+        its = {} if command is None else {"command": command, "command_ticks": process_tree.start_ticks(command)}
         write_text(self._state / "supervisor.json", json.dumps(own | its))
 
     def _run_command(self) -> int:
@@ -156,11 +145,11 @@ class Supervisor:
     def _kill_descendants(self) -> None:
         """Kill what is left; a process whose parent is killed becomes our child and wakes us when it ends."""
         if self._reap(0) and not self._stopping and os.WIFSIGNALED(self._status or 0):
-            left = len(descendants(os.getpid()))
+            left = len(process_tree.descendants(os.getpid()))
             with (self._state / "output.log").open("a", encoding="utf-8") as output:
                 output.write(f"{SAYS}ended {left} processes that its command left when it was killed\n" * (left > 0))
         while self._reap(0):
-            kill_below(os.getpid())
+            process_tree.kill_below(os.getpid())
             self._signals.wait(KILL_AGAIN_SECONDS)
 
 
@@ -211,7 +200,7 @@ def _await(record: Path) -> None:
     while not record.exists():
         if time.monotonic() > limit:
             raise SystemExit(f"{record.parent} is there, and no supervisor is")
-        time.sleep(POLL_SECONDS)
+        time.sleep(process_tree.POLL_SECONDS)
 
 
 def _tell(pipe: int) -> None:
@@ -220,15 +209,13 @@ def _tell(pipe: int) -> None:
 
 
 def find(state: Path) -> tuple[int, int] | None:
-    """Pid and start time (clock ticks since boot) of the running supervisor; None if it ended, even if its pid is in
-    use.
-    """
+    """Pid and start (clock ticks since boot) of the running supervisor; None: it ended, whoever has its pid."""
     try:
         record = json.loads((state / "supervisor.json").read_text(encoding="utf-8"))
         pid, ticks = int(record["pid"]), int(record["start_ticks"])
     except (OSError, ValueError, KeyError):
         return None
-    return (pid, ticks) if is_running(pid, ticks) else None
+    return (pid, ticks) if process_tree.is_running(pid, ticks) else None
 
 
 def stop(state: Path, grace: float) -> None:
@@ -244,8 +231,8 @@ def stop(state: Path, grace: float) -> None:
     write_text(state / "stop.json", json.dumps({"grace": grace}))
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    if not wait_until_gone(pid, ticks, grace + KILL_SECONDS):
-        for victim in [*descendants(pid), pid]:
+    if not process_tree.wait_until_gone(pid, ticks, grace + KILL_SECONDS):
+        for victim in [*process_tree.descendants(pid), pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
 
@@ -259,7 +246,7 @@ def _end_orphans(state: Path) -> None:
         for victim in victims:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
-        time.sleep(POLL_SECONDS)
+        time.sleep(process_tree.POLL_SECONDS)
     if found:
         print(f"{SAYS}ended {len(found)} processes that outlived their supervisor", flush=True)
 
@@ -267,7 +254,7 @@ def _end_orphans(state: Path) -> None:
 def _marked(entry: bytes) -> list[int]:
     """Pids of this user's running processes that were started with that entry in their environment."""
     found = []
-    for path in PROC.iterdir():
+    for path in process_tree.PROC.iterdir():
         with contextlib.suppress(OSError):
             if path.name.isdecimal() and entry in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))

@@ -132,16 +132,12 @@ class TrainingBenchmark(ABC, Generic[ConfigT]):
         raise NotImplementedError(f"{type(self).__name__} counts {', '.join(self.counted)}, and has no work_of")
 
     def weights_of(self, config: ConfigT, state: Any) -> Any:
-        """The weights, by this model's names, in what torch.load found in a file; the default unpacks a dict around
-        them.
-        """
+        """The weights by this model's names in what torch.load found; the default unpacks a dict around them."""
         nested = [state[key] for key in ("module", "model", "state_dict") if isinstance(state.get(key), dict)]
         return nested[0] if nested else state
 
     def published_facts(self, config: ConfigT) -> Mapping[str, JsonValue]:
-        """The facts of Hugging Face's config.json about this model with these settings, by the names there; nothing for
-        models without such a form.
-        """
+        """Hugging Face's config.json of this model with these settings; nothing for models without such a form."""
         return {}
 
     def published_names(self, config: ConfigT) -> hugging_face.Parts:
@@ -243,9 +239,7 @@ def _weights(
 
 
 def _published(benchmark: TrainingBenchmark[Any], config: TrainingConfig, path: Path) -> Any:
-    """The content of a file of torch.save, or every tensor of Hugging Face's files, after a look at their
-    config.json.
-    """
+    """The content of a file of torch.save, or all tensors of Hugging Face's files after a look at config.json."""
     if not hugging_face.is_hugging_face(path):
         return _saved(path)
     mine = benchmark.published_facts(config)

@@ -111,11 +111,7 @@ def run_training(
 
 
 def _check_ranks(config: TrainingConfig, place: Placement) -> None:
-    """Check the settings that depend on the number of ranks, as the plan does.
-
-    Raises:
-        UnusableSettingsError: one of them does not fit.
-    """
+    """Check the settings that depend on the number of ranks, as the plan does."""
     refusal = config.refusal(nnodes=place.nnodes, nproc=place.local_world_size)
     if refusal is not None:
         raise UnusableSettingsError(refusal)

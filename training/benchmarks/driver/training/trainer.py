@@ -184,9 +184,7 @@ class Trainer:
             pass
 
     def steps(self) -> Iterator[int]:
-        """The loop of `train`, one step at a time: yields the step's number after the step and everything due after
-        it.
-        """
+        """The loop of `train`: yields a step's number after it and everything due after it."""
         self.meter = Meter(self._device)
         start: dict[str, Any] = {"total_steps": self.schedule.total_steps}
         if self._first_step:
@@ -272,9 +270,7 @@ class Trainer:
         return interval is not None and step % interval == 0
 
     def batches(self) -> Iterator[Batch]:
-        """This rank's micro-batches, dicts of tensors of shape (samples, ...), from the next step to the end of its
-        epoch.
-        """
+        """This rank's micro-batches, dicts of tensors (samples, ...), from the next step to its epoch's end."""
         epoch, done = divmod(self.step, self.schedule.steps_per_epoch)
         self._sampler.start(epoch, done)
         return iter(self._loader)

@@ -76,9 +76,7 @@ class Update:
         return loss
 
     def numerics(self) -> dict[str, float]:
-        """The norm of the last gradients before clipping and fp16's loss scale, where there are any. Waits for the
-        device.
-        """
+        """The last gradients' norm before clipping, and fp16's loss scale, where there are. Waits for the device."""
         values = {}
         if self._grad_norm is not None:
             values["grad_norm"] = float(self._grad_norm)

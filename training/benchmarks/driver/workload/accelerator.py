@@ -22,8 +22,7 @@ def is_accelerator(device: torch.device) -> bool:
 
 
 def accelerators(device: torch.device) -> Accelerators:
-    """The vendor's devices to which `device` belongs: those of the run's vendor (`use`), else the first vendor's for
-    whose devices this torch is built.
+    """The vendor's devices of `device`: of the run's vendor (`use`), else of the first that this torch is built for.
 
     Raises:
         ProcessGroupError: there is no such vendor.

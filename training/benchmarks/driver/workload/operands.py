@@ -7,8 +7,7 @@ The contributions to an element are made from its result, so that a check costs 
 - prod: one rank contributes a factor, all of them powers of two and signs. Every partial product is exact.
 - min, max: one rank contributes the result, the others numbers above or below it.
 
-Which rank contributes which part changes from element to element. Every result differs from that of the same element
-in the iteration before.
+Which rank contributes which part changes from element to element. An element's result differs in each iteration.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from training.benchmarks.driver.workload.pattern import COLUMNS, hashes
 
 OPS: tuple[Op, ...] = ("sum", "prod", "min", "max", "avg")
@@ -156,9 +155,7 @@ class Operands:
         return (result if place is None else _split(result, place, self._ranks)) * self._signs
 
     def _integers(self, *, of_rows: bool = False) -> int:
-        """The largest integer that columns (or rows) may hold, so that the sum of a column's and a row's stays
-        exact.
-        """
+        """The largest integer that columns (or rows) may hold for exact sums of a column's and a row's."""
         most = self._range.integers // (self._ranks if self._op == "avg" else 1)
         if self._is_float:
             return most

@@ -47,9 +47,7 @@ class Data(Protocol):
     """The data of a buffer, element by element."""
 
     def values(self, begin: int, end: int) -> torch.Tensor:
-        """The elements from index `begin` to before `end`, shape (end - begin,), a new tensor of the buffer's type on
-        its device.
-        """
+        """Elements `begin` to before `end`, a new tensor (end - begin,) of the buffer's type on its device."""
         ...
 
 

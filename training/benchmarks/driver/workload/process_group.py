@@ -66,8 +66,7 @@ def init(
 ) -> Iterator[ProcessGroup]:
     """Open the default process group, and close it at the end of the block: write results before that.
 
-    Collectives that hang longer than `timeout_s` fail. `device` and `placement` are derived from backend and
-    environment unless given.
+    Collectives that hang longer than `timeout_s` fail. `device` and `placement`: else of backend and environment.
 
     Raises:
         ProcessGroupError: as for `device_for` and `Placement.from_environment`.

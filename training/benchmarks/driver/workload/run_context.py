@@ -26,9 +26,7 @@ from vendors.extern import NOTHING, Extern, find
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadContext(Generic[ConfigT]):
-    """State of a workload's run: its settings (backend resolved), PerfLog, open process group, data folder, and what
-    its vendor supplies of its own.
-    """
+    """A run's state: settings (backend resolved), PerfLog, open process group, data folder, the vendor's own parts."""
 
     config: ConfigT
     logger: PerfLogger

@@ -10,9 +10,7 @@ MICROSECONDS = 1e6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeStatistics:
-    """Times of one operation over the iterations, in microseconds (percentiles are interpolated linearly; cv = std /
-    mean).
-    """
+    """An operation's times over the iterations in us (percentiles by linear interpolation; cv = std / mean)."""
 
     min: float
     p25: float

@@ -66,17 +66,13 @@ def split(groups: Sequence[list[int]], group: ProcessGroup) -> dist.ProcessGroup
 
 
 def renamed(name: str, former: str) -> Callable[..., object]:
-    """torch.distributed's function of that name or of its former one: torch renamed some in 2.13 and warns about
-    those.
-    """
+    """torch.distributed's function of that name or its former one: torch 2.13 renamed some and warns."""
     found: Callable[..., object] = getattr(dist, name, None) or getattr(dist, former)
     return found
 
 
 def slowest_rank(times_s: NDArray[np.float64], team: Team) -> NDArray[np.float64]:
-    """The longest time among the ranks for each iteration; `times_s`, seconds, and the result have shape
-    (iterations,).
-    """
+    """The longest time of an iteration among the ranks; `times_s`, seconds, and the result: (iterations,)."""
     times = torch.from_numpy(times_s).to(team.device)
     dist.all_reduce(times, op=dist.ReduceOp.MAX, group=team.handle)
     return times.cpu().numpy()

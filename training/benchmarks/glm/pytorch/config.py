@@ -5,10 +5,10 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from training.benchmarks.driver.training.settings.settings import (
-    Target,
     TrainingConfig,
+    pre_norm_flops,
     pre_norm_parameters,
-    transformer_flops,
+    refuse_above,
 )
 
 ENTRY_MODULE = "training.benchmarks.glm.pytorch.run_pretraining"
@@ -19,6 +19,8 @@ SPECIAL_TOKENS = 3
 
 class Config(TrainingConfig):
     """GLM (Du et al. 2022), trained to choose the right answer (ReCoRD); the defaults are GLM-Large's sizes."""
+
+    target_settings = (("target_accuracy", "eval_accuracy", True),)
 
     vocab_size: int = Field(30592, ge=8, description="number of distinct tokens")
     max_position_embeddings: int = Field(512, ge=2, description="positions, and positions in an answer")
@@ -34,18 +36,13 @@ class Config(TrainingConfig):
         "ReCoRD/glm_train_eval_hdf5_sparse/train_hdf5/*_sparse.hdf5", description="training files in data_dir (pattern)"
     )
     eval_files: str = Field(
-        "ReCoRD/glm_train_eval_hdf5_sparse/eval_hdf5/*_sparse.hdf5",
-        description="evaluation files (pattern)",
+        "ReCoRD/glm_train_eval_hdf5_sparse/eval_hdf5/*_sparse.hdf5", description="evaluation files (pattern)"
     )
     target_accuracy: float | None = Field(None, gt=0, le=1, description="part of samples whose answer is right")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if self.max_seq_length > self.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length = {self.max_seq_length}; allowed: up to"
-                f" max_position_embeddings = {self.max_position_embeddings}"
-            )
+        refuse_above(self, "max_seq_length", "max_position_embeddings")
         if self.answer_length > self.max_seq_length - 2:
             raise ValueError(f"answer_length = {self.answer_length}; allowed: up to max_seq_length - 2")
         if self.data == "synthetic":
@@ -57,11 +54,6 @@ class Config(TrainingConfig):
                 raise ValueError(f"num_choices = {self.num_choices}; allowed: up to synthetic_tokens")
         return self
 
-    def targets(self) -> tuple[Target, ...]:
-        if self.target_accuracy is None:
-            return ()
-        return (Target(metric="eval_accuracy", bound=self.target_accuracy, at_least=True),)
-
     def tokens_per_sample(self) -> int:
         """Tokens that the model reads for a sample: every choice is read together with the whole question."""
         return self.num_choices * self.max_seq_length
@@ -72,16 +64,7 @@ class Config(TrainingConfig):
         return embeddings + pre_norm_parameters(self.num_layers, self.hidden_size)
 
     def flops_per_sample(self) -> int:
-        """Operations of a sample, forward and backward, which takes twice those of the forward pass; only the answers'
-        tokens use the vocabulary.
-        """
-        layers = transformer_flops(
-            seq_length=self.max_seq_length,
-            num_layers=self.num_layers,
-            hidden_size=self.hidden_size,
-            kv_size=self.hidden_size,
-            ffn_size=4 * self.hidden_size,
-            ffn_matrices=2,
-        )
+        """Operations of a sample, forward and, twice that, backward; only answers' tokens use the vocabulary."""
+        layers = pre_norm_flops(self, self.max_seq_length)
         answer = 2 * self.answer_length * self.hidden_size * self.vocab_size
         return 3 * self.num_choices * (layers + answer)

@@ -1,12 +1,10 @@
 """GLM in plain torch: pre-norm layers, positions in two dimensions, a prefix that all may see. Names are Megatron's."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from training.benchmarks.driver.training.model.layers import PreNormBlock, initialize_residual
-from training.benchmarks.driver.training.model.model import LOSS, Batch, BenchmarkModel, metric
+from training.benchmarks.driver.training.model.layers import PreNormBlock, PreNormModel
+from training.benchmarks.driver.training.model.model import LOSS, Batch, metric
 from training.benchmarks.glm.pytorch.config import Config
 
 _FLATTENED = ("text", "position", "context_length", "answer_positions", "answer_tokens")
@@ -20,21 +18,11 @@ class Transformer(nn.Module):
         rows = config.max_position_embeddings + 1
         self.position_embeddings = nn.Embedding(rows, config.hidden_size)
         self.block_position_embeddings = nn.Embedding(rows, config.hidden_size)
-        self.layers = nn.ModuleList(
-            PreNormBlock(
-                config.hidden_size,
-                config.num_attention_heads,
-                4 * config.hidden_size,
-                attention=config.attention,
-                attention_dropout=config.attention_dropout,
-                hidden_dropout=config.hidden_dropout,
-            )
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(PreNormBlock(config) for _ in range(config.num_layers))
         self.final_layernorm = nn.LayerNorm(config.hidden_size)
 
 
-class Glm(BenchmarkModel):
+class Glm(PreNormModel):
     """The model as a classifier: an answer's score is the log-probability of its tokens after the question.
 
     The loss is the cross entropy of the right choice (the first, in training) among all. Metrics: eval_accuracy, the
@@ -47,18 +35,6 @@ class Glm(BenchmarkModel):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embedding_dropout = nn.Dropout(config.hidden_dropout)
         self.transformer = Transformer(config)
-
-    def blocks(self) -> Sequence[nn.Module]:
-        return [*self.transformer.layers.children()]
-
-    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """GPT-2's rule, for `parameter` of any shape: weights that write into the residual stream start smaller in deep
-        models.
-        """
-        if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
-            initialize_residual(parameter, self.init_std, self.config.num_layers, generator)
-        else:
-            super().initialize(name, parameter, generator)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """`batch` of b samples with c choices of s tokens, a of them answered:
@@ -87,9 +63,7 @@ class Glm(BenchmarkModel):
     def _log_probabilities(
         self, text: Tensor, position: Tensor, context_length: Tensor, answer_positions: Tensor, answer_tokens: Tensor
     ) -> Tensor:
-        """Log-probabilities of the answers, (n, a) float32: text (n, s), position (n, 2, s), context_length (n,),
-        answers (n, a).
-        """
+        """The answers' log-probabilities, (n, a) float32: text (n, s), position (n, 2, s), context_length (n,)."""
         places = self.transformer.position_embeddings(position[:, 0])
         places = places + self.transformer.block_position_embeddings(position[:, 1])
         hidden = self.embedding_dropout(self.word_embeddings(text) + places)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from training.benchmarks.driver.training.settings.pipeline_settings import PipelineSettings
-from training.benchmarks.driver.training.settings.settings import Target, transformer_flops
+from training.benchmarks.driver.training.settings.settings import refuse_above, transformer_flops
 
 ENTRY_MODULE = "training.benchmarks.llama.pytorch.run_pretraining"
 FP8_MULTIPLE = 16
@@ -15,6 +15,8 @@ FP8_MULTIPLE = 16
 
 class Config(PipelineSettings):
     """LLaMA (Touvron et al. 2023); the defaults are LLaMA-2 7B's sizes."""
+
+    target_settings = (("target_loss", "eval_loss", False),)
 
     num_layers: int = Field(32, ge=1, description="transformer layers")
     hidden_size: int = Field(4096, ge=1, description="width of the residual stream")
@@ -106,10 +108,8 @@ class Config(PipelineSettings):
 
     @model_validator(mode="after")
     def _synthetic_fits(self) -> Self:
-        if self.data == "synthetic" and self.synthetic_tokens > self.vocab_size:
-            raise ValueError(
-                f"synthetic_tokens = {self.synthetic_tokens}; allowed: up to vocab_size = {self.vocab_size}"
-            )
+        if self.data == "synthetic":
+            refuse_above(self, "synthetic_tokens", "vocab_size")
         return self
 
     @model_validator(mode="after")
@@ -119,11 +119,6 @@ class Config(PipelineSettings):
                 if getattr(self, key) is not None:
                     raise ValueError(f"{key} = {getattr(self, key)} needs an evaluation; eval_file is None")
         return self
-
-    def targets(self) -> tuple[Target, ...]:
-        if self.target_loss is None:
-            return ()
-        return (Target(metric="eval_loss", bound=self.target_loss, at_least=False),)
 
     def tokens_per_sample(self) -> int:
         return self.seq_length

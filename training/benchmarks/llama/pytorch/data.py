@@ -45,11 +45,7 @@ class TokenFile(SampleSet):
         return {"tokens": torch.from_numpy(np.stack(rows).astype(np.int64))}
 
     def _check(self, tokens: NDArray[np.integer[Any]], first: int, step: int) -> None:
-        """Check `tokens`, shape (n,), which holds each `step`-th token of the file from place `first` on.
-
-        Raises:
-            DataError: a token is unknown.
-        """
+        """Check `tokens`, shape (n,), which holds each `step`-th token of the file from place `first` on."""
         if int(tokens.max()) < self._vocab_size and int(tokens.min()) >= 0:
             return
         place = int(np.flatnonzero((tokens < 0) | (tokens >= self._vocab_size))[0])

@@ -57,9 +57,7 @@ def link(wanted: str | float) -> Link:
 
 
 def advertised_gbps(expected_link: str | float | None, count: int) -> float | None:
-    """Advertised speed in GB/s (1e9 bytes), in one direction, of the `count` links that a case expects; None without
-    any.
-    """
+    """Advertised one-way GB/s (1e9 bytes) of the `count` links that a case expects; None without any."""
     return None if expected_link is None else link(expected_link).gbps * count
 
 

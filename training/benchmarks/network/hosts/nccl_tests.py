@@ -18,33 +18,17 @@ from typing import Any
 from common.units import format_size
 
 PROGRAMS = {
-    "all_reduce": "all_reduce_perf",
-    "all_gather": "all_gather_perf",
-    "reduce_scatter": "reduce_scatter_perf",
-    "all_to_all": "alltoall_perf",
-    "broadcast": "broadcast_perf",
-    "reduce": "reduce_perf",
-    "gather": "gather_perf",
-    "scatter": "scatter_perf",
-    "send_recv_ring": "sendrecv_perf",
-    "hypercube": "hypercube_perf",
+    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf", "broadcast": "broadcast_perf", "reduce": "reduce_perf", "gather": "gather_perf",
+    "scatter": "scatter_perf", "send_recv_ring": "sendrecv_perf", "hypercube": "hypercube_perf",
     "all_to_all_v": "alltoallv_perf",
-}
+}  # fmt: skip
 # nccl-tests' names of element types.
 TYPES = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "half",
-    "bfloat16": "bfloat16",
-    "int64": "int64",
-    "int32": "int32",
-    "int8": "int8",
-    "uint8": "uint8",
-    "uint32": "uint32",
-    "uint64": "uint64",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-}
+    "float64": "double", "float32": "float", "float16": "half", "bfloat16": "bfloat16", "int64": "int64",
+    "int32": "int32", "int8": "int8", "uint8": "uint8", "uint32": "uint32", "uint64": "uint64",
+    "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2",
+}  # fmt: skip
 _SIDE = 4  # time, algbw, busbw, #wrong
 _LEFT = 3  # size, count and type at least; redop and root came with later versions
 _ROOT = 4  # the place of the root, behind redop
@@ -57,9 +41,7 @@ class NcclTestsError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of the two forms at one size: time in microseconds, bandwidth in GB/s (1e9 bytes); `wrong` is None if
-    unchecked.
-    """
+    """One of the two forms at one size: microseconds, GB/s (1e9 bytes); `wrong` is None if unchecked."""
 
     time_us: float
     busbw_gbps: float
@@ -103,9 +85,7 @@ def options_of(
     aggregate: int = 1,
     waits: bool = True,
 ) -> list[str]:
-    """nccl-tests' options for our settings; `waits`: every iteration is waited for (-z 1), as ours are; else they run
-    back to back.
-    """
+    """nccl-tests' options for our settings; `waits`: for every iteration (-z 1), as ours; else back to back."""
     common = ["-d", TYPES[dtype], "-w", str(warmup), "-n", str(iterations), "-c", "1", "-z", "1" if waits else "0"]
     return [*common, "-m", str(aggregate), "-o", op, "-r", "-1" if root == "all" else str(root)]
 
@@ -134,9 +114,7 @@ def run(program: Path, sizes: Sequence[int], *, gpus: int, chosen: Sequence[str]
 
 
 def ranges(sizes: Sequence[int]) -> list[list[str]]:
-    """Options for `sizes`, in bytes: one range if each is the same integer multiple of the one before, else a call per
-    size.
-    """
+    """Options for `sizes` in bytes: one range if each is the same multiple of the last, else a call each."""
     ordered = sorted(set(sizes))
     factors = {after / before for before, after in pairwise(ordered)}
     if len(factors) == 1 and (factor := factors.pop()).is_integer():

@@ -25,8 +25,7 @@ class Tiers:
 
     A host that is missing from a tier's mapping has no block there, and is outside everybody's. `names` has those of
     the blocks by tier and number, such as "rack leaf0", where a topology tells them. `is_loaded`: the pairs of a round
-    that leave a block share its uplinks. `kinds` has what each host is, such as its accelerators, where hosts differ:
-    like is compared with like.
+    that leave a block share its uplinks. `kinds` has what hosts are, such as their accelerators, where they differ.
     """
 
     blocks: tuple[Mapping[int, int], ...] = ()

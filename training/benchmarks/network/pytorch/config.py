@@ -13,9 +13,34 @@ from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, PAIRWISE,
 from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.slow_parts.adaptive import LEAST_HOSTS, Search
 from training.benchmarks.network.slow_parts.analysis import PAIR_PATTERNS
-from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES
+from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
+from training.benchmarks.network.slow_parts.judge import LATE_PERCENT, Bounds
 
 ENTRY_MODULE = "training.benchmarks.network"
+
+
+_CHOOSING = ("pairs", "halves", "k_batch", "adaptive")
+_NEEDS = {
+    "ranks_per_host": (
+        "pattern", _CHOOSING, "only pairs, halves, k_batch and adaptive choose ranks; leave ranks_per_host out"
+    ),
+    "search": (
+        "pattern", ("adaptive",), "only the pattern adaptive searches; leave search out, or set pattern = 'adaptive'"
+    ),
+    "batch_hosts": (
+        "pattern", ("k_batch",),
+        "only the pattern k_batch has batches; leave batch_hosts out, or set pattern = 'k_batch'",
+    ),
+    "topology": (
+        "pattern", (*PAIR_PATTERNS, "adaptive"),
+        f"only the patterns {', '.join(PAIR_PATTERNS)} and adaptive compare by topology; leave topology out",
+    ),
+    "nccl_tests": (
+        "tool", ("nccl_tests",),
+        "only the tool nccl_tests runs them; leave nccl_tests out, or set tool = 'nccl_tests'",
+    ),
+}  # fmt: skip
+"""Settings that have an effect beside some values of another one alone: its name, the values, the refusal."""
 
 
 class Config(MessageConfig):
@@ -66,25 +91,12 @@ class Config(MessageConfig):
             raise ValueError("groups are compared by one time each; set one root, or pattern = 'all'")
         return value
 
-    @field_validator("ranks_per_host")
+    @field_validator(*_NEEDS)
     @classmethod
-    def _chooses_ranks(cls, value: str, info: ValidationInfo) -> str:
-        if value == "one" and info.data.get("pattern") not in ("pairs", "halves", "k_batch", "adaptive"):
-            raise ValueError("only pairs, halves, k_batch and adaptive choose ranks; leave ranks_per_host out")
-        return value
-
-    @field_validator("batch_hosts")
-    @classmethod
-    def _makes_batches(cls, value: int, info: ValidationInfo) -> int:
-        if value != cls.model_fields["batch_hosts"].default and info.data.get("pattern") != "k_batch":
-            raise ValueError("only the pattern k_batch has batches; leave batch_hosts out, or set pattern = 'k_batch'")
-        return value
-
-    @field_validator("search")
-    @classmethod
-    def _searches(cls, value: str, info: ValidationInfo) -> str:
-        if value != "hosts" and info.data.get("pattern") != "adaptive":
-            raise ValueError("only the pattern adaptive searches; leave search out, or set pattern = 'adaptive'")
+    def _has_an_effect(cls, value: Any, info: ValidationInfo) -> Any:
+        key, fitting, refusal = _NEEDS[str(info.field_name)]
+        if value != cls.model_fields[str(info.field_name)].default and info.data.get(key) not in fitting:
+            raise ValueError(refusal)
         return value
 
     @field_validator("slow_percent", "late_percent")
@@ -100,21 +112,6 @@ class Config(MessageConfig):
             raise ValueError(f"bandwidth is judged by sizes above {bound}, and there is none; leave it out")
         if info.field_name == "late_percent" and min(sizes, default=0) > LATENCY_BYTES:
             raise ValueError(f"latency is judged by sizes up to {bound}, and there is none; leave it out")
-        return value
-
-    @field_validator("topology")
-    @classmethod
-    def _compares_pairs(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("pattern") not in (*PAIR_PATTERNS, "adaptive"):
-            known = f"{', '.join(PAIR_PATTERNS)} and adaptive"
-            raise ValueError(f"only the patterns {known} compare by topology; leave topology out")
-        return value
-
-    @field_validator("nccl_tests")
-    @classmethod
-    def _tool_runs_them(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("tool") != "nccl_tests":
-            raise ValueError("only the tool nccl_tests runs them; leave nccl_tests out, or set tool = 'nccl_tests'")
         return value
 
     @field_validator("expected_link")
@@ -136,6 +133,11 @@ class Config(MessageConfig):
         if value != 1 and info.data.get("expected_link", "") is None:
             raise ValueError("counts expected_link, which is not set")
         return value
+
+    @property
+    def bounds(self) -> Bounds:
+        """From which deviation on a part is named."""
+        return Bounds(slow_percent=self.slow_percent, late_percent=self.late_percent)
 
     @property
     def orders(self) -> tuple[bool, ...]:

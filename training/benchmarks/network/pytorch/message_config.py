@@ -5,25 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from common.bandwidth import Op
 from common.units import parse_sizes
-from protocol.bandwidth import Op
 from protocol.case_config import CaseConfig
 from training.benchmarks.network.hosts.nccl_tests import PROGRAMS
-from training.benchmarks.network.pytorch.choices import (
-    DEFAULT_SIZES,
-    EITHER_WAY,
-    ELEMENT_BYTES,
-    IN_PLACE_ONLY,
-    OWN_COLLECTIVE,
-    PARTS,
-    REDUCING,
-    ROOTED,
-    SWEEPS,
-    TWO_BUFFERS,
-    CollectiveName,
-    DType,
-    Tool,
-)
+from training.benchmarks.network.pytorch import choices
 
 Form = bool | Literal["both"] | None
 
@@ -46,11 +32,13 @@ def seconds_of(duration: str) -> float:
 class MessageConfig(CaseConfig):
     """The messages that are sent, and how their time is taken."""
 
-    tool: Tool = Field("sweep", description="what runs: the sweep, or a tool of ml-engineering or of nccl-tests")
-    collective: CollectiveName = Field("all_reduce", description="the collective that is measured")
-    dtype: DType = Field("float32", description="element type of the buffers")
+    tool: choices.Tool = Field(
+        "sweep", description="what runs: the sweep, or a tool of ml-engineering or of nccl-tests"
+    )
+    collective: choices.CollectiveName = Field("all_reduce", description="the collective that is measured")
+    dtype: choices.DType = Field("float32", description="element type of the buffers")
     sizes: str = Field(
-        DEFAULT_SIZES,
+        choices.DEFAULT_SIZES,
         description="message sizes (S of nccl-tests): 1M, 8..256M x2, 1M..8M +1M or a comma list; K, M, G are binary",
     )
     in_place: Form = Field(
@@ -91,11 +79,11 @@ class MessageConfig(CaseConfig):
         dtype = info.data.get("dtype")  # absent when dtype itself is wrong
         sizes = parse_sizes(value)
         for size in sizes:
-            if dtype is not None and size % ELEMENT_BYTES[dtype]:
+            if dtype is not None and size % choices.ELEMENT_BYTES[dtype]:
                 raise ValueError(
-                    f"{size} bytes are not a whole number of {dtype} elements of {ELEMENT_BYTES[dtype]} bytes"
+                    f"{size} bytes are not a whole number of {dtype} elements of {choices.ELEMENT_BYTES[dtype]} bytes"
                 )
-        if value == DEFAULT_SIZES:
+        if value == choices.DEFAULT_SIZES:
             return value
         if info.data.get("collective") == "barrier":
             raise ValueError("a barrier sends nothing and has no sizes; leave sizes out")
@@ -103,10 +91,10 @@ class MessageConfig(CaseConfig):
         if tool.startswith("all_gather_object"):
             raise ValueError(f"tool {tool!r} sends a flag of one element; leave sizes out")
         if tool == "all_reduce_latency_comp" and (
-            len(sizes) != 1 or sizes[0] < PARTS * ELEMENT_BYTES[dtype or "float64"]
+            len(sizes) != 1 or sizes[0] < choices.PARTS * choices.ELEMENT_BYTES[dtype or "float64"]
         ):
             raise ValueError(
-                f"tool {tool!r} sends one size, once whole and once in {PARTS} parts of an element or more"
+                f"tool {tool!r} sends one size, once whole and once in {choices.PARTS} parts of an element or more"
             )
         return value
 
@@ -116,7 +104,7 @@ class MessageConfig(CaseConfig):
         tool = info.data.get("tool", "sweep")
         if tool == "nccl_tests" and value not in PROGRAMS:
             raise ValueError(f"nccl-tests has no program like {value}; allowed: {', '.join(PROGRAMS)}")
-        if tool not in OWN_COLLECTIVE and value != "all_reduce":
+        if tool not in choices.OWN_COLLECTIVE and value != "all_reduce":
             raise ValueError(f"tool {tool!r} measures its own collectives; leave collective out, or set tool = 'sweep'")
         return value
 
@@ -134,14 +122,14 @@ class MessageConfig(CaseConfig):
     @classmethod
     def _form_exists(cls, value: Form, info: ValidationInfo) -> Form:
         name = info.data.get("collective")
-        if value is False and name in IN_PLACE_ONLY:
+        if value is False and name in choices.IN_PLACE_ONLY:
             raise ValueError(f"torch.distributed.{name} works in place only; allowed: True")
-        if value is True and name in TWO_BUFFERS:
+        if value is True and name in choices.TWO_BUFFERS:
             raise ValueError(f"{name} needs an input and an output; allowed: False")
-        if value == "both" and info.data.get("tool", "sweep") not in SWEEPS:
+        if value == "both" and info.data.get("tool", "sweep") not in choices.SWEEPS:
             raise ValueError(f"tool {info.data['tool']!r} measures one form; set True or False")
-        if value == "both" and name not in EITHER_WAY:
-            raise ValueError(f"torch knows one form of {name}; 'both' is for {' and '.join(EITHER_WAY)}")
+        if value == "both" and name not in choices.EITHER_WAY:
+            raise ValueError(f"torch knows one form of {name}; 'both' is for {' and '.join(choices.EITHER_WAY)}")
         if value is not None and name == "barrier":
             raise ValueError("a barrier has no buffers; leave in_place out")
         tool = info.data.get("tool", "sweep")
@@ -154,14 +142,14 @@ class MessageConfig(CaseConfig):
     def _something_is_checked(cls, value: int, info: ValidationInfo) -> int:
         if value and info.data.get("check") is False:
             raise ValueError("check = False compares nothing; leave check_interval out")
-        if value and info.data.get("tool", "sweep") not in SWEEPS:
+        if value and info.data.get("tool", "sweep") not in choices.SWEEPS:
             raise ValueError(f"tool {info.data['tool']!r} measures in its own way; leave check_interval out")
         return value
 
     @field_validator("cuda_graph")
     @classmethod
     def _can_be_captured(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and (info.data.get("collective") == "barrier" or info.data.get("tool") not in SWEEPS):
+        if value and (info.data.get("collective") == "barrier" or info.data.get("tool") not in choices.SWEEPS):
             raise ValueError("a barrier and the object tools wait on the host, which no graph of a device can hold")
         return value
 
@@ -188,18 +176,18 @@ class MessageConfig(CaseConfig):
     @field_validator("op")
     @classmethod
     def _reduces(cls, value: str, info: ValidationInfo) -> str:
-        if value != "sum" and info.data.get("collective") not in REDUCING:
-            raise ValueError(f"only {', '.join(REDUCING)} reduce; leave op out")
-        if value != "sum" and info.data.get("tool", "sweep") not in OWN_COLLECTIVE:
-            raise ValueError(f"only the tools {', '.join(OWN_COLLECTIVE)} choose it; leave op out")
+        if value != "sum" and info.data.get("collective") not in choices.REDUCING:
+            raise ValueError(f"only {', '.join(choices.REDUCING)} reduce; leave op out")
+        if value != "sum" and info.data.get("tool", "sweep") not in choices.OWN_COLLECTIVE:
+            raise ValueError(f"only the tools {', '.join(choices.OWN_COLLECTIVE)} choose it; leave op out")
         return value
 
     @field_validator("root")
     @classmethod
     def _has_a_root(cls, value: int | str, info: ValidationInfo) -> int | str:
-        if value != 0 and info.data.get("collective") not in ROOTED:
-            raise ValueError(f"only {', '.join(ROOTED)} have a root; leave root out")
-        if value == "all" and info.data.get("tool", "sweep") not in SWEEPS:
+        if value != 0 and info.data.get("collective") not in choices.ROOTED:
+            raise ValueError(f"only {', '.join(choices.ROOTED)} have a root; leave root out")
+        if value == "all" and info.data.get("tool", "sweep") not in choices.SWEEPS:
             raise ValueError(f"tool {info.data['tool']!r} measures one root; set its place")
         return value
 
@@ -208,7 +196,7 @@ class MessageConfig(CaseConfig):
     def _is_swept(cls, value: Any, info: ValidationInfo) -> Any:
         if value == cls.model_fields[str(info.field_name)].default:
             return value
-        if info.data.get("tool", "sweep") not in SWEEPS:
+        if info.data.get("tool", "sweep") not in choices.SWEEPS:
             raise ValueError(f"tool {info.data['tool']!r} measures in its own way; leave {info.field_name} out")
         if info.data.get("collective") == "barrier" and info.field_name != "after_compute_ms":
             raise ValueError(f"a barrier is waited for on the host; leave {info.field_name} out")
@@ -224,7 +212,7 @@ class MessageConfig(CaseConfig):
         """Whether each form that is measured works in place, out of place first."""
         if self.in_place == "both":
             return (False, True)
-        return (self.collective in IN_PLACE_ONLY if self.in_place is None else self.in_place,)
+        return (self.collective in choices.IN_PLACE_ONLY if self.in_place is None else self.in_place,)
 
     def roots_of(self, world_size: int) -> tuple[int, ...]:
         """The places of the roots that are measured, in groups of so many ranks."""

@@ -156,14 +156,11 @@ def _concluded(
     program: Path | None,
     around: Topology,
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The conclusion of rank 0 from its steps: the verdict that all ranks share (correct, problem), and FINISHED's
-    value.
-    """
+    """Rank 0's conclusion from its steps: the verdict of all ranks (correct, problem), and FINISHED's value."""
     config = run.config
     changes = work.changes() if isinstance(work, LongRun) else {}
     figures, sentences = answered(config, run.group.placement.nnodes, steps, run.group.backend, changes)
-    slow, late = config.slow_percent, config.late_percent
-    analysis = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    analysis = analyse_scan(scan_of(steps), config.bounds, around)
     if analysis is not None:
         figures |= compared(analysis)
         sentences += analysis.sentences
@@ -188,11 +185,7 @@ def _concluded(
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
-    """The path of the program on rank 0, None elsewhere.
-
-    Raises:
-        UnusableSettingsError: the program cannot run here; every rank raises it.
-    """
+    """The path of the program on rank 0, None elsewhere."""
     program: Path | None = None
     problem = [""]
     if run.group.placement.rank == 0:
@@ -220,9 +213,7 @@ _NCCL_TESTS_SHARE = 0.8
 def _beside_nccl_tests(
     run: WorkloadContext[Config], program: Path, steps: Sequence[dict[str, Any]]
 ) -> tuple[dict[str, float], list[str], str]:
-    """({size: our busbw / theirs}, sentences, problem) on rank 0. The others wait in the job's store meanwhile: their
-    accelerators are idle.
-    """
+    """({size: our busbw / theirs}, sentences, problem) on rank 0; the others wait in the store, devices idle."""
     config = run.config
     try:
         theirs = nccl_tests.run(

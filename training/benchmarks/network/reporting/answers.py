@@ -56,9 +56,7 @@ def training_at_scale(busbw_gbps: float, nnodes: int) -> tuple[str | None, str]:
 
 
 def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> tuple[float, str]:
-    """(ratio, sentence): p50 of the first step, all_gather_object, over that of the second, a tensor collective. The
-    ratio is dimensionless.
-    """
+    """(dimensionless ratio, sentence): p50 of the first step, all_gather_object, over a tensor collective's."""
     slow, fast = (float(step["time_us"]["p50"]) for step in steps)
     ratio = slow / fast
     return ratio, (
@@ -69,9 +67,7 @@ def object_against_tensor(steps: Sequence[Mapping[str, Any]], backend: str) -> t
 
 
 def one_against_many(steps: Sequence[Mapping[str, Any]], parts: int) -> tuple[float, str]:
-    """(ratio, sentence): p50 of the second step, `parts` small messages, over that of the first, one message of all
-    bytes.
-    """
+    """(ratio, sentence): p50 of the second step, `parts` small messages, over the first's, one of all bytes."""
     whole, many = (float(step["time_us"]["p50"]) / 1e6 for step in steps)
     size = int(steps[0]["size_bytes"])
     total = f"{size / 1e9:.3g} GB" if size % (1 << 20) else format_size(size)
@@ -146,7 +142,8 @@ def soak(
             f" p99.9 {own['p999_us']:.4g} us, longest {own['max_us']:.4g} us;"
             f" {'; '.join(told) or 'its level did not change'}"
         )
-    return {"soak": found, "jitter": jitter(found)}, sentences
+    jitter = max(float(own["p99_us"]) / float(own["p50_us"]) for own in found.values())
+    return {"soak": found, "jitter": jitter}, sentences
 
 
 def _summed(counts: Counter[float], longest_us: float) -> dict[str, Any]:
@@ -157,11 +154,6 @@ def _summed(counts: Counter[float], longest_us: float) -> dict[str, Any]:
     }
     histogram = [[lower, count] for lower, count in bins]
     return {"iterations": counts.total(), **quantiles, "max_us": longest_us, "histogram": histogram}
-
-
-def jitter(soak: Mapping[str, Mapping[str, Any]]) -> float:
-    """The largest p99 / p50 of a size, dimensionless, of those in FINISHED."""
-    return max(float(own["p99_us"]) / float(own["p50_us"]) for own in soak.values())
 
 
 def _quantile_us(bins: Sequence[tuple[float, int]], share: float, longest_us: float) -> float:

@@ -109,8 +109,7 @@ def references(steps: Iterable[Step]) -> dict[str, Reference]:
 
     A reference is the median over repeats and rounds, with their range; a single repeat has the range of its iterations
     (minimum to p95). Of more than MOST_HOSTS_OF_PAIRS hosts it is one of each host, the median over its pairs. Where
-    `hosts` were renamed, `own_hosts` are their own names. Values of another form are skipped, since a host may send
-    anything.
+    `hosts` were renamed, `own_hosts` are their own names. Values of another form, by a host, are skipped.
     """
     found: dict[str, list[_Times]] = {}
     rows: dict[str, Step] = {}
@@ -190,11 +189,7 @@ class _Times:
 
     @classmethod
     def read(cls, time_us: Any, busbw: Any) -> Self:
-        """The measurement in one value of STEP_END.
-
-        Raises:
-            KeyError, TypeError, ValueError: the value is no measurement.
-        """
+        """The measurement in one value of STEP_END."""
         p50 = float(time_us["p50"])
         low, high, bandwidth = float(time_us.get("min", p50)), float(time_us.get("p95", p50)), float(busbw)
         if not all(_MIN_US <= time <= _MAX_US for time in (p50, low, high)) or not math.isfinite(bandwidth):
@@ -234,9 +229,7 @@ def _reference(values: Sequence[_Times], row: Step) -> Reference:
 
 
 def what_of(found: Reference) -> str:
-    """The operation that a reference measured, with the user's names of two hosts, such as all_reduce node1-node2 at
-    16M, and the rail.
-    """
+    """A reference's operation with the user's names of two hosts, as all_reduce node1-node2 at 16M, and rail."""
     hosts, group = _hosts(found), str(found.details.get("group", ""))
     _, rail, number = group.partition(" rail ")
     group = f"{'-'.join(hosts)}{rail}{number}" if len(hosts) == _PAIR else group

@@ -19,9 +19,7 @@ Said = dict[str, float | str]
 
 
 class _Meeting:
-    """The hosts that meet with a tool, and their RDMA devices. why: this one cannot take part. unstarted: by device why
-    its own program cannot be started.
-    """
+    """Hosts that meet with a tool, their RDMA devices; why: it cannot take part; unstarted: why, by device."""
 
     def __init__(self, name: str, config: Config, group: ProcessGroup) -> None:
         self.group, self.mine = group, group.placement.rank
@@ -72,11 +70,7 @@ class _Meeting:
             return str(error)
 
     def answer(self, figures: dict[str, float], silent: dict[str, str]) -> Answer:
-        """The figures of this host's devices, and why others have none.
-
-        Raises:
-            NotRunError: it cannot take part, or no call with it gave a result.
-        """
+        """The figures of this host's devices, and why others have none."""
         if self.why is not None:
             raise self.why
         if not self.own:
@@ -172,9 +166,7 @@ def ring(ranks: Sequence[int]) -> list[list[tuple[int, int]]]:
 
 
 def _meet(meeting: _Meeting, pairs: Sequence[tuple[int, int]], device: str) -> list[float | str]:
-    """One round: servers listen before clients come; the client's figure, or why there is none, is that of both. All
-    ranks call it.
-    """
+    """A round, on all ranks: servers listen before clients come; the client's figure, or why none, is both's."""
     mine, group = meeting.mine, meeting.group
     server = next((pair for pair in pairs if pair[0] == mine), None)
     client = next((pair for pair in pairs if pair[1] == mine), None)

@@ -19,7 +19,7 @@ from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.footprint import footprint
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
-from workloads import suite
+from workloads.commands import suite_rows as suite
 from workloads.dialects.framework.rows import workload_rows
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from tests.tiers import samples
 from training.benchmarks.driver.workload import operands, pattern
 from training.benchmarks.driver.workload.operands import OPS, Operands

@@ -85,8 +85,7 @@ def fitting_scale(scale: Fraction, need: int, free: int) -> str:
 def with_received(stream: Stream, teams: dict[GroupKey, Team]) -> Stream:
     """The stream with the received bytes of its uneven exchanges. All ranks of a group call it.
 
-    Each rank learns by one exchange of numbers a group. An equal row that brings different bytes at another place
-    becomes another item.
+    Each rank learns by one exchange of numbers a group. An equal row with other bytes at another place is another item.
     """
     uneven = {place: call for place, call in enumerate(stream.calls) if call is not None and call.in_splits is not None}
     if not uneven:

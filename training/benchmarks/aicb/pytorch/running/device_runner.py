@@ -24,8 +24,7 @@ Beside = Callable[[object], AbstractContextManager[object]]
 
 
 class DeviceTimeline:
-    """Calls over a vendor's library: the current stream is the program. A mark is a number, of one iteration: from
-    `begin` until the next one.
+    """Calls over a vendor's library: the current stream is the program. A mark is a number of one iteration.
 
     The end of a call under way is an event on a stream of its group beside the program. These streams have a high
     priority: torch keeps 32 of them apart from the normal ones, of which the library's groups (NCCL's) have theirs, and
@@ -78,8 +77,7 @@ class DeviceTimeline:
     def finish(self) -> None:
         """Wait until all that was noted is past; only then marks have times.
 
-        Each time is that of the mark before plus the time between the two: torch gives it in 32 bits, which a long
-        iteration as a whole would exceed.
+        Each is the mark before plus the time between: torch gives 32 bits, too few for a long iteration as a whole.
         """
         self._synchronize()
         self._times = [0.0]

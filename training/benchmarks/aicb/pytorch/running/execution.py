@@ -1,8 +1,7 @@
 """Runs a stream: issues each call, waits where the workload says, and records when it was issued and complete.
 
 Modes: `each` waits for every call (batches of sends and receives together), as AICB does; `stream` waits where the
-workload waits. Over gloo an overlapping call's end is noted by a waiting thread; the runner of a device is in
-`device_runner`.
+workload waits. Over gloo a waiting thread notes an overlapping call's end; `device_runner` is a device's.
 
 The time that the main thread is ready to run without a CPU (run delay), which the kernel counts, is told from a late
 rank's own. A reading costs 1 to 2 us, so the thread takes one only where STALE_NS have passed since the last, and
@@ -116,8 +115,7 @@ class CpuQueue:
     def read_after(self, end_ns: int) -> int:
         """Take a reading; returns what of it was after `end_ns`, at which an operation ended, in ns.
 
-        Nothing but the harness runs from there to the reading: what was long there was a wait for a CPU, if there was
-        one.
+        Only the harness runs from there to the reading: what was long was a wait for a CPU, if any.
         """
         return min(self.waited_ns(), self.read_at_ns - end_ns)
 

@@ -97,9 +97,7 @@ class BoundCall:
 
 
 def batch(calls: Sequence[BoundCall]) -> Issue:
-    """Sends and receives as one call of the network, which a device executes at once: the function that issues it and
-    waits for its end.
-    """
+    """Sends and receives as one call that a device executes at once: issues it and waits for its end."""
     moves = [call.exchange() for call in calls]
 
     def run() -> None:

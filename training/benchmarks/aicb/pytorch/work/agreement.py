@@ -27,11 +27,9 @@ _LISTED = (
 
 @dataclass(frozen=True, slots=True)
 class RankPlan:
-    """The plan that one rank tells the others: its problem or "", a digest of the job, its groups, and its calls in
-    each.
+    """A rank's plan as told to the others: its problem or "", the job's digest, its groups, its calls in each.
 
-    sequences: by group, or by sender and receiver, the number of calls and a digest of them in order; order: when it
-    waits for them.
+    sequences: by group, or sender and receiver, the number and digest of calls in order; order: when it waits for them.
     """
 
     problem: str

@@ -29,9 +29,7 @@ class OpClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpClasses:
-    """The classes of a rank, the largest sizes first, and by row of its workload the number of its class, -1 for none,
-    shape (rows,).
-    """
+    """A rank's classes, the largest sizes first, and by row the number of its class, -1: none, shape (rows,)."""
 
     classes: list[OpClass]
     of_row: Numbers

@@ -112,11 +112,7 @@ def _tell_unpublished(described: Mapping[str, Mapping[str, str | int]], root: Pa
 
 
 def _joined(every: Sequence[Any], root: Path) -> dict[int, dict[str, FileHashes]]:
-    """Hashes by node and name, from the (node, hashes, problems) of all ranks.
-
-    Raises:
-        DataError: a rank has problems.
-    """
+    """Hashes by node and name, from the (node, hashes, problems) of all ranks."""
     broken = [problem for _, _, of_rank in every for problem in of_rank]
     if broken:
         raise DataError(str(root), "; ".join(broken[:_SHOWN_FILES]))
@@ -127,11 +123,7 @@ def _joined(every: Sequence[Any], root: Path) -> dict[int, dict[str, FileHashes]
 
 
 def _compare(of_nodes: Mapping[int, Mapping[str, FileHashes]], root: Path) -> None:
-    """Check that each node has the files of the first one.
-
-    Raises:
-        DataError: it has not; the message names nodes and files.
-    """
+    """Check that each node has the files of the first one."""
     differing = [
         f"node {node} has another {name} than node 0: sha256 {_start(found.get(name))}, there {_start(hashes)}"
         for node, found in sorted(of_nodes.items())

@@ -56,9 +56,7 @@ class DataOrder:
         return self._balance & _MASK
 
     def _settle(self) -> None:
-        """Take this rank's part of the samples of the last steps, which all ranks should have trained, from the
-        balance.
-        """
+        """Take this rank's part of the last steps' samples, which all ranks should have trained, from the balance."""
         first, count = self._first_step * self._global_batch_size, self._steps * self._global_batch_size
         begin, end = (first + count * part // self._dp_size for part in (self._dp_rank, self._dp_rank + 1))
         self._balance -= _mixed_sum(self._order[begin:end])

@@ -82,9 +82,7 @@ class HashCache:
 
 
 class Hashing:
-    """The hashing of files in threads of this process, which takes as long as reading them does. Those of `with_md5`
-    get an md5, too.
-    """
+    """Hashes files in this process's threads, as fast as they are read; `with_md5` get an md5, too."""
 
     def __init__(self, files: Sequence[Path], cache: HashCache, with_md5: Collection[Path] = ()) -> None:
         self._cache = cache

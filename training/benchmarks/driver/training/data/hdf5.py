@@ -1,7 +1,6 @@
 """HDF5 files of samples: checked by their headers, read one file at a time. Needs h5py; synthetic data does not.
 
-`SharedShards` shares decoded files between the ranks of a node: one process decodes a file, all map its arrays. Needs
-no torch.
+`SharedShards` shares decoded files between the ranks of a node: one decodes, all map. Needs no torch.
 """
 
 import contextlib
@@ -44,9 +43,7 @@ class SharedShards:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "SharedShards | None":
-        """Those of the launch that started this rank; None where no other process wants them: this is the node's only
-        rank, and no worker of its loader.
-        """
+        """Those of this rank's launch; None where nobody else wants them: the node's only rank, no loader's worker."""
         scratch = environment.get(SCRATCH_ENV)
         is_alone = environment.get("LOCAL_WORLD_SIZE") == "1" and multiprocessing.parent_process() is None
         if scratch is None or is_alone or not Path(scratch).is_dir():
@@ -217,8 +214,7 @@ def _narrowest(values: Array) -> type[np.signedinteger[Any]]:
 
 
 def check_values(path: Path, key: str, array: Array, limit: int, setting: str = "") -> None:
-    """Check that all values of `array` (any shape) are at least 0 and below `limit`; `setting` names the limit's
-    origin.
+    """Check that all values of `array` (any shape) are at least 0 and below `limit`; `setting`: the limit's.
 
     Raises:
         DataError: a value is outside; the message names row and value.

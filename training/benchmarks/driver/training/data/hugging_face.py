@@ -165,11 +165,9 @@ def write(
     parts: Parts = _NO_PARTS,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write the module's parameters, whole, in float32, by their names in `parts`, and `facts` as config.json; all
-    ranks call it.
+    """Write the parameters, whole, in float32, by their names in `parts`, `facts` as config.json; on all ranks.
 
-    Rank 0 writes, one shard of at most `shard_bytes` after the other, and holds one of them in its memory. The folder
-    gets its name when it is complete.
+    Rank 0 writes shards of at most `shard_bytes`, one in memory at a time. The complete folder gets its name.
     """
     partial = folder.with_name(f"{folder.name}.partial")
     parameters = dict(module.named_parameters())

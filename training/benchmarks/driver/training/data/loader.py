@@ -25,9 +25,7 @@ class SampleSet(Dataset[Batch], ABC):
         """The batch of these samples in this order: tensors of shape (len(indices), ...)."""
 
     def order(self, generator: torch.Generator) -> Tensor:
-        """A shuffled order of all samples, int64, shape (len,). Sets in large files keep the samples of a file
-        together.
-        """
+        """A shuffled order of all samples, int64, shape (len,). Large files' samples stay together."""
         return torch.randperm(len(self), generator=generator)
 
     def epoch_order(self, seed: int) -> Numbers:

@@ -15,9 +15,7 @@ from training.benchmarks.driver.training.model.model import Batch
 class ShardedSet(Shards, SampleSet):
     @abstractmethod
     def batch(self, rows: Sequence[tuple[dict[str, Array], int]]) -> Batch:
-        """The batch of these samples, each given as the content of its file and its index there; tensors of shape
-        (len(rows), ...).
-        """
+        """The batch of samples, each the content of its file and its index there; shape (len(rows), ...)."""
 
     def __getitem__(self, indices: Indices) -> Batch:
         return self.batch(self.rows(indices))

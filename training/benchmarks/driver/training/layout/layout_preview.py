@@ -13,12 +13,12 @@ from typing import Any
 
 from common.host_memory import total_bytes
 from protocol.case_file import config_of
-from protocol.datasheet import datasheets
 from training.benchmarks import catalog
 from training.benchmarks.driver.training.benchmark import TrainingBenchmark
 from training.benchmarks.driver.training.layout.auto_layout import choose_layout
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
+from vendors.datasheets import datasheets
 
 USABLE = 0.985  # of the capacity on a datasheet, what a program sees of an A100 of 40 GB and, at least, of the others
 

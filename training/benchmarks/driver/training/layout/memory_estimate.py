@@ -89,9 +89,7 @@ def _states(
 def peak_of_one_layer(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, on_cpu: bool, ends: tuple[bool, bool] = (True, True)
 ) -> int:
-    """The most bytes that a model of one layer holds, whatever a longer one computes again; `ends`: see
-    activation_bytes.
-    """
+    """The most bytes of a model of one layer, whatever a longer one recomputes; `ends`: see activation_bytes."""
     config = config.model_copy(update={"activation_checkpointing": False})
     return activation_bytes(benchmark, config, 1, on_cpu=on_cpu, peak="backward", ends=ends)
 
@@ -136,8 +134,7 @@ def activation_bytes(
     ends: tuple[bool, bool] = (True, True),
 ) -> int:
     """Bytes that are held after a forward pass through `layers` layers; or the `peak` of that pass; or of the backward
-    pass, in which gradients of parameters do not count. `ends`: whether the layers have what comes before them, and
-    after.
+    pass, in which gradients of parameters do not count. `ends`: whether the layers have what comes before, after.
 
     The CPU kernels keep what those of CUDA do, but for the dropout of attention weights, which counts for the CPU
     alone; plain matrix products keep it everywhere.

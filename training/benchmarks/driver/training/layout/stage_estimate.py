@@ -27,9 +27,7 @@ from workloads.job.model_states import HALF, SINGLE, ModelStates, fully_sharded,
 def bytes_of_ranks(
     benchmark: TrainingBenchmark[Any], config: TrainingConfig, world_size: int, per_node: int = 8, on_cpu: bool = False
 ) -> list[float]:
-    """Peak of a step on each rank of a pipeline in bytes, of one rank where there is none, memory_estimate.RESERVED not
-    counted.
-    """
+    """A step's peak in bytes on each rank of a pipeline, or on one rank, without memory_estimate.RESERVED."""
     ranks, _ = config.pipeline_parallelism()
     if ranks == 1:
         return [step_bytes(benchmark, config, world_size, per_node, on_cpu)]
@@ -107,8 +105,7 @@ def _copied_bytes(benchmark: TrainingBenchmark[Any], config: TrainingConfig, ran
 
     The gradients of both ends, and all gradients of float32 replicas, are part of the peak of a model of one layer with
     these ends. Copies that are kept until the backward pass are beside that of all of the rank's that _states has. If
-    it computes the layers again, those of a stage live for its forward pass, and those of one layer while that is
-    computed again.
+    it computes the layers again, a stage's live for its forward pass, one layer's while that is recomputed.
     """
     if config.strategy != "ddp" or config.precision != "bf16":
         return 0, 0, 0

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from protocol.claims import CLOCK_SECONDS, CLOCK_TOLERANCE, LoggedRun, LoggedStep, outside
-from protocol.datasheet import datasheet
 from protocol.perflog import Event
 from training.benchmarks.driver.training.measuring.rates import flops_without_attention, peak_of
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from vendors.datasheets import datasheet
 
 _INFINITY = float("inf")
 _TERA = 1e12

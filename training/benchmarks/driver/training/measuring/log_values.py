@@ -36,9 +36,7 @@ class ModelSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceUse:
-    """The devices of a run: their number, the peak of one in 1e12 operations/s (None: unknown), and the largest memory
-    of one in bytes.
-    """
+    """A run's devices: how many; of one the peak in 1e12 operations/s (None: unknown), the largest memory in bytes."""
 
     world_size: int
     peak_tflops: float | None

@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
-from protocol.datasheet import datasheet
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
+from vendors.datasheets import datasheet
 
 _TERA = 1e12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Times:
-    """Seconds since the training began: `raw` in total, then without evaluations and checkpoints, then forward to
-    update alone.
-    """
+    """Seconds since training began: `raw` all, then without evaluations and checkpoints, then forward to update."""
 
     raw: float
     no_eval: float
@@ -38,8 +36,7 @@ def model_flops_utilization(
 ) -> float | None:
     """MFU: fraction (0 to 1) of the peak of all devices that the model's own operations achieve; None without a peak.
 
-    `flops_per_sample` are operations; `seconds` is the time for `samples` samples of all ranks; `peak` is the peak of
-    one device in 1e12 operations/s.
+    `flops_per_sample`: operations; `seconds` of `samples` of all ranks; `peak` of a device in 1e12 operations/s.
 
     Source: Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (2022), appendix B.
     """

@@ -29,9 +29,7 @@ _FREE = {
 def identity(
     benchmark: str, config: TrainingConfig, schedule: TrainingSchedule, world_size: int, prepared: PreparedTraining
 ) -> dict[str, Any]:
-    """Values that must be equal in a checkpoint's run and in the run that resumes from it, of the benchmark of this
-    name.
-    """
+    """Values that a checkpoint's run and the run that resumes from it share, of the benchmark of this name."""
     settings = {
         key: value
         for key, value in config.model_dump(mode="json").items()

@@ -21,9 +21,7 @@ class Packing(NamedTuple):
 
 
 def packing(is_there: Tensor) -> Packing:
-    """The packing of a batch from its mask (batch, seq), bool. Waits for the device: the number of tokens is a
-    shape.
-    """
+    """The packing of a batch from its mask (batch, seq), bool. Waits for the device: a shape depends on it."""
     boundaries = nn.functional.pad(is_there.sum(1).cumsum(0), (1, 0)).to(torch.int32)
     places = is_there.flatten().nonzero().flatten()
     return Packing(places, boundaries, is_there.shape[1], is_there[:, None, None, :])

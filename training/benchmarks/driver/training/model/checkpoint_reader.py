@@ -34,11 +34,7 @@ _CLASSES = frozenset(
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """The class of that name.
-
-        Raises:
-            pickle.UnpicklingError: no checkpoint consists of it.
-        """
+        """The class of that name."""
         if (module, name) in _CLASSES or (
             module == "torch" and isinstance(vars(torch).get(name), torch.dtype | torch.layout | torch.memory_format)
         ):

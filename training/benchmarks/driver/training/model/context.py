@@ -20,9 +20,7 @@ UNLABELLED = -100
 
 
 class ContextParallel:
-    """The part of each sequence that one of `ranks` ranks has, in their order. Without a `group` nothing is sent, for
-    the sizes alone.
-    """
+    """One of `ranks` ranks' part of each sequence, in order. Without a `group` nothing is sent: sizes alone."""
 
     def __init__(self, ranks: int, rank: int = 0, group: dist.ProcessGroup | None = None) -> None:
         self.ranks, self.rank = ranks, rank

@@ -68,8 +68,7 @@ class AllToAll(Exchange):
 class Experts(nn.Module):
     """Feed-forward layers of equal size, each with a gate, as in SwiGLU. Names are Hugging Face's.
 
-    `is_grouped`: whether the products of all experts are one kernel. Of parameters that are divided among ranks only
-    this rank's experts are computed.
+    `is_grouped`: the experts' products are one kernel. Of divided parameters only this rank's experts are computed.
     """
 
     def __init__(self, count: int, hidden_size: int, ffn_size: int) -> None:
@@ -143,8 +142,7 @@ def balance(probabilities: Sequence[Tensor], counts: Tensor, tokens: int, group:
     """The auxiliary loss, 0-d, that is least, the number of chosen experts, where all experts get equally many tokens.
 
     `probabilities` and the rows of `counts` (layers, experts) are those of MixtureOfExperts for the `tokens` tokens of
-    this rank; `counts` becomes the sum over the ranks of `group`, so that the mean of their losses is that of all
-    tokens.
+    this rank; `counts` becomes the sum over the ranks of `group`, for the mean of their losses to be all tokens'.
 
     Source: Fedus et al., "Switch Transformers" (2021), equations 4 to 6, over all layers together, as in Hugging
     Face's Mixtral.

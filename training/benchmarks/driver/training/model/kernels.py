@@ -33,9 +33,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernels:
-    """The implementations of a run's attention and optimizer, the compiler of its blocks and the recipe of their
-    products in FP8 (or NONE).
-    """
+    """A run's attention and optimizer, its blocks' compiler, and the recipe of their products in FP8 (or NONE)."""
 
     attention: Choice
     optimizer: Choice

@@ -1,11 +1,14 @@
 """Layers that several models share. Names are Megatron's, whose checkpoints load unchanged."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from training.benchmarks.driver.training.model.attention import attend
+from training.benchmarks.driver.training.model.model import BenchmarkModel
 
 
 class SelfAttention(nn.Module):
@@ -54,23 +57,17 @@ class FeedForward(nn.Module):
 class PreNormBlock(nn.Module):
     """A transformer layer that normalizes the input of attention and of feed-forward (GPT-2, GLM)."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        ffn_size: int,
-        *,
-        attention: str,
-        attention_dropout: float,
-        hidden_dropout: float,
-    ) -> None:
+    def __init__(self, config: Any) -> None:
+        """config: the settings of a model that have `attention_dropout` and `hidden_dropout`."""
         super().__init__()
-        self.input_layernorm = nn.LayerNorm(hidden_size)
+        size, dropout = config.hidden_size, config.hidden_dropout
+        self.input_layernorm = nn.LayerNorm(size)
         self.attention = SelfAttention(
-            hidden_size, num_heads, attention=attention, dropout=attention_dropout, output_dropout=hidden_dropout
-        )
-        self.post_attention_layernorm = nn.LayerNorm(hidden_size)
-        self.mlp = FeedForward(hidden_size, ffn_size, dropout=hidden_dropout)
+            size, config.num_attention_heads, attention=config.attention, dropout=config.attention_dropout,
+            output_dropout=dropout,
+        )  # fmt: skip
+        self.post_attention_layernorm = nn.LayerNorm(size)
+        self.mlp = FeedForward(size, 4 * size, dropout=dropout)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """`hidden` has shape (batch, seq, hidden_size), as the result; `mask` as in SelfAttention."""
@@ -79,10 +76,22 @@ class PreNormBlock(nn.Module):
         return result
 
 
-def initialize_residual(parameter: Tensor, std: float, num_layers: int, generator: torch.Generator) -> None:
-    """Fill `parameter`, of any shape, from a normal distribution with standard deviation std / sqrt(2 * num_layers).
+class PreNormModel(BenchmarkModel):
+    """A model whose `transformer` has PreNormBlocks as its `layers`, and whose weights begin as GPT-2's."""
 
-    Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2, 2019), section 2.3, with two
-    residual layers per block as in Megatron-LM.
-    """
-    parameter.normal_(0.0, std / math.sqrt(2 * num_layers), generator=generator)
+    config: Any
+    transformer: Any
+
+    def blocks(self) -> Sequence[nn.Module]:
+        return [*self.transformer.layers.children()]
+
+    def initialize(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Weights into the residual stream, of any shape, have a standard deviation of init_std / sqrt(2 * num_layers).
+
+        Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (GPT-2, 2019), section 2.3, with
+        two residual layers per block as in Megatron-LM.
+        """
+        if name.endswith(("attention.dense.weight", "dense_4h_to_h.weight")):
+            parameter.normal_(0.0, self.init_std / math.sqrt(2 * self.config.num_layers), generator=generator)
+        else:
+            super().initialize(name, parameter, generator)

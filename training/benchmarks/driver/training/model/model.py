@@ -52,9 +52,7 @@ class BenchmarkModel(nn.Module):
             parameter.fill_(1.0)
 
     def make_constants(self, device: torch.device) -> None:
-        """Compute tensors that are neither learned nor saved, such as tables of angles, on `device`, as plain
-        attributes: DDP would broadcast buffers.
-        """
+        """Compute tensors not learned or saved (angles) on `device`, as attributes: DDP would broadcast buffers."""
 
     def recompute_within(self) -> None:
         """Recompute inside of the blocks from now on, as `recompute` says, not around them."""
@@ -75,9 +73,7 @@ class BenchmarkModel(nn.Module):
         return {}
 
     def run_block(self, block: Callable[..., Result], *inputs: Tensor | Packing | None) -> Result:
-        """block(*inputs); activations are dropped and recomputed in the backward pass if that was asked for. Shapes are
-        the block's own.
-        """
+        """block(*inputs); activations are recomputed in the backward pass if asked for. Shapes are the block's own."""
         return recomputed(self.recompute if self.training else "none", block)(*inputs)
 
 

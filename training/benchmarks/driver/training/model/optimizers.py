@@ -131,8 +131,7 @@ class Lamb(Optimizer):
     Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (2020), algorithm 2,
     with phi the identity, and bias correction. As the documentation of apex's FusedLAMB in the published BERT runs
     states: gradients enter the first moment with 1 - beta1 (grad_averaging), decay is decoupled (adam_w_mode), the
-    ratio is 1 for parameters without decay (no use_nvlamb). Its scaling of the gradients to a global norm is the
-    setting max_grad_norm.
+    ratio is 1 for parameters without decay (no use_nvlamb). Its scaling of gradients to a global norm is max_grad_norm.
     """
 
     def __init__(self, params: Iterable[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:

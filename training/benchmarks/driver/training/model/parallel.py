@@ -114,11 +114,7 @@ class Layout:
 
 
 def _divided_again(mesh: DeviceMesh, size: int, kind: str, names: tuple[str, str]) -> DeviceMesh | None:
-    """The ranks of `mesh` with its dimension before tp in two, of which the last has `size`; None if that is 1.
-
-    Raises:
-        UnusableSettingsError: this torch cannot.
-    """
+    """The ranks of `mesh` with its dimension before tp in two, of which the last has `size`; None if that is 1."""
     if size == 1:
         return None
     if not hasattr(DeviceMesh, "_unflatten"):
@@ -127,9 +123,7 @@ def _divided_again(mesh: DeviceMesh, size: int, kind: str, names: tuple[str, str
 
 
 class ParallelModel:
-    """A model distributed over the ranks. Call it for the loss of a micro-batch; `module` is the model itself, on
-    `device`.
-    """
+    """A model distributed over the ranks; a call gives a micro-batch's loss; `module`: the model, on `device`."""
 
     def __init__(
         self,
@@ -297,9 +291,7 @@ def _shard(model: BenchmarkModel | Stage, layout: Layout, config: TrainingConfig
 
 
 def compile_blocks(model: BenchmarkModel, backend: str) -> None:
-    """Compile each block. What selective recomputation keeps is the compiler's decision: seen from outside, a compiled
-    block is one operator.
-    """
+    """Compile each block: one operator from outside, so that the compiler decides what recomputation keeps."""
     model.is_compiled = True
     if model.recompute == "selective":
         model.recompute_within()

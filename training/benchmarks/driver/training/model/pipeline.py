@@ -75,9 +75,7 @@ class Pipeline:
         return torch.empty(shape, dtype=self._dtype, device=device)
 
     def _scheduled(self, batch: Batch) -> Schedule1F1B | ScheduleInterleaved1F1B:
-        """The schedule of a step, whose micro-batches have the shapes of `batch`; shapes are told, so that no pass is
-        made to find them.
-        """
+        """A step's schedule for micro-batches of `batch`'s shapes, told so that no pass has to find them."""
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
         if self._schedule is None:
@@ -144,9 +142,7 @@ class Pipeline:
 
     @torch.no_grad()
     def evaluated(self, batch: Batch) -> dict[str, Tensor]:
-        """The results of a forward pass through all stages, as forward's, on all ranks of the pipeline; the batch has
-        tensors of shape (samples, ...).
-        """
+        """The forward results through all stages, on all ranks of the pipeline; tensors are (samples, ...)."""
         samples = len(next(iter(batch.values())))
         batch = {name: tensor.to(self._device) for name, tensor in batch.items()}
         hidden = next(iter(batch.values()))

@@ -74,9 +74,7 @@ class Precision:
         self.scaler.update()
 
     def may_overflow(self) -> Tensor | bool:
-        """Whether fp16 scales gradients up, so that they may overflow, in the next step; 0-d on the device where only
-        that knows.
-        """
+        """Whether fp16 scales the next step's gradients up, which may overflow; 0-d on the device if it alone knows."""
         scale = self.scaler._scale if self._scales else None
         return self._scales if scale is None else scale > 1
 

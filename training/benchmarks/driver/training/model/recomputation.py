@@ -22,8 +22,7 @@ def keeps(operator: str) -> bool:
 
 
 def recomputed(kind: Recompute, block: Callable[..., Result]) -> Callable[..., Result]:
-    """`block` with the same results and gradients, whose activations are computed again in the backward pass as `kind`
-    says. Shapes are the block's own.
+    """`block` with the same results, gradients and shapes, whose activations are computed again as `kind` says.
 
     Selective recomputation keeps the products with weights and the fused attention, and computes again what is between
     them: norms, activation functions, dropout, rotations, casts, residual sums.
@@ -32,17 +31,13 @@ def recomputed(kind: Recompute, block: Callable[..., Result]) -> Callable[..., R
     """
     if kind == "none":
         return block
-    keywords = {"context_fn": _contexts} if kind == "selective" else {}
-    return functools.partial(_checkpointed, block, keywords)
+    contexts = {"context_fn": functools.partial(create_selective_checkpoint_contexts, _policy)}
+    return functools.partial(_checkpointed, block, contexts if kind == "selective" else {})
 
 
 def _checkpointed(block: Callable[..., Result], keywords: dict[str, Any], *inputs: Any) -> Result:
     result: Result = checkpoint(block, *inputs, use_reentrant=False, **keywords)
     return result
-
-
-def _contexts() -> Any:
-    return create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]
 
 
 def _policy(_context: Any, operator: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:

@@ -72,8 +72,7 @@ class Stage(nn.Module):
 
     def forward(self, hidden: Tensor, **batch: Tensor) -> Tensor | dict[str, Tensor]:
         """Takes the output of the stage before, in the first stage anything; `batch` are the tensors of a micro-batch.
-        Returns the blocks' output; in the last stage the loss, 0-d, times `loss_factor`, in evaluation mode all
-        results.
+        Returns the blocks' output; in the last stage the loss, 0-d, times `loss_factor`, or evaluation's results.
         """
         [model] = self._model
         with self.autocast():

@@ -21,8 +21,7 @@ _TOLERANCE = 0.1
 def unsynchronized(
     model: ParallelModel, layout: Layout, precision: Precision, sample: Batch, seed: int
 ) -> Departure | None:
-    """The first rank that lacks the others' gradients, or None; all ranks call it with the same `sample`, whose tensors
-    have the shape (1, ...).
+    """The first rank that lacks the others' gradients, or None; all call it with the same `sample`, tensors (1, ...).
 
     All ranks compute the gradient of the sample, with the same dropout. Then those with an odd place count nothing and
     the others as much more as keeps the average: where gradients are averaged the result is the same, without that

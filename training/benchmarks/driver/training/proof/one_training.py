@@ -19,16 +19,8 @@ from training.benchmarks.driver.training.model.model import LOSS, Batch
 from training.benchmarks.driver.training.model.optimizers import updates_made, updates_of_each
 from training.benchmarks.driver.training.model.parallel import Layout, ParallelModel
 from training.benchmarks.driver.training.model.precision import Precision
+from training.benchmarks.driver.training.proof import replicas
 from training.benchmarks.driver.training.proof.rank_comparison import SHOWN_DIGITS, RankComparison, generator_seed
-from training.benchmarks.driver.training.proof.replicas import (
-    LOSS_TOLERANCE,
-    OTHER_SAMPLES,
-    TRAINED_SAMPLES,
-    Departure,
-    Expectation,
-    ReplicaState,
-    first_departure,
-)
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
 
@@ -73,9 +65,7 @@ class Finiteness:
         self._sum = total if self._sum is None else self._sum + total
 
     def first(self) -> int:
-        """Twice the step of the first number that was not finite, and one more if it was a gradient; 0 for none. Waits
-        for the device.
-        """
+        """Twice the step of the first number that is not finite, + 1: a gradient; 0: none. Waits for the device."""
         self._fold()
         return self._first
 
@@ -140,8 +130,7 @@ class OneTraining(RankComparison):
 
     A parameter is compared over the ranks that hold the same part of it: whole ones over all ranks, others over those
     with the same place in each dimension of the mesh along which it is divided: shards of HSDP over the replicas.
-    FSDP2's shards have no second copy; an error in them shows in the loss on the shared batch, for which they are put
-    together on every rank.
+    FSDP2's shards have no second copy; an error in them shows in the loss on the shared batch, from all of them.
     """
 
     def __init__(
@@ -180,19 +169,19 @@ class OneTraining(RankComparison):
         their loss on the shared batch, which takes a forward pass.
         """
         own = self._state(step, precision, with_loss=with_loss)
-        self._states = [ReplicaState.of_numbers(numbers) for numbers in self._gathered(own.numbers())]
+        self._states = [replicas.ReplicaState.of_numbers(numbers) for numbers in self._gathered(own.numbers())]
         tolerance = "tf32" if self._config.precision == "fp32" and self._is_tf32() else self._config.precision
-        expected = Expectation(
+        expected = replicas.Expectation(
             places=self._places,
             divided=[*self._groups],
             seeds=[generator_seed(self._config, place["dp"]) for place in self._places],
-            loss_tolerance=LOSS_TOLERANCE[tolerance],
+            loss_tolerance=replicas.LOSS_TOLERANCE[tolerance],
             rate=self._expected_rate(step),
             steps=0 if self._all_skipped(step, precision) else self._moving_steps(step),
         )
         self._note(step, own.parameters)
         self._last_scale, self._last_updates = precision.loss_scale, updates_of_each(self._optimizer)
-        found = first_departure(self._states, expected)
+        found = replicas.first_departure(self._states, expected)
         if found is not None:
             self.departure = self._with_details(found, step)
 
@@ -228,20 +217,20 @@ class OneTraining(RankComparison):
         if self.departure is not None:
             self.end(self.departure)
 
-    def end(self, departure: Departure) -> NoReturn:
+    def end(self, departure: replicas.Departure) -> NoReturn:
         """End the run with this departure; all ranks call it."""
         self.departure = departure
         if dist.get_rank() != departure.rank:
             dist.barrier()
         raise SystemExit(departure.sentence)
 
-    def _state(self, step: int, precision: Precision, *, with_loss: bool) -> ReplicaState:
+    def _state(self, step: int, precision: Precision, *, with_loss: bool) -> replicas.ReplicaState:
         parameters = tuple(
             int(combined((checksum(part) for _, part in members), self._device)) for members in self._groups.values()
         )
         devices = accelerators(self._device) if is_accelerator(self._device) else None
         state = torch.get_rng_state() if devices is None else devices.random_state(self._device)
-        return ReplicaState(
+        return replicas.ReplicaState(
             step=step,
             updates=updates_made(self._optimizer),
             rate=float(self._optimizer.param_groups[0]["lr"]),
@@ -276,7 +265,7 @@ class OneTraining(RankComparison):
             self._evaluation_digests = right, trained
         right, trained = self._evaluation_digests
         found = self._digest(self.evaluated)
-        return TRAINED_SAMPLES if found == trained else OTHER_SAMPLES if found != right else 0
+        return replicas.TRAINED_SAMPLES if found == trained else replicas.OTHER_SAMPLES if found != right else 0
 
     def _digest(self, batch: Batch) -> int:
         return int(combined((checksum(tensor.to(self._device)) for tensor in batch.values()), self._device))
@@ -300,7 +289,7 @@ class OneTraining(RankComparison):
         dist.all_gather(every, own)
         return torch.stack(every).tolist()
 
-    def _with_details(self, departure: Departure, step: int) -> Departure:
+    def _with_details(self, departure: replicas.Departure, step: int) -> replicas.Departure:
         """The departure with the step, and the name of the first parameter that differs; all ranks call it."""
         sentence = f"after step {step} {departure.sentence}"
         if departure.group is not None:
@@ -315,7 +304,7 @@ class OneTraining(RankComparison):
                 if len({every[rank][name] for rank in same}) > 1:
                     sentence += f", first {name}"
                     break
-        return Departure(rank=departure.rank, sentence=sentence)
+        return replicas.Departure(rank=departure.rank, sentence=sentence)
 
     def _is_tf32(self) -> bool:
         return self._config.tf32 and is_accelerator(self._device) and accelerators(self._device).tf32
@@ -335,9 +324,7 @@ class OneTraining(RankComparison):
         return max(0, missed)
 
     def _all_skipped(self, step: int, precision: Precision) -> bool:
-        """Whether every step since the last check may have been skipped because fp16 overflowed: each halves the loss
-        scale.
-        """
+        """Whether fp16 may have skipped every step since the last check: each overflow halves the loss scale."""
         scale = precision.loss_scale
         if scale is None or self._last_scale is None or self._last_step is None:
             return False

@@ -17,9 +17,7 @@ _SMALL_RATE = 1e-3
 
 
 class RankComparison:
-    """The last check of a run of `total_steps` steps, whose ranks have the `places`. `departure` is the first that was
-    found.
-    """
+    """The last check of a run of `total_steps`, whose ranks have the `places`; `departure`: the first found."""
 
     def __init__(self, places: Sequence[Coordinates], config: TrainingConfig, total_steps: int) -> None:
         self._places = places
@@ -44,9 +42,7 @@ class RankComparison:
         return applied_rate(self._config, step, self._total_steps)
 
     def _moving_steps(self, step: int) -> int:
-        """How many steps since the last check should have changed the parameters; 0 if fewer than two have a rate with
-        which they must.
-        """
+        """How many steps since the last check must change parameters by their rate; 0 if fewer than two do."""
         if self._last_step is None:
             return 0
         small = _SMALL_RATE * self._config.learning_rate

@@ -95,9 +95,7 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Departure:
-    """The first rank that departs from the training of the others, and a sentence. `group` is the number of the group
-    of parameters that differs, if any does.
-    """
+    """The first rank that departs from the others, and a sentence. `group`: the parameters' group that differs."""
 
     rank: int
     sentence: str

@@ -112,9 +112,7 @@ def applied_rate(config: TrainingConfig, step: int, total_steps: int) -> float:
 
 
 class AppliedRates:
-    """The applied_rate of each step of a run, computed some steps at a time: between two steps one by itself costs ten
-    times as much.
-    """
+    """The applied_rate of each step, some steps at a time: one by itself between two steps costs ten times as much."""
 
     def __init__(self, config: TrainingConfig, total_steps: int) -> None:
         self._config = config

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -49,6 +49,9 @@ class TrainingConfig(CaseConfig):
     A step is one optimizer update: `gradient_accumulation_steps` micro-batches of `train_batch_size` samples on each
     data-parallel rank. The run ends at the first limit it reaches, or once an evaluation meets all targets.
     """
+
+    target_settings: ClassVar[tuple[tuple[str, str, bool], ...]] = ()
+    """Each setting that bounds a metric of an evaluation: its name, the metric, whether it is a lower bound."""
 
     layout: Literal["fixed", "auto"] = Field(
         "fixed",
@@ -115,12 +118,10 @@ class TrainingConfig(CaseConfig):
         " matrix products and attention; False ('none') nothing",
     )
     attention: Literal["auto", "sdpa", "flash_attention_2", "eager"] = Field(
-        "auto",
-        description="torch's kernels, flash-attn's or plain products; auto: the best that works here",
+        "auto", description="torch's kernels, flash-attn's or plain products; auto: the best that works here"
     )
     optimizer_impl: Literal["auto", "apex", "fused", "foreach"] = Field(
-        "auto",
-        description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here",
+        "auto", description="apex's kernels, torch's fused or multi-tensor ones; auto: the best that works here"
     )
     compile_backend: str | None = Field(
         "auto", description="torch.compile backend of each block; None: not compiled; auto: inductor where it settles"
@@ -297,18 +298,16 @@ class TrainingConfig(CaseConfig):
         return numbers_of(0 if self.profile_ranks is None else self.profile_ranks, least=0)
 
     def targets(self) -> tuple["Target", ...]:
-        """Bounds that an evaluation must reach for the run to have converged; without any the run measures speed
-        alone.
-        """
-        return ()
+        """Bounds that an evaluation must reach for convergence; without any the run measures speed alone."""
+        given = ((metric, getattr(self, key), at_least) for key, metric, at_least in self.target_settings)
+        return tuple(Target(metric=name, bound=bound, at_least=low) for name, bound, low in given if bound is not None)
 
     def tokens_per_sample(self) -> int:
         """Tokens that the model reads for one sample."""
         raise NotImplementedError
 
     def flops_per_sample(self) -> int:
-        """Floating-point operations of the matrix products for one sample, forward and backward; a multiply-add counts
-        as two.
+        """Floating-point operations of a sample's matrix products, forward and backward; a multiply-add counts as two.
 
         Recomputed activations do not count, and the attention matrix counts in full even if it is causal.
 
@@ -374,9 +373,29 @@ class Target:
         return f"{self.metric} {'>=' if self.at_least else '<='} {self.bound:g}"
 
 
+def refuse_above(config: TrainingConfig, key: str, bound: str) -> None:
+    """Compare two settings.
+
+    Raises:
+        ValueError: the setting `key` is larger than the setting `bound`.
+    """
+    value, most = getattr(config, key), getattr(config, bound)
+    if value > most:
+        raise ValueError(f"{key} = {value}; allowed: up to {bound} = {most}")
+
+
 def pre_norm_parameters(num_layers: int, hidden_size: int) -> int:
     """Number of parameters of `num_layers` layers of GPT-2's kind, with biases, and of the last norm."""
     return num_layers * (12 * hidden_size**2 + 13 * hidden_size) + 2 * hidden_size
+
+
+def pre_norm_flops(config: TrainingConfig, seq_length: int) -> int:
+    """Floating-point operations of the forward pass of all layers of GPT-2's kind on `seq_length` tokens."""
+    size = config.hidden_size
+    return transformer_flops(
+        seq_length=seq_length, num_layers=config.num_layers, hidden_size=size, kv_size=size, ffn_size=4 * size,
+        ffn_matrices=2,
+    )  # fmt: skip
 
 
 def transformer_flops(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import CONVENTION
+from common.bandwidth import CONVENTION
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
@@ -33,8 +33,7 @@ ALONE, BESIDE = "alone", "beside traffic"
 
 
 def roles(hosts: Sequence[HostRanks]) -> ConcurrentGroups:
-    """Victims and aggressors: every other local rank of each host, so that both use all hosts; of single ranks every
-    other host.
+    """Victims and aggressors: every other local rank, so that both use all hosts; of single ranks every other host.
 
     Raises:
         ValueError: a group would have fewer than 2 ranks.

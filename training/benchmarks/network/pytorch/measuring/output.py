@@ -29,24 +29,9 @@ JSONL_FILE = "network.jsonl"
 PLOT_FILE = "network.html"
 _TIMES = ("min", "p50", "p95", "p99", "max", "mean", "cv")
 _COLUMNS = (
-    "collective",
-    "pattern",
-    "repeat",
-    "round",
-    "group",
-    "hosts",
-    "size_bytes",
-    "count",
-    "dtype",
-    "in_place",
-    "world_size",
-    "iterations",
-    "stalled_iterations",
-    "algbw_GBps",
-    "busbw_GBps",
-    "correct",
-    "wrong_elements",
-)
+    "collective", "pattern", "repeat", "round", "group", "hosts", "size_bytes", "count", "dtype", "in_place",
+    "world_size", "iterations", "stalled_iterations", "algbw_GBps", "busbw_GBps", "correct", "wrong_elements",
+)  # fmt: skip
 
 
 class Output:

@@ -1,7 +1,6 @@
 """Repeats an operation for hours: jitter, changes of the level, every iteration in a file, in constant memory.
 
-The file is a folder of one NumPy file per column, which grows while the run lasts and can be read at any time with
-`numpy.load(path, mmap_mode="r")`.
+The file is a folder of one growing NumPy file per column, which `numpy.load(path, mmap_mode="r")` reads.
 """
 
 import io
@@ -19,9 +18,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from common.bandwidth import CONVENTION
 from common.statistics import MAD
 from common.units import format_size
-from protocol.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS, statistics

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from protocol.bandwidth import CONVENTION, algbw_gbps, bus_factor, busbw_gbps
+from common.bandwidth import CONVENTION, algbw_gbps, bus_factor, busbw_gbps
 from protocol.perflog import Event
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.statistics import MICROSECONDS
@@ -43,8 +43,7 @@ class Stepper:
     ) -> dict[str, Any]:
         """Measure the size of `place` in `this_round`; `mine` and `collective` are this rank's, None if it rests.
 
-        Returns the value of STEP_END: on rank 0 with the results of all groups, many of them packed, on the others with
-        the verdict of their own group.
+        Returns the value of STEP_END: on rank 0 with all groups' results, many packed, else with the own verdict.
         """
         config, rank = self._run.config, self._run.group.placement.rank
         self._run.logger.log(Event.STEP_BEGIN, place)

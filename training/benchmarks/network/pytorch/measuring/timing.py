@@ -103,9 +103,7 @@ def measure(
 
 
 def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callable[[], None]:
-    """The operation `count` times in a row: where the library has group calls in one (nccl-tests' -m), which shares a
-    launch. gloo has none.
-    """
+    """The operation `count` times in a row: in one group call (nccl-tests' -m), one launch; gloo has none."""
     if count == 1:
         return operation
 
@@ -124,9 +122,7 @@ def aggregated(operation: Callable[[], None], team: Team, count: int) -> Callabl
 
 
 def count_stalls(times_us: NDArray[np.float64]) -> int:
-    """Number of `times_us`, microseconds, shape (iterations,), that exceed the smallest by STALL_US and by
-    STALL_FACTOR.
-    """
+    """How many `times_us`, microseconds (iterations,), exceed the smallest by STALL_US and STALL_FACTOR."""
     least = times_us.min()
     return int(np.count_nonzero((times_us - least >= STALL_US) & (times_us >= STALL_FACTOR * least)))
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import CONVENTION
+from common.bandwidth import CONVENTION
 from training.benchmarks.driver.workload.memory import smallest_available_bytes
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
@@ -177,8 +177,7 @@ class ToolComparison:
         """Set `original`: the time of all_gather_object / of the tensor collective as ml-engineering's scripts take it,
         dimensionless; it stays None for the other tool. All ranks call it.
 
-        The calls follow each other without a barrier, and nobody reads the tensor: on a GPU its collective is only
-        launched.
+        The calls follow each other without a barrier, and nobody reads the tensor: a GPU's is only launched.
         """
         if not isinstance(self._ways[1][2], ObjectFlags):
             return

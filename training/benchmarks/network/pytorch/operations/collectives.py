@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.network.pytorch.choices import ROOTED
@@ -25,8 +25,7 @@ class Collective(Protocol):
         ...
 
     def prepare(self, size_bytes: int) -> int:
-        """Allocate the buffers for messages of about `size_bytes` (S of nccl-tests), after those of the previous size
-        are freed.
+        """Allocate buffers for messages of about `size_bytes` (S of nccl-tests), once those of the last size are freed.
 
         Returns the exact S in bytes: a collective of chunks rounds it down to lines of 16 bytes per rank.
         """
@@ -44,8 +43,7 @@ class Collective(Protocol):
         ...
 
     def wrong_elements(self) -> torch.Tensor | None:
-        """Number of elements that differ from the correct result of the first run after `refill`: 0-d int64 on the
-        device.
+        """Number of elements that differ from the correct result of the first run after `refill`: 0-d on the device.
 
         None if nothing is delivered.
         """
@@ -166,23 +164,14 @@ class Buffered(Collective):
 
 _PACKAGE = "training.benchmarks.network.pytorch.operations"
 # Name in a config: module and class. Imported when asked for.
-WHERE = {
-    "all_reduce": ("reductions", "AllReduce"),
-    "reduce": ("reductions", "Reduce"),
-    "reduce_scatter": ("reductions", "ReduceScatter"),
-    "all_gather": ("exchanges", "AllGather"),
-    "all_to_all": ("exchanges", "AllToAll"),
-    "all_to_all_uneven": ("exchanges", "AllToAllUneven"),
-    "all_to_all_v": ("exchanges", "AllToAllV"),
-    "hypercube": ("steps", "Hypercube"),
-    "broadcast": ("rooted", "Broadcast"),
-    "gather": ("rooted", "Gather"),
-    "scatter": ("rooted", "Scatter"),
-    "send_recv": ("point_to_point", "SendRecv"),
-    "send_recv_two_way": ("point_to_point", "SendRecvTwoWay"),
-    "send_recv_ring": ("steps", "SendRecvRing"),
-    "barrier": ("point_to_point", "Barrier"),
+_OF_MODULE = {
+    "reductions": ("all_reduce", "reduce", "reduce_scatter"),
+    "exchanges": ("all_gather", "all_to_all", "all_to_all_uneven", "all_to_all_v"),
+    "steps": ("hypercube", "send_recv_ring"),
+    "rooted": ("broadcast", "gather", "scatter"),
+    "point_to_point": ("send_recv", "send_recv_two_way", "barrier"),
 }
+WHERE = {name: (module, name.title().replace("_", "")) for module, names in _OF_MODULE.items() for name in names}
 
 
 def create(

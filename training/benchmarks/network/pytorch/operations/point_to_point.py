@@ -65,8 +65,7 @@ class Barrier(Collective):
     """The team's barrier: nothing is sent; only its latency counts.
 
     Its check: every rank counts itself in the job's store and enters; a rank that leaves must find all of them counted.
-    One rank, in turn, arrives late on purpose: with a barrier that does not wait for it, the others find one rank too
-    few.
+    One rank, in turn, arrives late on purpose: if the barrier does not wait, the others find one too few.
     """
 
     _LATE_S = 0.02

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from protocol.bandwidth import Op
+from common.bandwidth import Op
 from training.benchmarks.driver.workload import pattern
 from training.benchmarks.driver.workload.operands import Operands
 from training.benchmarks.driver.workload.team import Team, renamed

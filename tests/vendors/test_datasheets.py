@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.datasheet import datasheet, datasheets
 from training.benchmarks.driver.training.measuring.rates import peak_of
 from training.benchmarks.llama.pytorch.config import Config
+from vendors.datasheets import datasheet, datasheets
 
 TYPES = {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"}
 # Name from torch, row, and the document's bf16, fp8, int8 (1e12/s), bandwidth (1e9 bytes/s), capacity (GB).

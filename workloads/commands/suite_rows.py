@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from common.progress import StepProgress
 from common.whole_files import whole_set
-from workloads import dialects, naming
-from workloads.api import check
+from workloads import dialects
+from workloads.dialects.generation import check
 from workloads.job.errors import ParameterError
+from workloads.job.naming import default_path
 from workloads.job.parameters import DEEPSPEED_DEFAULTS, WorkloadArgs
 
 
@@ -113,11 +114,9 @@ def write_all(
     """
     chosen = dialects.get(dialect)
     wanted = range(1, len(ROWS) + 1) if rows is None else rows
-    unknown = [number for number in wanted if not 1 <= number <= len(ROWS)]
-    if unknown:
-        raise ParameterError([f"row {number} is none of the rows 1 to {len(ROWS)}" for number in unknown])
-    jobs = [(number, parameters(ROWS[number - 1], world_size, num_microbatches, dialect)) for number in wanted]
-    problems = []
+    there = [number for number in wanted if 1 <= number <= len(ROWS)]
+    problems = [f"row {number} is none of the rows 1 to {len(ROWS)}" for number in wanted if number not in there]
+    jobs = [(number, parameters(ROWS[number - 1], world_size, num_microbatches, dialect)) for number in there]
     for number, args in jobs:
         try:
             check(args, chosen, target, break_rules=break_rules)
@@ -129,7 +128,7 @@ def write_all(
     with StepProgress("rows written", len(jobs)) as progress, whole_set():
         for done, (number, args) in enumerate(jobs, start=1):
             made = chosen.workload(args) if target == "csv" else chosen.simai(args)
-            path = output_dir / f"{number:02d}-{naming.default_path(args, target, dialect).name}"
+            path = output_dir / f"{number:02d}-{default_path(args, target, dialect).name}"
             said = f"{len(made)} rows, {made.save(path)} bytes -> {path}"
             written.append(WrittenRow(path, f"[{done}/{len(jobs)}] row {number} {args.model_name}: {said}"))
             progress.advance()

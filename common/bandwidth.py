@@ -38,22 +38,11 @@ def _nothing(world_size: int) -> float:
 # whole output; reduce_scatter: the whole input; all_to_all: one rank's input, all chunks; gather, scatter: all chunks
 # at the root. A barrier has no S.
 _FACTORS: dict[str, Callable[[int], float]] = {
-    "all_reduce": _reduce_and_spread,
-    "all_gather": _all_but_own,
-    "reduce_scatter": _all_but_own,
-    "all_to_all": _all_but_own,
-    "all_to_all_uneven": _all_but_own,
-    "all_to_all_v": _all_but_own,
-    "hypercube": _all_but_own,
-    "gather": _all_but_own,
-    "scatter": _all_but_own,
-    "broadcast": _whole,
-    "reduce": _whole,
-    "send_recv": _whole,
-    "send_recv_two_way": _whole,
-    "send_recv_ring": _whole,
-    "barrier": _nothing,
-}
+    "all_reduce": _reduce_and_spread, "all_gather": _all_but_own, "reduce_scatter": _all_but_own,
+    "all_to_all": _all_but_own, "all_to_all_uneven": _all_but_own, "all_to_all_v": _all_but_own,
+    "hypercube": _all_but_own, "gather": _all_but_own, "scatter": _all_but_own, "broadcast": _whole, "reduce": _whole,
+    "send_recv": _whole, "send_recv_two_way": _whole, "send_recv_ring": _whole, "barrier": _nothing,
+}  # fmt: skip
 
 
 COLLECTIVES = frozenset(_FACTORS)

@@ -1,6 +1,6 @@
 import pytest
 
-from protocol.bandwidth import algbw_gbps, bus_factor, busbw_gbps, host_factor, host_gbps
+from common.bandwidth import algbw_gbps, bus_factor, busbw_gbps, host_factor, host_gbps
 
 
 @pytest.mark.parametrize(
