@@ -10,22 +10,23 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
 from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
 from common.summary import Answer, Summary
+from common.unread import has_readers, unread
 from common.whole_files import STDOUT, STDOUT_NAMES, others_kept
 
-WORKED, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+WORKED, FAILED, WRONG_INPUT, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 PYTHON = ".venv/bin/python"
 EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
 COMPLETION = "completion"
+FORCE = "overwrite files that are there"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
 """Options that name the files of a verb, which overwrites those with other content only with --force."""
 _OVERWRITES = "overwrites"
@@ -45,10 +46,6 @@ class VerbParser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=program.abbreviates)
         self.verb, self.words = verb, words
         self._renamed, self._mistakes = program.renamed, list[str]()
-
-    def add_json(self) -> None:
-        """Add --json, for a verb that returns a Summary or an Answer."""
-        self.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
     def read(self) -> argparse.Namespace:
         """The options of the words.
@@ -121,6 +118,12 @@ class FunctionVerb(NamedTuple):
     run: Callable[[argparse.Namespace], Summary | Answer | int]
 
 
+class VerbOptions(NamedTuple):
+    """The options of a verb that another module runs."""
+
+    add_arguments: Callable[[VerbParser], None]
+
+
 def _nothing(_: VerbParser) -> None:
     """Add no options."""
 
@@ -136,7 +139,8 @@ class Program(NamedTuple):
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
-    is_summarised: whether all verbs return summaries, for which there is --json, and end at SIGTERM as at Ctrl-C.
+    streams: the verbs that print as they go on, without --json. controls_hosts: whether a verb says for itself what
+    SIGTERM does, and prints no InputNote; else it is as Ctrl-C.
     operands: what the shell completes beside options, by argument. begin: what is done with options before the verb.
     """
 
@@ -148,7 +152,8 @@ class Program(NamedTuple):
     abbreviates: bool = False
     renamed: Mapping[str, str] = _NONE
     default: str = ""
-    is_summarised: bool = True
+    streams: Collection[str] = ()
+    controls_hosts: bool = False
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
     begin: Callable[[argparse.Namespace], None] = _ignored
     exit_codes: str = EXIT_CODES
@@ -164,12 +169,11 @@ class Program(NamedTuple):
         return f"{PYTHON} {'' if self.is_script else '-m '}{self.module}"
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Run one verb; returns 0 (worked), 1 (failed), 2 (a mistake in the input) or 130 (Ctrl-C)."""
+        """Run one verb; returns 0 (worked), 1 (failed), 2 (a mistake in the input), 130 (Ctrl-C) or 141,
+        as a shell says of SIGPIPE (the reader of its --output - has gone).
+        """
         words = list(sys.argv[1:] if argv is None else argv)
-        if not (words or self.default) or words[:1] in (["-h"], ["--help"], [COMPLETION]):
-            print(self.completion() if words == [COMPLETION] else self.overview().rstrip())
-            return WORKED if words else WRONG_INPUT
-        former = _stop_at_termination() if self.is_summarised else {}
+        former = {} if self.controls_hosts else _stop_at_termination()
         try:
             return self._guarded(words)
         finally:
@@ -179,18 +183,21 @@ class Program(NamedTuple):
     def _guarded(self, words: list[str]) -> int:
         """As `main`, whatever ends the verb."""
         try:
-            with _notes_on_stderr() if self.is_summarised else nullcontext():
-                return self._run(words)
+            with nullcontext() if self.controls_hosts else _notes_on_stderr():
+                try:
+                    return self._run(words)
+                except BrokenPipeError:
+                    if has_readers():  # it is another pipe
+                        raise
+                    return UNREAD
+                finally:
+                    with unread():  # what a verb or its --help printed by itself
+                        pass
         except InputProblems as problems:
-            _complain("\n".join(dict.fromkeys(map(str, problems.problems))))
-            for line in allowed_names(problems.problems):
-                print(f"  {printable(line)}", file=sys.stderr)
+            _complain("\n".join(dict.fromkeys(map(str, problems.problems))), allowed_names(problems.problems))
             return WRONG_INPUT
         except SimulationError as error:
             _complain(str(error))
-            return FAILED
-        except BrokenPipeError:
-            sys.stderr.close()
             return FAILED
         except OSError as error:
             _complain(f"{error.filename or 'output'}: {error.strerror or error}")
@@ -239,16 +246,19 @@ class Program(NamedTuple):
         said = self.verbs[name][1]
         made = VerbParser(self, name, words, said[:1].upper() + said[1:])
         self.common(made)
-        if self.is_summarised:
-            made.add_json()
+        if name not in self.streams:
+            made.add_argument("--json", action="store_true", help="print the result as one JSON object")
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
         if names & WRITES:
-            what = "overwrite files that are there"
-            made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=what)
+            made.add_argument("--force", dest=_OVERWRITES, action="store_true", help=FORCE)
         return made
 
     def _run(self, words: list[str]) -> int:
+        if not (words or self.default) or words[:1] in (["-h"], ["--help"], [COMPLETION]):
+            with unread():
+                print(self.completion() if words == [COMPLETION] else self.overview().rstrip())
+            return WORKED if words else WRONG_INPUT
         name, rest = self._split(words)
         arguments = self.parser(name, rest).read()
         as_json = vars(arguments).pop("json", False)
@@ -258,6 +268,7 @@ class Program(NamedTuple):
         if to_stdout and as_json:
             raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
         self.begin(arguments)
+        process = os.getpid()
         with (
             others_kept(keep=not vars(arguments).pop(_OVERWRITES, True)),
             redirect_stdout(sys.stderr) if as_json else nullcontext(),
@@ -265,6 +276,8 @@ class Program(NamedTuple):
             result = self.verb(name).run(arguments)
         if isinstance(result, int):
             return result
+        if os.getpid() != process:  # it went on in the background; who started it has the answer
+            return result.exit_code
         with redirect_stdout(sys.stderr) if to_stdout else nullcontext():
             _show(result, as_json=as_json)
         return result.exit_code
@@ -308,22 +321,20 @@ def _underscored(name: str) -> str:
 
 
 def _show(result: Summary | Answer, *, as_json: bool) -> None:
-    """Print it. A document's reader that has gone, such as `head`, does not change how the verb ended."""
-    if as_json:
-        try:
-            print(result.as_json(), flush=True)
-        except BrokenPipeError:
-            with Path(os.devnull).open("wb") as null:  # for what is buffered, which would fail again at the exit
-                os.dup2(null.fileno(), sys.stdout.fileno())
-    elif isinstance(result, Answer):
-        result.show()
-    elif result.text:
-        print(printable(result.text))
+    """Print it. A reader that has gone, such as `head`, does not change how the verb ended."""
+    with unread():
+        if as_json:
+            print(result.as_json())
+        elif isinstance(result, Answer):
+            result.show()
+        elif result.text:
+            print(printable(result.text))
 
 
-def _complain(text: str) -> None:
-    for line in text.splitlines():
-        print(f"error: {printable(line)}", file=sys.stderr)
+def _complain(text: str, allowed: Sequence[str] = ()) -> None:
+    with unread():
+        for line in (*(f"error: {line}" for line in text.splitlines()), *(f"  {line}" for line in allowed)):
+            print(printable(line), file=sys.stderr)
 
 
 @contextmanager

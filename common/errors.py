@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 WIDTH = 110
 SHOWN_CHARACTERS = 300
+Found = TypeVar("Found")
 
 
 class SimulationError(Exception):
@@ -77,6 +78,13 @@ class MistakeList:
             yield
         except InputProblems as found:
             self.mistakes = unique([*self.mistakes, *found.problems])
+
+    def result(self, read: Callable[[], Found]) -> Found:
+        """The result of `read`. Mistakes that end it are noted, and it is None, which `check` keeps from use."""
+        found = cast(Found, None)
+        with self.noted():
+            found = read()
+        return found
 
     def check(self) -> None:
         """Go on only without mistakes.

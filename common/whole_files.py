@@ -11,12 +11,13 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from common.errors import MistakeList
+from common.errors import MistakeList, input_problem
 
 STDOUT = Path("-")
 STDOUT_NAMES = (STDOUT, Path("/dev/stdout"), Path("/dev/fd/1"), Path("/proc/self/fd/1"))
 NAME_BYTES = "surrogateescape"  # a file's name whose bytes the locale cannot read keeps them
 RESERVE_FROM = 4 << 20  # bytes
+PRESENT = "is there; give --force to overwrite it"
 _OTHER = "is there with other content; give --force to overwrite it, or name another file"
 _COMPARED = 1 << 20  # bytes at a time
 Row = TypeVar("Row")
@@ -80,8 +81,24 @@ def refuse_present(paths: Iterable[Path], otherwise: str = "name another file") 
     mistakes = MistakeList()
     for path in paths if _KEEPS_OTHERS.get() else ():
         if path != STDOUT and path.is_file():
-            mistakes.add(str(path), None, f"is there; give --force to overwrite it, or {otherwise}")
+            mistakes.add(str(path), None, f"{PRESENT}, or {otherwise}")
     mistakes.check()
+
+
+def refuse_terminal(path: Path, what: str) -> None:
+    """Before the work: `what`, which is no text, does not go to a terminal.
+
+    Raises:
+        InputProblems: `path` is stdout, and that is a terminal.
+    """
+    if path == STDOUT and sys.stdout.isatty():
+        raise input_problem("--output", path, f"is a terminal, and {what} is no text: expected a file or a pipe")
+
+
+def refuse_stdout(path: Path | None, why: str, mistakes: MistakeList) -> None:
+    """Before the work: stdout, a pipe or a device cannot hold what goes to several files."""
+    if path is not None and is_special(path):
+        mistakes.add("--output", path, f"needs a file's name: {why}")
 
 
 def is_special(path: Path) -> bool:

@@ -95,6 +95,15 @@ def _last_line(path: Path, error: BaseException) -> int | None:
     return lines[-1] if lines else None
 
 
+def unreadable(path: Path) -> list[Problem]:
+    """Why a file is no text that can be read, before any is executed; empty if it is one."""
+    try:
+        path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return [_unreadable(path, error)]
+    return []
+
+
 def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:
     siblings = sorted({*config_files(path.parent), *config_files(common_folder(path.parent))})
     near = closest(path.stem, siblings)

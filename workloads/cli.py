@@ -66,15 +66,15 @@ VERBS = {
         "merge databases; rows that differ in version, source or time are kept apart",
     ),
     "log": (
-        "workloads.commands.run_readers:LOG",
+        "workloads.commands.run_readers:LOG workloads.commands.log",
         "print what was measured of an executed workload, as AICB prints it; write its log CSV",
     ),
     "analyze": (
-        "workloads.commands.run_readers:ANALYZE",
+        "workloads.commands.run_readers:ANALYZE workloads.commands.analyze",
         "find what makes an executed workload jitter, or differs between two. Exit codes: 0 nothing, 1 something",
     ),
     "visualize": (
-        "workloads.commands.run_readers:VISUALIZE",
+        "workloads.commands.run_readers:VISUALIZE workloads.commands.visualize",
         "write one page, for any browser without a network, of a run's op logs or of a workload",
     ),
     "deviations": (

@@ -14,7 +14,9 @@ from types import FrameType
 from pydantic import ValidationError
 
 import vendors
+from common.errors import MistakeList
 from common.reading import read_bounded
+from common.whole_files import PRESENT
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
 from run_benchmarks.acceptance.devices import usual_devices
 from run_benchmarks.acceptance.estimate import earlier_ones, estimates, in_words
@@ -276,11 +278,21 @@ def accept(
     Raises:
         InputProblems: the settings are wrong; nothing was run then.
     """
-    _refuse_cases(asked)
-    names, seconds = chosen_rungs(rungs), budget_seconds(budget)
-    _refuse_file(save_expected, names, force=force)
+    mistakes, names, seconds = MistakeList(), [*RUNGS], 0.0
+    with mistakes.noted():
+        _refuse_cases(asked)
+    with mistakes.noted():
+        names = chosen_rungs(rungs)
+    with mistakes.noted():
+        seconds = budget_seconds(budget)
+    with mistakes.noted():
+        _refuse_file(save_expected, names, force=force)
     asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
-    settings = asked.settings()
+    if nproc is not None and nproc < 1:
+        mistakes.add("--nproc", nproc, "expected at least 1")
+    with mistakes.noted():
+        settings = asked.settings()
+    mistakes.check()
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
     try:
@@ -384,7 +396,7 @@ def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: boo
     elif save_expected.is_dir() or not save_expected.absolute().parent.is_dir():
         allowed = "a file in a folder that there is"
     elif save_expected.exists() and not force:
-        allowed = "a new file, or --force to overwrite it"
+        allowed = f"{PRESENT}, or name another file"
     else:
         return
     raise InputProblems([Problem("--save-expected", "", str(save_expected), allowed)])

@@ -119,7 +119,8 @@ PROGRAM = Program(
     "Options of run, but for --save-baseline, may stand before a verb that has them. --version: the version.",
     verbs=VERBS,
     default="run",
-    is_summarised=False,
+    streams=("attach",),
+    controls_hosts=True,
     operands=_operands,
     exit_codes="Exit codes: 0 passed, 1 failed, 2 a mistake in the input, 3 a host failed the check, 130 interrupted.",
 )
@@ -147,5 +148,5 @@ def _main(argv: Sequence[str]) -> int:
     except ClusterDynoError as error:
         if error.ends_with is None:
             raise
-        complain(str(error))
+        complain(f"error: {error}")
         return error.ends_with

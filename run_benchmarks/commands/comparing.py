@@ -2,9 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from common.errors import ABSENT, Problem
+from common.errors import ABSENT, MistakeList, Problem
 from common.summary import Answer
 from protocol.baseline_file import BaselineError, load
 from run_benchmarks.commands.options import DEFAULT_TEST
@@ -29,37 +30,55 @@ def run(arguments: argparse.Namespace) -> Answer:
     Raises:
         InputProblems: there is no such run or baseline, or the rules have mistakes.
     """
-    first, second, baseline, rules = arguments.first, arguments.second, arguments.baseline, arguments.rules
-    conf = arguments.test_conf
-    if (second is None) == (baseline is None):
-        raise InputProblems([Problem("compare", "B", ABSENT, "expected either B or --baseline F")])
-    later = _folders(first if second is None else second, conf)
-    earlier = _of_baseline(baseline, conf) if baseline is not None else _folders(first, conf)
-    if not earlier or not later:
-        raise InputProblems([Problem("compare", "RUN", ABSENT, "names no run on one side; expected A and B")])
-    if both := [folder.name for folder in later if folder in earlier]:
-        raise InputProblems([Problem("compare", "RUN", ", ".join(both), "is on both sides; expected different runs")])
-    kept = read_rules(rules) if rules is not None else Rules()
+    earlier, later, kept = _asked(arguments)
     try:
         sides = [[load_run(folder) for folder in side] for side in (earlier, later)]
     except LoadError as error:
         raise InputProblems([Problem("compare", "RUN", ABSENT, str(error))]) from error
-    results = compare(sides[0], sides[1], RunsBefore(history_beside(later[0], conf), [*sides[0], *sides[1]]), kept)
+    before = RunsBefore(history_beside(later[0], arguments.test_conf), [*sides[0], *sides[1]])
+    results = compare(sides[0], sides[1], before, kept)
     exit_code = EXIT_FAIL if any(each.fails for each in results) else EXIT_PASS
     return Answer(lambda: {"cases": results}, lambda: _show(results), exit_code)
 
 
-def _folders(runs: str, test_conf: Path | None) -> list[Path]:
-    return [find_run(run, test_conf, DEFAULT_TEST) for run in dict.fromkeys(runs.split(",")) if run]
+def _asked(arguments: argparse.Namespace) -> tuple[list[Path], list[Path], Rules]:
+    """The folders of both sides, A's first, and the rules.
+
+    Raises:
+        InputProblems: as `run`.
+    """
+    first, second, baseline, rules = arguments.first, arguments.second, arguments.baseline, arguments.rules
+    conf = arguments.test_conf
+    mistakes = MistakeList()
+    if (second is None) == (baseline is None):
+        mistakes.mistakes.append(Problem("compare", "B", ABSENT, "expected either B or --baseline F"))
+    later = _folders(first if second is None else second, conf, mistakes)
+    earlier = _folders(first, conf, mistakes) if baseline is None else _of_baseline(baseline, conf, mistakes)
+    kept = mistakes.result(lambda: read_rules(rules) if rules is not None else Rules())
+    if not mistakes.mistakes and not (earlier and later):
+        mistakes.mistakes.append(Problem("compare", "RUN", ABSENT, "names no run on one side; expected A and B"))
+    mistakes.check()
+    if both := [folder.name for folder in later if folder in earlier]:
+        raise InputProblems([Problem("compare", "RUN", ", ".join(both), "is on both sides; expected different runs")])
+    return earlier, later, kept
 
 
-def _of_baseline(word: str, test_conf: Path | None) -> list[Path]:
+def _folders(runs: str, test_conf: Path | None, mistakes: MistakeList) -> list[Path]:
+    """The folders of runs separated by commas; that one is not there is noted."""
+    words = dict.fromkeys(word for word in runs.split(",") if word)
+    return [mistakes.result(partial(find_run, word, test_conf, DEFAULT_TEST)) for word in words]
+
+
+def _of_baseline(word: str, test_conf: Path | None, mistakes: MistakeList) -> list[Path]:
     """The folders of the runs that a baseline was saved of: its medians have no spread to test with."""
-    try:
-        runs = dict.fromkeys(each.run for each in load(find_baseline(word, test_conf, DEFAULT_TEST)).cases)
-    except BaselineError as error:
-        raise InputProblems([Problem("compare", "--baseline", word, str(error))]) from error
-    return [find_run(run, test_conf, DEFAULT_TEST) for run in runs]
+    found = list[Path]()
+    with mistakes.noted():
+        file = find_baseline(word, test_conf, DEFAULT_TEST)
+        try:
+            found = _folders(",".join(each.run for each in load(file).cases), test_conf, mistakes)
+        except BaselineError as error:
+            raise InputProblems([Problem("compare", "--baseline", word, str(error))]) from error
+    return found
 
 
 def _show(results: Sequence[CaseResult]) -> None:

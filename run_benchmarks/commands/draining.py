@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from common.summary import Answer
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.errors import InputProblems, Problem
@@ -58,18 +59,18 @@ def commands(listed: Sequence[DrainRecord], run: str) -> Iterator[str]:
         yield f"kubectl cordon {entry.host} && kubectl annotate --overwrite node {entry.host} {reason}"
 
 
-def _each(listed: Sequence[DrainRecord], action: Callable[[DrainRecord], str]) -> bool:
-    """Do it for each host and say so; whether one failed."""
-    failed = False
+def _each(listed: Sequence[DrainRecord], action: Callable[[DrainRecord], str]) -> Answer:
+    """Do it for each host and say so; exit code 1 where one failed."""
+    done, failed = dict[str, str](), dict[str, str]()
     for entry in listed:
         try:
-            say(f"{entry.host}: {action(entry)}")
+            done[entry.host] = action(entry)
+            say(f"{entry.host}: {done[entry.host]}")
         except SlurmError as error:
-            failed = True
             refused = any(word in error.detail for word in NOT_ALLOWED)
-            who = words(": ask a Slurm operator or administrator") if refused else ""
-            complain(f"{entry.host}: {error.detail}{who}")
-    return failed
+            failed[entry.host] = error.detail + (words(": ask a Slurm operator or administrator") if refused else "")
+            complain(f"{entry.host}: {failed[entry.host]}")
+    return Answer(lambda: {"done": done, "failed": failed}, exit_code=EXIT_FAIL if failed else EXIT_PASS)
 
 
 def _state(host: str) -> NodeState:
@@ -95,8 +96,8 @@ def _undrain(entry: DrainRecord, run: str) -> str:
     return words("in service again")
 
 
-def drain(folder: Path, *, apply: bool) -> int:
-    """Drain the hosts of a run's drain list in Slurm, or print the commands that do; returns the exit code.
+def drain(folder: Path, *, apply: bool) -> Answer:
+    """Drain the hosts of a run's drain list in Slurm, or print the commands that do.
 
     Raises:
         InputProblems: see `drain_list`.
@@ -105,16 +106,15 @@ def drain(folder: Path, *, apply: bool) -> int:
     if not listed:
         say(words("{run}: no host is to be taken out of service", run=folder.name))
     if apply:
-        return EXIT_FAIL if _each(listed, lambda entry: _drain(entry, folder.name)) else EXIT_PASS
-    for line in commands(listed, folder.name):
-        print(line)
-    return EXIT_PASS
+        return _each(listed, lambda entry: _drain(entry, folder.name))
+    lines = [*commands(listed, folder.name)]
+    return Answer(lambda: {"drain": listed, "commands": lines}, lambda: print(*lines, sep="\n", end="\n" * bool(lines)))
 
 
-def undrain(folder: Path) -> int:
-    """Put the hosts back in service that `drain` of this run drained in Slurm; returns the exit code.
+def undrain(folder: Path) -> Answer:
+    """Put the hosts back in service that `drain` of this run drained in Slurm.
 
     Raises:
         InputProblems: see `drain_list`.
     """
-    return EXIT_FAIL if _each(drain_list(folder), lambda entry: _undrain(entry, folder.name)) else EXIT_PASS
+    return _each(drain_list(folder), lambda entry: _undrain(entry, folder.name))

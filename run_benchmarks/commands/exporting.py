@@ -2,22 +2,22 @@
 
 import argparse
 
-from common.errors import ABSENT, Problem
-from common.whole_files import STDOUT, write_whole
+from common.errors import MistakeList, Problem
+from common.summary import Summary
+from common.whole_files import refuse_terminal, write_whole
 from run_benchmarks.commands.options import DEFAULT_TEST
 from run_benchmarks.commands.run_reference import loaded
 from run_benchmarks.errors import InputProblems
 from run_benchmarks.export.formats import FORMATS, ExportError, write
 from run_benchmarks.results.tables import TABLES
 from run_benchmarks.settings.conf_file import nearest
-from run_benchmarks.state.exit_codes import EXIT_PASS
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Summary:
     """Write the run, or one of its tables, in the format that is asked for.
 
     Raises:
-        InputProblems: there is no such run, format or table, or the file cannot be written.
+        InputProblems: there is no such run, format or table, or one that is no text would go to a terminal.
     """
     name, table, output = arguments.format, arguments.table, arguments.output
     problems = []
@@ -28,16 +28,17 @@ def run(arguments: argparse.Namespace) -> int:
         problems.append(Problem("export", "--table", table, f"{name} holds the whole run; expected it with {tabular}"))
     if table is not None and table not in TABLES:
         problems.append(Problem("export", "--table", table, f"expected a table; {nearest(table, TABLES)}"))
-    if name in FORMATS and not FORMATS[name].is_text and output == STDOUT:
-        problems.append(Problem("export", "--output", ABSENT, f"{name} is no text; expected a file"))
-    if problems:
-        raise InputProblems(problems)
-    found = loaded(arguments, "export", DEFAULT_TEST)
+    mistakes = MistakeList()
+    mistakes.mistakes += problems
+    with mistakes.noted():
+        if name in FORMATS and not FORMATS[name].is_text:
+            refuse_terminal(output, name)
+    with mistakes.noted():
+        found = loaded(arguments, "export", DEFAULT_TEST)
+    mistakes.check()
     try:
-        write_whole(output, [write(found, name, table or "metrics")])
+        data = write(found, name, table or "metrics")
     except ExportError as error:
         raise InputProblems([Problem("export", "--format", name, str(error))]) from error
-    except OSError as error:
-        problem = Problem("export", "--output", str(output), f"cannot be written: {error.strerror}")
-        raise InputProblems([problem]) from error
-    return EXIT_PASS
+    write_whole(output, [data])
+    return Summary("", {"file": str(output), "bytes": len(data)})

@@ -41,12 +41,16 @@ def read(url: str, asked: Asked, words: Words) -> tuple[object, Callable[[], Non
 
     Raises:
         HistoryError: it cannot be read.
-        InputProblems: it has no such case, metric or host, or the page cannot be written.
+        InputProblems: it has no such case, metric or host.
+        OSError: the page cannot be written.
     """
+    problems = []
     if asked.metric and asked.case is None:
-        raise InputProblems([Problem("history", "--metric", asked.metric, "expected a CASE, whose metric it is")])
+        problems.append(Problem("history", "--metric", asked.metric, "expected a CASE, whose metric it is"))
     if asked.output is not None and asked.case is None and asked.host:
-        raise InputProblems([Problem("history", "--output", str(asked.output), "expected a CASE beside --host")])
+        problems.append(Problem("history", "--output", str(asked.output), "expected a CASE beside --host"))
+    if problems:
+        raise InputProblems(problems)
     database = Database(url)
     try:
         if asked.case is None and asked.host:
@@ -59,20 +63,12 @@ def read(url: str, asked: Asked, words: Words) -> tuple[object, Callable[[], Non
     finally:
         database.close()
     if asked.output is not None:
-        _write(asked.output, found, words)
+        write_page(asked.output, found, words)
+        if asked.output != STDOUT:
+            say(words("Page: {file}", file=asked.output))
     if asked.case is not None:
         return found[0], lambda: _show_case(found[0], words)
     return {"cases": found}, lambda: _show_cases(found, words)
-
-
-def _write(output: Path, found: Sequence[CaseHistory], words: Words) -> None:
-    try:
-        write_page(output, found, words)
-    except OSError as error:
-        problem = Problem("history", "--output", str(output), f"cannot be written: {error.strerror}")
-        raise InputProblems([problem]) from error
-    if output != STDOUT:
-        say(words("Page: {file}", file=output))
 
 
 def rebuilt(root: Path, url: str) -> bool:

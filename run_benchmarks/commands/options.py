@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from common.command_line import FunctionVerb, VerbParser
+from common.errors import MistakeList
 from common.summary import Answer
 from run_benchmarks.console.command_line import ROOT
 from run_benchmarks.console.language import Language
@@ -113,8 +114,13 @@ def of_a_run(
     """A verb of a run that exists. run: what it does with the options and the run's folder; add: its options."""
 
     def find_and_run(arguments: argparse.Namespace) -> Answer | int:
+        from protocol.config_file import unreadable
         from run_benchmarks.commands.run_reference import find_run
 
-        return run(arguments, find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST))
+        mistakes, files = MistakeList(), (getattr(arguments, "cluster_conf", None), arguments.test_conf)
+        mistakes.mistakes += [problem for file in files if file is not None for problem in unreadable(file)]
+        folder = mistakes.result(lambda: find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST))
+        mistakes.check()
+        return run(arguments, folder)
 
     return FunctionVerb(add, find_and_run)

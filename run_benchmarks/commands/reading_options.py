@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from common.command_line import VerbParser
+from common.command_line import VerbOptions, VerbParser
 from common.whole_files import STDOUT
 from run_benchmarks.commands.options import add_run, add_test_conf
 from run_benchmarks.console.command_line import ROOT
@@ -15,19 +13,12 @@ from run_benchmarks.export.meanings import MEANINGS
 TOPICS = ("vendors", "models", "configs", "settings")
 
 
-class Options(NamedTuple):
-    """The options of a command whose module is another one."""
-
-    add_arguments: Callable[[VerbParser], None]
-
-
 def _add_compare(parser: VerbParser) -> None:
     add = parser.add_argument
     add("first", metavar="A", help="a run, or several separated by commas")
     add("second", metavar="B", nargs="?", help="what is compared with A, likewise")
     add("--baseline", metavar="F", help="compare A with the runs that this baseline was saved of: a file, or its name")
     add("--rules", type=Path, metavar="F", help="what is the same and what fails, in TOML")
-    parser.add_json()
     add_test_conf(parser)
 
 
@@ -42,7 +33,6 @@ def _add_report(parser: VerbParser) -> None:
 def _add_show(parser: VerbParser) -> None:
     add_run(parser)
     parser.add_argument("case", metavar="CASE", nargs="?", help="one case with its rounds; default: all")
-    parser.add_json()
     add_test_conf(parser)
 
 
@@ -69,7 +59,6 @@ def _add_history(parser: VerbParser) -> None:
     add("--host", metavar="H", default="", help="what the case measured of this host")
     add("--output", type=Path, metavar="F", help="also as a page in this file")
     add("--rebuild", action="store_true", help="read all runs of the result folder again first")
-    parser.add_json()
     add_test_conf(parser)
 
 
@@ -79,14 +68,13 @@ def _add_list(parser: VerbParser) -> None:
     parser.add_argument(
         "--markdown", action="store_true", help="settings as a table in Markdown, or a model's in its form"
     )
-    parser.add_json()
 
 
 def _add_import(parser: VerbParser) -> None:
     add = parser.add_argument
     add("tree", type=Path, metavar="DIR", help="FlagPerf's repository, or its folder training")
-    add("--output", type=Path, metavar="DIR", default=ROOT, help="where the files go; default: this repository")
+    add("--output", type=Path, metavar="DIR", default=ROOT, help="folder of the files; default: this repository")
 
 
-COMPARE, REPORT, SHOW, HISTORY = map(Options, (_add_compare, _add_report, _add_show, _add_history))
-EXPORT, BUNDLE, LIST, IMPORT = map(Options, (_add_export, _add_bundle, _add_list, _add_import))
+COMPARE, REPORT, SHOW, HISTORY = map(VerbOptions, (_add_compare, _add_report, _add_show, _add_history))
+EXPORT, BUNDLE, LIST, IMPORT = map(VerbOptions, (_add_export, _add_bundle, _add_list, _add_import))

@@ -76,7 +76,12 @@ def loaded(arguments: argparse.Namespace, command: str, default_test: Path) -> L
     Raises:
         InputProblems: there is no such run, or its folder is damaged.
     """
-    folder = find_run(arguments.run_id, arguments.test_conf, default_test)
+    return loaded_run(arguments.run_id, arguments.test_conf, command, default_test)
+
+
+def loaded_run(word: str, test_conf: Path | None, command: str, default_test: Path) -> LoadedRun:
+    """As `loaded`, of the run that a word names."""
+    folder = find_run(word, test_conf, default_test)
     try:
         return load_run(folder)
     except LoadError as error:

@@ -12,9 +12,8 @@ from run_benchmarks.console.console import say
 from run_benchmarks.console.language import size_in_words, words
 from run_benchmarks.console.terminal import print_table
 from run_benchmarks.results.drain import drain_rows
-from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import CaseRecord, RunRecord
+from run_benchmarks.results.records import CaseRecord, KeyFigure, RunRecord
 from run_benchmarks.results.summary import show, show_spread, with_units
 
 WIDTH = 80

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from common.errors import MistakeList, stated
 from run_benchmarks.commands.detaching import CONSOLE_FILE, go_to_the_background
-from run_benchmarks.commands.diagnose import Ladder, ladder_case
+from run_benchmarks.commands.diagnose import Ladder, Rung, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
 from run_benchmarks.commands.run_reference import NOT_OWN
 from run_benchmarks.console.command_line import ROOT, own_command, run_word
 from run_benchmarks.console.console import LOG, complain, outliving, say
 from run_benchmarks.console.language import words
 from run_benchmarks.console.terminal import BANNER, CONSOLE, print_table, start_logging, stop_logging
-from run_benchmarks.errors import InterruptedRunError
+from run_benchmarks.errors import InputProblems, InterruptedRunError
 from run_benchmarks.history.recording import record as record_run
 from run_benchmarks.history.recording import url_of
 from run_benchmarks.hosts.slurm.allocation import AllocationError
@@ -59,9 +60,13 @@ def start(settings: Settings, *, detach: bool = False, learn: BaselineTarget | N
         InputProblems: the settings are wrong; nothing has been written then.
     """
     os.umask(UMASK)
-    if _refused(learn):
-        return EXIT_USAGE, None
-    named = _named(prepare(settings, new_run_id()))
+    mistakes = MistakeList()
+    with mistakes.noted():
+        refuse_target(learn)
+    with mistakes.noted():
+        prepared = prepare(settings, new_run_id())
+    mistakes.check()
+    named = _named(prepared)
     if named is None:
         return EXIT_USAGE, None
     prepared, folder = named
@@ -77,14 +82,16 @@ def _kept_target(folder: Path, started: RunStarted) -> BaselineTarget | None:
     return None
 
 
-def _refused(learn: BaselineTarget | None, run: str = "") -> bool:
-    """Whether no baseline can be saved there, after a message; one that the resumed `run` saved itself is replaced."""
-    problem = None
+def refuse_target(learn: BaselineTarget | None, run: str = "") -> None:
+    """Before anything runs; a baseline that the resumed `run` saved itself is replaced.
+
+    Raises:
+        InputProblems: no baseline can be saved there.
+    """
     if learn is not None:
         problem = refusal(learn.file, overwrite=learn.overwrite or is_baseline_of(learn.file, run))
-    if problem is not None:
-        complain(problem)
-    return problem is not None
+        if problem is not None:
+            raise InputProblems(stated([problem]))
 
 
 def _named(prepared: PreparedRun) -> tuple[PreparedRun, Path] | None:
@@ -108,7 +115,8 @@ def resume(settings: Settings, folder: Path, *, detach: bool) -> int:
     """
     past = Journal(folder).read()
     prepared, learn = _as_begun(settings, folder, past), _kept_target(folder, past.started)
-    return EXIT_USAGE if _refused(learn, folder.name) else _control(prepared, folder, detach=detach, learn=learn)
+    refuse_target(learn, folder.name)
+    return _control(prepared, folder, detach=detach, learn=learn)
 
 
 def collect(settings: Settings, folder: Path) -> int:
@@ -126,8 +134,7 @@ def collect(settings: Settings, folder: Path) -> int:
         say(words("{run}: nothing is to be collected", run=folder.name))
         has_ended = past.run_ended is not None and (folder / RUN_FILE).is_file()
         return _seal_late(prepared, folder) if has_ended else EXIT_PASS
-    if _refused(learn, folder.name):
-        return EXIT_USAGE
+    refuse_target(learn, folder.name)
     _control(prepared, folder, detach=False, learn=learn, kind=Collection)
     return EXIT_FAIL if is_owing(Journal(folder).read()) else EXIT_PASS
 
@@ -186,8 +193,8 @@ def _as_begun(settings: Settings, folder: Path, past: JournalState) -> PreparedR
     return prepared
 
 
-def diagnose(settings: Settings) -> int:
-    """Run the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code.
+def diagnose(settings: Settings) -> tuple[int, list[Rung]]:
+    """Run the ladder of run_benchmarks.commands.diagnose and print each rung; returns the exit code, and the rungs.
 
     Raises:
         InputProblems: no case is suitable.
@@ -196,9 +203,11 @@ def diagnose(settings: Settings) -> int:
     prepared = prepare(settings, new_run_id())
     ladder_case(prepared)
     named = _named(prepared)
-    if named is None:
-        return EXIT_USAGE
-    prepared, folder = named
+    rungs = list[Rung]()
+    return (EXIT_USAGE if named is None else _diagnosed(*named, rungs)), rungs
+
+
+def _diagnosed(prepared: PreparedRun, folder: Path, rungs: list[Rung]) -> int:
     start_logging("error", folder / "run.log")
     cleanup = own_command("clean", run_word(folder))
     try:
@@ -208,7 +217,7 @@ def diagnose(settings: Settings) -> int:
             allocated(prepared, interruption) as reachable,
             connected(reachable.settings.cluster, reachable.allocation) as hosts,
         ):
-            return _climb(Ladder(reachable, hosts, folder, interruption))
+            return _climb(Ladder(reachable, hosts, folder, interruption), rungs)
     except AllocationError as error:
         complain(str(error))
         return EXIT_CHECK
@@ -222,9 +231,10 @@ def diagnose(settings: Settings) -> int:
         stop_logging()
 
 
-def _climb(ladder: Ladder) -> int:
+def _climb(ladder: Ladder, rungs: list[Rung]) -> int:
     try:
         for rung in ladder.climb():
+            rungs.append(rung)
             said = [
                 f"{words('FAILED' if rung.problems else 'ok'):<6}  {words.reason(rung.name)}",
                 *(f"        {words.reason(p)}" for p in rung.problems),

@@ -13,12 +13,12 @@ from run_benchmarks.settings.cluster import ClusterConf
 from run_benchmarks.settings.host_access import endpoint_of
 
 
-def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
-    """Ask for each unknown key whether to record it; returns whether a host did not answer or shows a wrong key.
+def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> dict[str, bool]:
+    """Ask for each unknown key whether to record it; by host, whether it answered and showed no wrong key.
 
     A host behind a jump host is asked through it, so that the jump host's key comes first.
     """
-    failed = False
+    found = dict[str, bool]()
     asked: set[Endpoint] = set()
     ways = Connections(connect)
     ways.enter()
@@ -27,10 +27,10 @@ def trust_hosts(cluster: ClusterConf, agree: Callable[[str], bool]) -> bool:
             for endpoint in endpoint_of(name, cluster).way:
                 if endpoint not in asked:
                     asked.add(endpoint)
-                    failed = not _trust(endpoint, ways, agree) or failed
+                    found[endpoint.host] = _trust(endpoint, ways, agree) and found.get(endpoint.host, True)
     finally:
         ways.leave()
-    return failed
+    return found
 
 
 def _trust(endpoint: Endpoint, ways: Connections, agree: Callable[[str], bool]) -> bool:

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from common.command_line import FunctionVerb, VerbParser
+from common.command_line import FORCE, FunctionVerb, VerbParser
+from common.errors import MistakeList
 from common.summary import Answer
 from run_benchmarks.commands.options import (
     DEFAULT_TEST,
@@ -16,7 +17,6 @@ from run_benchmarks.commands.options import (
 )
 from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
-from run_benchmarks.errors import InputProblems, Problem
 from run_benchmarks.state.exit_codes import EXIT_CHECK, EXIT_FAIL, EXIT_PASS, EXIT_USAGE
 
 RUN_ID_SLOT = "run<timestamp>"
@@ -27,9 +27,8 @@ def _add_run(parser: VerbParser) -> None:
     parser.add_argument(
         "--save-baseline", type=Path, metavar="F", help="save the measurements as a baseline if all cases pass"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite the file of --save-baseline if it exists")
+    parser.add_argument("--force", action="store_true", help=f"{FORCE}: that of --save-baseline")
     _add_detach(parser)
-    parser.add_json()
 
 
 def _add_detach(parser: VerbParser) -> None:
@@ -66,20 +65,22 @@ def _run(arguments: argparse.Namespace) -> Answer | int:
     from run_benchmarks.commands import starting
     from run_benchmarks.state.journal import BaselineTarget
 
-    file, overwrite, learn = arguments.save_baseline, arguments.force, None
+    file, learn = arguments.save_baseline, None
     if file is not None:
-        learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=overwrite)
-    elif overwrite:
-        allowed = "needs --save-baseline, whose file it overwrites"
-        raise InputProblems([Problem("--force", "", True, allowed)])
-    code, folder = starting.start(asked_for(arguments).settings(), detach=arguments.detach, learn=learn)
+        learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=arguments.force)
+    mistakes = MistakeList()
+    with mistakes.noted():
+        starting.refuse_target(learn)
+    with mistakes.noted():
+        settings = asked_for(arguments).settings()
+    mistakes.check()
+    code, folder = starting.start(settings, detach=arguments.detach, learn=learn)
     return _left(code, folder, has_record=not arguments.detach) if folder is not None else code
 
 
 def _add_resume(parser: VerbParser) -> None:
     add_run_and_files(parser)
     _add_detach(parser)
-    parser.add_json()
 
 
 def _resume(arguments: argparse.Namespace, folder: Path) -> Answer | int:
@@ -92,11 +93,6 @@ def _resume(arguments: argparse.Namespace, folder: Path) -> Answer | int:
     return _left(code, folder, has_record=not arguments.detach and _version_of(folder) != before)
 
 
-def _add_collect(parser: VerbParser) -> None:
-    add_run_and_files(parser)
-    parser.add_json()
-
-
 def _collect(arguments: argparse.Namespace, folder: Path) -> Answer | int:
     from run_benchmarks.commands import starting
     from run_benchmarks.commands.run_reference import settings_of
@@ -107,7 +103,6 @@ def _collect(arguments: argparse.Namespace, folder: Path) -> Answer | int:
 
 def _add_status(parser: VerbParser) -> None:
     parser.add_argument("run_id", metavar="RUN", nargs="?", help="one run; default: all")
-    parser.add_json()
     add_files(parser)
 
 
@@ -138,10 +133,11 @@ def _add_stop(parser: VerbParser) -> None:
     )
 
 
-def _stop(arguments: argparse.Namespace, folder: Path) -> int:
+def _stop(arguments: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands import stopping
 
-    return stopping.stop(folder, sys.stdout, at_once=arguments.now)
+    code = stopping.stop(folder, sys.stdout, at_once=arguments.now)
+    return Answer(lambda: {"run_id": folder.name, "ended": code == EXIT_PASS}, exit_code=code)
 
 
 def _add_plan(parser: VerbParser) -> None:
@@ -149,30 +145,31 @@ def _add_plan(parser: VerbParser) -> None:
     parser.add_argument("--settings", action="store_true", help="each case's settings and where each is set")
     parser.add_argument("--slurm", action="store_true", help="the batch script and the steps that Slurm receives")
     parser.add_argument("--kubernetes", action="store_true", help="JobSets; not tried on a cluster")
-    parser.add_json()
 
 
 def _plan(arguments: argparse.Namespace) -> Answer:
     import json
 
     from run_benchmarks.commands.plan_manifests import job_sets, slurm_script
-    from run_benchmarks.commands.plan_view import masked, show_settings
+    from run_benchmarks.commands.plan_view import masked, settings_of_cases, show_settings
     from run_benchmarks.session.preparation import prepare
 
-    prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
+    mistakes = MistakeList()
+    asked = [f"--{name}" for name in ("settings", "slurm", "kubernetes") if getattr(arguments, name)]
+    for flag in asked[1:]:
+        mistakes.add(flag, None, f"is another view than {asked[0]}: expected one of them")
+    with mistakes.noted():
+        prepared = prepare(asked_for(arguments).settings(), RUN_ID_SLOT)
+    mistakes.check()
     for warning in prepared.resolved.warnings:
         complain(f"warning: {warning}")
     if arguments.slurm:
         return Answer(lambda: {"script": slurm_script(prepared)}, lambda: print(slurm_script(prepared), end=""))
     shown = job_sets(prepared) if arguments.kubernetes else masked(prepared.plan)
-    if arguments.settings and not arguments.kubernetes:
-        return Answer(lambda: shown, lambda: show_settings(shown))
+    if arguments.settings:
+        cases = settings_of_cases(shown)
+        return Answer(lambda: {"cases": cases}, lambda: show_settings(cases))
     return Answer(lambda: shown, lambda: print(json.dumps(shown, indent=2, ensure_ascii=False)))
-
-
-def _add_check(parser: VerbParser) -> None:
-    add_selection(parser)
-    parser.add_json()
 
 
 def _check(arguments: argparse.Namespace) -> Answer:
@@ -196,13 +193,11 @@ def _add_trust(parser: VerbParser) -> None:
     add_files(parser)
 
 
-def _trust(arguments: argparse.Namespace) -> int:
+def _trust(arguments: argparse.Namespace) -> Answer:
     from run_benchmarks.commands.trusting import trust_hosts
 
-    failed = trust_hosts(
-        asked_for(arguments).settings().cluster, lambda question: arguments.yes or _confirmed(question)
-    )
-    return EXIT_CHECK if failed else EXIT_PASS
+    found = trust_hosts(asked_for(arguments).settings().cluster, lambda question: arguments.yes or _confirmed(question))
+    return Answer(lambda: {"hosts": found}, exit_code=EXIT_PASS if all(found.values()) else EXIT_CHECK)
 
 
 def _confirmed(question: str) -> bool:
@@ -212,22 +207,22 @@ def _confirmed(question: str) -> bool:
         return False
 
 
-def _diagnose(arguments: argparse.Namespace) -> int:
+def _diagnose(arguments: argparse.Namespace) -> Answer | int:
     from run_benchmarks.commands import starting
 
-    return starting.diagnose(asked_for(arguments).settings())
+    code, rungs = starting.diagnose(asked_for(arguments).settings())
+    return code if code == EXIT_USAGE else Answer(lambda: {"rungs": rungs}, exit_code=code)
 
 
 def _add_accept(parser: VerbParser) -> None:
     add_selection(parser)
     add = parser.add_argument
     add("--rungs", metavar="A,B", default="health,single,network,whole", help="of health, single, network, whole")
-    add("--budget", metavar="TIME", default="1h", help="30m, 2h: for all rungs together")
+    add("--budget", metavar="TIME", default="1h", help="for all rungs together, such as 90s, 30m or 2h")
     add("--nproc", metavar="N", type=int, help="processes, and devices, of a host (default: as many as most have)")
     add("--against", metavar="F", type=Path, help="accept.json of an acceptance, whose devices these have to equal")
     add("--save-expected", metavar="F", type=Path, help="keep what the accepted devices measured, for --against")
-    add("--force", action="store_true", help="overwrite the file of --save-expected")
-    parser.add_json()
+    add("--force", action="store_true", help=f"{FORCE}: that of --save-expected")
 
 
 def _accept(arguments: argparse.Namespace) -> Answer | int:
@@ -238,11 +233,6 @@ def _accept(arguments: argparse.Namespace) -> Answer | int:
     }
     code, record = accepting.accept(asked_for(arguments), **given)
     return Answer(lambda: record, exit_code=code) if record is not None else code
-
-
-def _add_clean(parser: VerbParser) -> None:
-    add_run_and_files(parser)
-    parser.add_json()
 
 
 def _clean(arguments: argparse.Namespace) -> Answer:
@@ -291,13 +281,13 @@ def _add_drain(parser: VerbParser) -> None:
     parser.add_argument("--apply", action="store_true", help="do it in Slurm, as an operator")
 
 
-def _drain(arguments: argparse.Namespace, folder: Path) -> int:
+def _drain(arguments: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands import draining
 
     return draining.drain(folder, apply=arguments.apply)
 
 
-def _undrain(_: argparse.Namespace, folder: Path) -> int:
+def _undrain(_: argparse.Namespace, folder: Path) -> Answer:
     from run_benchmarks.commands import draining
 
     return draining.undrain(folder)
@@ -308,18 +298,19 @@ def _add_verify(parser: VerbParser) -> None:
     parser.add_argument(
         "--signers", type=Path, metavar="FILE", help="ssh-keygen's allowed signers, one of whom signed it"
     )
-    parser.add_json()
 
 
 def _verify(arguments: argparse.Namespace) -> Answer:
     from run_benchmarks.commands import verification
     from run_benchmarks.commands.run_reference import find_run
 
+    mistakes, folder = MistakeList(), Path(arguments.run_id)
     if arguments.signers is not None and not arguments.signers.is_file():
-        raise InputProblems([Problem("verify", "--signers", str(arguments.signers), "expected a file that exists")])
-    folder = Path(arguments.run_id)
+        mistakes.add("verify: --signers", arguments.signers, "expected a file that exists")
     if not folder.is_dir():
-        folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
+        with mistakes.noted():
+            folder = find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST)
+    mistakes.check()
     found = verification.verified(folder, arguments.signers)
     return Answer(
         lambda: {"run_id": folder.name, "is_intact": not found.problems, **vars(found)},
@@ -331,15 +322,15 @@ def _verify(arguments: argparse.Namespace) -> Answer:
 RUN = FunctionVerb(_add_run, _run)
 ACCEPT = FunctionVerb(_add_accept, _accept)
 RESUME = of_a_run(_resume, _add_resume)
-COLLECT = of_a_run(_collect, _add_collect)
+COLLECT = of_a_run(_collect)
 STATUS = FunctionVerb(_add_status, _status)
 ATTACH = of_a_run(_attach)
 STOP = of_a_run(_stop, _add_stop)
 PLAN = FunctionVerb(_add_plan, _plan)
-CHECK = FunctionVerb(_add_check, _check)
+CHECK = FunctionVerb(add_selection, _check)
 TRUST = FunctionVerb(_add_trust, _trust)
 DIAGNOSE = FunctionVerb(add_selection, _diagnose)
 DRAIN = of_a_run(_drain, _add_drain)
 UNDRAIN = of_a_run(_undrain)
-CLEAN = FunctionVerb(_add_clean, _clean)
+CLEAN = FunctionVerb(add_run_and_files, _clean)
 VERIFY = FunctionVerb(_add_verify, _verify)

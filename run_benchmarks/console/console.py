@@ -6,14 +6,13 @@ Tables and log lines, which take rich, are in terminal.py.
 import contextlib
 import io
 import logging
-import os
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 from common.printable import printable
+from common.unread import drop
 
 LOG = logging.getLogger("clusterdyno")
 # paramiko logs each broken connection with its traceback; our own errors hold what the user needs.
@@ -27,13 +26,7 @@ def outliving() -> Iterator[None]:
     try:
         yield
     except OSError:
-        with Path(os.devnull).open("wb") as null:
-            for stream in (sys.stdout, sys.stderr):
-                try:
-                    stream.flush()
-                except OSError:  # buffered output would fail again at exit, and change the exit code
-                    with contextlib.suppress(OSError):
-                        os.dup2(null.fileno(), stream.fileno())
+        drop()
 
 
 class Formatter(logging.Formatter):

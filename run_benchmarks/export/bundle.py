@@ -23,8 +23,8 @@ The formats: docs/reference/file-formats.md of ClusterDyno. Tokens and passwords
 """
 
 
-def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> list[str]:
-    """Write the archive; returns the names in it. Owners and the times of links are not in it, nor are links.
+def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> tuple[list[str], int]:
+    """Write the archive; returns the names in it, and its bytes. Owners, links and their times are not in it.
 
     Raises:
         OSError: a file cannot be read or the archive cannot be written.
@@ -44,15 +44,18 @@ def bundle(run: LoadedRun, case: CaseRecord, output: Path) -> list[str]:
         (root / "README.txt").write_text(about, encoding="utf-8")
         with others_kept(keep=False):
             mask_files(root, secret_values({}, config=case.config))
-        with (
-            whole_file(output) as file,
-            gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed,
-            tarfile.open(fileobj=packed, mode="w") as archive,
-        ):
-            names = sorted(path for path in root.rglob("*") if path.is_file())
-            for path in names:
-                _add(archive, path, f"{top}/{path.relative_to(root).as_posix()}", when)
-    return [path.relative_to(root).as_posix() for path in names]
+        names = sorted(path for path in root.rglob("*") if path.is_file())
+        with tempfile.TemporaryFile() as whole, whole_file(output) as file:
+            with (
+                gzip.GzipFile(filename="", fileobj=whole, mode="wb", mtime=0) as packed,
+                tarfile.open(fileobj=packed, mode="w") as archive,
+            ):
+                for path in names:
+                    _add(archive, path, f"{top}/{path.relative_to(root).as_posix()}", when)
+            size = whole.tell()
+            whole.seek(0)
+            shutil.copyfileobj(whole, file)
+    return [path.relative_to(root).as_posix() for path in names], size
 
 
 def _files(run: LoadedRun, case: CaseRecord) -> Iterator[Path]:

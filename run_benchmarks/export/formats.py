@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.errors import SimulationError
 from protocol.outcome import Preformatted
 from protocol.safe_json import MAX_INTEGER, MIN_INTEGER
 from run_benchmarks.errors import ClusterDynoError
@@ -37,7 +38,8 @@ def write(run: LoadedRun, name: str, table: str) -> bytes:
     """The run in the format of that name.
 
     Raises:
-        ExportError: the run has nothing that the format can hold, or a package is missing.
+        ExportError: the run has nothing that the format can hold.
+        SimulationError: a package is missing.
     """
     found = FORMATS[name]
     if found.of_table is not None:
@@ -76,7 +78,7 @@ def _parquet(table: Sequence[Row]) -> bytes:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ExportError("parquet needs pyarrow: pip install -r requirements/analysis.txt") from error
+        raise SimulationError("parquet needs pyarrow: pip install -r requirements/analysis.txt") from error
     columns = {name: _of_one_type([row.get(name) for row in table]) for name in _columns(table)}
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(pyarrow.table(columns), sink)

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from common.charts.chart import Chart
 from common.charts.page import document, figure
 from common.printable import printable
+from common.whole_files import NAME_BYTES, write_whole
 from protocol.default_outcome import is_measured
 from run_benchmarks.console.console import LOG
 from run_benchmarks.console.language import ENGLISH, Words, size_in_words, words
@@ -50,31 +51,40 @@ UNSHOWN: dict[str, Any] = {
 
 
 def write_report(result_dir: Path, run: RunRecord, rounds: Sequence[RoundRecord], history: str = "") -> Path:
-    """Write a run's page into its folder, in the terminal's language; returns its path. `history`: as write_page."""
+    """Write a run's page into its folder, in the terminal's language; returns its path. `history`: as write_page.
+
+    Whatever had the page's name there, a link or a pipe too, is gone.
+    """
     by_case = {case.name: [record for record in rounds if record.case == case.name] for case in run.cases}
     path = result_dir / "report.html"
-    write_page([LoadedRun(folder=result_dir, record=run, rounds=by_case)], path, history, words)
+    write_text(path, _text([LoadedRun(folder=result_dir, record=run, rounds=by_case)], result_dir, history, words))
     return path
 
 
 def write_page(runs: Sequence[LoadedRun], path: Path, history: str = "", words: Words = ENGLISH) -> None:
-    """Write one page of these runs, whose links lead to their folders.
+    """Write one page of these runs, whose links lead to their folders, as `whole_file` does.
 
     `history`: the database of earlier runs as an SQLAlchemy URL, "" for none; a page without it is written, too.
 
     Raises:
+        InputProblems: other files are kept, and it is there with other content.
         OSError: the file cannot be written.
     """
+    write_whole(path, [_text(runs, path.parent, history, words).encode(errors=NAME_BYTES)])
+
+
+def _text(runs: Sequence[LoadedRun], folder: Path, history: str, words: Words) -> str:
+    """The page, for a place in a folder."""
     histories = _histories(runs, history, words)
     try:
-        page = _page(runs, path.parent, histories, words)
+        page = _page(runs, folder, histories, words)
         page.encode("utf-8")
     except Exception as error:  # noqa: BLE001 - a page without what hosts sent is better than none
         LOG.warning(
             "The report is without the measurements, which cannot be shown: %s: %s", type(error).__name__, error
         )
-        page = _page([_bare(run) for run in runs], path.parent, histories, words, with_curves=False)
-    write_text(path, page)
+        page = _page([_bare(run) for run in runs], folder, histories, words, with_curves=False)
+    return page
 
 
 def _histories(runs: Sequence[LoadedRun], url: str, words: Words) -> Drawn:

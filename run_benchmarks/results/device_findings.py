@@ -6,7 +6,7 @@ XIDs: NVIDIA, "XID Errors" (docs.nvidia.com/deploy/xid-errors): of APPLICATION b
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
+from protocol.finding import FindingKind, FindingSeverity, PartFinding
 from run_benchmarks.results.monitor_readings import number
 
 APPLICATION = {13, 31, 32, 43, 45, 68, 69, 109}
@@ -247,8 +247,8 @@ def _finding(host: str, name: str, found: _Found) -> PartFinding:
         device=name,
         kind=kind,
         severity=severity,
-        evidence=evidence[:MAX_CHARACTERS],
+        evidence=evidence,
         suggested_action=action,
         drained_hosts=(host,) if severity == "fault" else (),
-        sentence=f"{f'{host} {name}' if name else f'host {host}'}: {evidence}"[:MAX_CHARACTERS],
+        sentence=f"{f'{host} {name}' if name else f'host {host}'}: {evidence}",
     )

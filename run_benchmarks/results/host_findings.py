@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from monitors.ports import ERRORS
-from protocol.finding import MAX_CHARACTERS, PartFinding
+from protocol.finding import PartFinding
 from run_benchmarks.results.device_findings import device_findings
 from run_benchmarks.results.monitor_readings import PortLink, Sight, number
 
@@ -124,7 +124,7 @@ def _finding(host: str, device: str, kind: Any, severity: Any, evidence: str, ac
         device=device[:100],
         kind=kind,
         severity=severity,
-        evidence=evidence[:MAX_CHARACTERS],
+        evidence=evidence,
         suggested_action=action,
-        sentence=f"{subject}: {evidence}"[:MAX_CHARACTERS],
+        sentence=f"{subject}: {evidence}",
     )

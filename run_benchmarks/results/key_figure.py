@@ -1,39 +1,21 @@
-"""Records the figure that stands for a case: its value in each round, its direction, percent of what is expected."""
+"""Computes the figure that stands for a case: its value in each round, its direction, percent of what is expected."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
-
-from protocol.outcome import Better, Metric
+from protocol.outcome import Metric
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
-from run_benchmarks.results.outcomes import CaseLike, RoundLike, joules_of, metrics_of
+from run_benchmarks.results.outcomes import CaseLike, joules_of, metrics_of
+from run_benchmarks.results.records import KeyFigure, RoundRecord
 from run_benchmarks.results.standards import numbers_of
 from run_benchmarks.settings.limits import parse_limit
 
 STEADY_DIFFERS = 0.1
 
 
-class KeyFigure(BaseModel, extra="forbid"):
-    """The key figure of a case: `value` over its rounds and `of_rounds`, those that passed, all in `unit`.
-
-    `percent_of_expected`: how good it is, 100 being what `expected` names; None where nothing is expected of it.
-    `steady`: the value after the warm-up where that differs by more than STEADY_DIFFERS.
-    """
-
-    metric: str
-    unit: str
-    better: Better
-    value: float
-    of_rounds: list[float]
-    percent_of_expected: float | None = None
-    expected: str = ""
-    steady: float | None = None
-
-
 def key_figure(
     case: CaseLike,
-    passed: Sequence[RoundLike],
+    passed: Sequence[RoundRecord],
     metrics: Mapping[str, Any],
     expectations: Sequence[ExpectationRecord] = (),
     baseline: BaselineRecord | None = None,
@@ -81,7 +63,7 @@ def _against(
     return None, ""
 
 
-def energy_of(passed: Sequence[RoundLike]) -> dict[str, float]:
+def energy_of(passed: Sequence[RoundRecord]) -> dict[str, float]:
     """Joules of a round's measured work, the mean of the rounds that passed, by power meter that all of them have."""
     of_rounds = [joules_of(each.nodes) for each in passed]
     common = set.intersection(*map(set, of_rounds)) if of_rounds else set()

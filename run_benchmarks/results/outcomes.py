@@ -22,6 +22,7 @@ from protocol.outcome import (
     declared,
 )
 from run_benchmarks.results.comparison import BaselineRow
+from run_benchmarks.results.records import NodeRecord, RoundRecord
 from training.benchmarks.catalog import UnknownBenchmarkError, benchmark
 
 MAX_FINDINGS = 1000
@@ -49,29 +50,6 @@ class CaseLike(Protocol):
     def nproc(self) -> int: ...
 
 
-class NodeLike(Protocol):
-    """The fields of a node that an outcome needs."""
-
-    node_rank: int
-    host: str
-    monitor: dict[str, Any] | None
-
-
-class RoundLike(Protocol):
-    """The fields of a round that an outcome needs."""
-
-    round: int
-    metrics: dict[str, Any]
-    steps: list[dict[str, Any]]
-    devices: list[str]
-
-    @property
-    def partial(self) -> object | None: ...
-
-    @property
-    def nodes(self) -> Sequence[NodeLike]: ...
-
-
 def outcome_of(case: CaseLike) -> Outcome:
     """The outcome of the case's benchmark; the default one if the benchmark no longer exists (an old record)."""
     try:
@@ -85,7 +63,7 @@ def measured_case(case: CaseLike) -> MeasuredCase:
     return MeasuredCase.masked(case.name, case.config, nnodes=case.nnodes, nproc=case.nproc)
 
 
-def measured_round(record: RoundLike) -> MeasuredRound:
+def measured_round(record: RoundRecord) -> MeasuredRound:
     """The round in the form that an outcome takes."""
     hosts = {node.node_rank: node.host for node in record.nodes}
     partial = "" if record.partial is None else str(record.partial)
@@ -99,7 +77,7 @@ def measured_round(record: RoundLike) -> MeasuredRound:
     )
 
 
-def joules_of(nodes: Sequence[NodeLike]) -> dict[str, float]:
+def joules_of(nodes: Sequence[NodeRecord]) -> dict[str, float]:
     """The joules of the measured work on all nodes by power meter, of the meters that each of them has."""
     of_nodes = []
     for node in nodes:
@@ -112,7 +90,7 @@ def joules_of(nodes: Sequence[NodeLike]) -> dict[str, float]:
     return {meter: math.fsum(each[meter] for each in of_nodes) for meter in sorted(common)}
 
 
-def device_of(rounds: Sequence[RoundLike]) -> str:
+def device_of(rounds: Sequence[RoundRecord]) -> str:
     """The type of device of these rounds; several are joined by " + "."""
     return " + ".join(sorted({device for each in rounds for device in each.devices})) or "unknown"
 
@@ -125,7 +103,7 @@ def metrics_of(case: CaseLike) -> Sequence[Metric]:
         return ()
 
 
-def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
+def assess(case: CaseLike, rounds: Sequence[RoundRecord]) -> Assessment:
     """The benchmark's statements on these rounds; a warning if it fails."""
     try:
         return outcome_of(case).assess(measured_case(case), [measured_round(each) for each in rounds])
@@ -133,7 +111,7 @@ def assess(case: CaseLike, rounds: Sequence[RoundLike]) -> Assessment:
         return Assessment(warnings=(failure(error),))
 
 
-def findings_in(case: CaseLike, record: RoundLike) -> tuple[tuple[PartFinding, ...], list[str]]:
+def findings_in(case: CaseLike, record: RoundRecord) -> tuple[tuple[PartFinding, ...], list[str]]:
     """The bad parts of the cluster that the benchmark finds in a round; a warning if it fails or finds too many."""
     outcome = outcome_of(case)
     if not isinstance(outcome, FindingOutcome):
@@ -147,7 +125,7 @@ def findings_in(case: CaseLike, record: RoundLike) -> tuple[tuple[PartFinding, .
     return found[:MAX_FINDINGS], [f"{len(found) - MAX_FINDINGS} of {len(found)} findings are not in this record"]
 
 
-def host_figures(case: CaseLike, record: RoundLike) -> Sequence[HostFigure]:
+def host_figures(case: CaseLike, record: RoundRecord) -> Sequence[HostFigure]:
     """The figures of each host that the benchmark measured in a round; nothing if it fails on what hosts sent."""
     outcome = outcome_of(case)
     if not isinstance(outcome, HostOutcome):
@@ -158,7 +136,7 @@ def host_figures(case: CaseLike, record: RoundLike) -> Sequence[HostFigure]:
         return ()
 
 
-def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
+def console_blocks(case: CaseLike, record: RoundRecord) -> Sequence[Block]:
     """The tables of a round for the console; a sentence if hosts sent data that cannot be shown."""
     try:
         return tuple(outcome_of(case).console(measured_case(case), measured_round(record)))
@@ -166,7 +144,7 @@ def console_blocks(case: CaseLike, record: RoundLike) -> Sequence[Block]:
         return (Paragraph(text=f"{case.name} round {record.round}: {failure(error)}"),)
 
 
-def report_blocks(case: CaseLike, record: RoundLike, baseline: Sequence[BaselineRow] = ()) -> Sequence[Block]:
+def report_blocks(case: CaseLike, record: RoundRecord, baseline: Sequence[BaselineRow] = ()) -> Sequence[Block]:
     """The round's section of the report; a sentence where its measurements cannot be analysed."""
     try:
         measured = replace(measured_case(case), baseline={row.what: row.baseline for row in baseline})

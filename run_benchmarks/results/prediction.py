@@ -12,46 +12,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from common.errors import in_brief
 from protocol.outcome import Block, JobOutcome, Paragraph, Table, TableCell
 from run_benchmarks.console.command_line import ROOT
-from run_benchmarks.results.outcomes import CaseLike, RoundLike, device_of, measured_case, measured_round, outcome_of
+from run_benchmarks.results.outcomes import CaseLike, device_of, measured_case, measured_round, outcome_of
+from run_benchmarks.results.records import PredictedPart, PredictionRecord, RoundRecord
 
 TIME_LIMIT_S = 300.0
 UNKNOWN = "no iteration of its benchmark can be predicted"
 _ERROR = "error: "  # before each mistake on stderr
-
-
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class PredictedPart(_Record):
-    """A part of the iteration, in ms."""
-
-    part: str
-    predicted_ms: float
-    measured_ms: float
-
-
-class PredictionRecord(_Record):
-    """An iteration in ms as predicted on the devices of the rounds, and 90 % of its possible values; the measured one,
-    the median of the rounds that passed, and where a profile measured them its parts.
-
-    `problem`: why nothing was predicted, "" if it was. `sentences`: both beside one another with the part that
-    deviates most, and the prediction's own notes.
-    """
-
-    problem: str = ""
-    predicted_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    measured_ms: float | None = None
-    deviates: str | None = None
-    parts: list[PredictedPart] = []
-    sentences: list[str] = []
 
 
 class _Against(BaseModel):
@@ -72,7 +43,7 @@ class _Answer(BaseModel):
     against: list[_Against] = []
 
 
-def prediction_of(case: CaseLike, passed: Sequence[RoundLike], run_folder: Path) -> PredictionRecord:
+def prediction_of(case: CaseLike, passed: Sequence[RoundRecord], run_folder: Path) -> PredictionRecord:
     """The prediction of a case, beside its rounds that passed; `run_folder` has their records."""
     outcome = outcome_of(case)
     if not isinstance(outcome, JobOutcome):

@@ -8,12 +8,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from common.reading import read_bounded
 from common.whole_files import write_durably
 from protocol.finding import FindingKind, FindingPart, PartFinding
+from protocol.outcome import Better
 from run_benchmarks.results.comparison import BaselineRecord, ExpectationRecord
 from run_benchmarks.results.first_failure import FirstFailure as FirstFailure
-from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.metrics import Spread
 from run_benchmarks.results.partial import PartialRecord
-from run_benchmarks.results.prediction import PredictionRecord
 from run_benchmarks.results.remarks import Integrity, Remark, in_lines
 from run_benchmarks.results.verdict import Verdict as Verdict
 from run_benchmarks.results.verdict import with_remarks
@@ -146,6 +145,49 @@ class EarlierAttempt(_Record):
     def __str__(self) -> str:
         how = "lost" if self.lost else self.verdict or "broken off"
         return f"attempt {self.attempt}: {how}: {self.reason}"
+
+
+class KeyFigure(_Record):
+    """The key figure of a case: `value` over its rounds and `of_rounds`, those that passed, all in `unit`.
+
+    `percent_of_expected`: how good it is, 100 being what `expected` names; None where nothing is expected of it.
+    `steady`: the value after the warm-up where that differs by more than key_figure.STEADY_DIFFERS.
+    """
+
+    metric: str
+    unit: str
+    better: Better
+    value: float
+    of_rounds: list[float]
+    percent_of_expected: float | None = None
+    expected: str = ""
+    steady: float | None = None
+
+
+class PredictedPart(_Record):
+    """A part of the iteration, in ms."""
+
+    part: str
+    predicted_ms: float
+    measured_ms: float
+
+
+class PredictionRecord(_Record):
+    """An iteration in ms as predicted on the devices of the rounds, and 90 % of its possible values; the measured one,
+    the median of the rounds that passed, and where a profile measured them its parts.
+
+    `problem`: why nothing was predicted, "" if it was. `sentences`: both beside one another with the part that
+    deviates most, and the prediction's own notes.
+    """
+
+    problem: str = ""
+    predicted_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    measured_ms: float | None = None
+    deviates: str | None = None
+    parts: list[PredictedPart] = []
+    sentences: list[str] = []
 
 
 class CaseRecord(_Record):

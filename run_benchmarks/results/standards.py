@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.whole_files import PRESENT
 from protocol.baseline_file import Baseline, CaseBaseline, load
 from protocol.default_outcome import is_measured
 from protocol.outcome import FigureOutcome
@@ -14,13 +15,13 @@ from run_benchmarks.plan.references import metric_named
 from run_benchmarks.results.comparison import BaselineRecord, BaselineRow, ExpectationRecord
 from run_benchmarks.results.outcomes import (
     CaseLike,
-    RoundLike,
     device_of,
     measured_case,
     measured_round,
     metrics_of,
     outcome_of,
 )
+from run_benchmarks.results.records import RoundRecord
 from run_benchmarks.settings.limits import limits_for, parse_limit
 from training.benchmarks.catalog import without_version
 
@@ -42,7 +43,7 @@ class Standards:
         self._file, self._percent = file, percent
         self._baseline: Baseline | None = load(file) if file else None
 
-    def hold(self, case: CasePlan, passed: Sequence[RoundLike], metrics: Mapping[str, Any]) -> Held:
+    def hold(self, case: CasePlan, passed: Sequence[RoundRecord], metrics: Mapping[str, Any]) -> Held:
         """Hold the rounds that passed, and the metrics of all of them together, against what the case has to meet."""
         if not passed:
             return Held()
@@ -61,13 +62,15 @@ class Standards:
             expectations=tuple(expectations), baseline=baseline, failures=tuple(failures), warnings=tuple(warnings)
         )
 
-    def _against_baseline(self, case: CasePlan, passed: Sequence[RoundLike]) -> BaselineRecord | None:
+    def _against_baseline(self, case: CasePlan, passed: Sequence[RoundRecord]) -> BaselineRecord | None:
         if self._file is None or self._baseline is None:
             return None
         return against_baseline(case, passed, self._file, self._baseline, self._percent)
 
 
-def expectations_of(case: CasePlan, passed: Sequence[RoundLike], metrics: Mapping[str, Any]) -> list[ExpectationRecord]:
+def expectations_of(
+    case: CasePlan, passed: Sequence[RoundRecord], metrics: Mapping[str, Any]
+) -> list[ExpectationRecord]:
     """Each limit that applies to the device of these rounds, and whether the metric meets it in all of them."""
     declared = metrics_of(case)
     found = []
@@ -100,7 +103,7 @@ def numbers_of(value: object) -> list[float]:
 
 
 def against_baseline(
-    case: CaseLike, passed: Sequence[RoundLike], file: Path, baseline: Baseline, percent: float
+    case: CaseLike, passed: Sequence[RoundRecord], file: Path, baseline: Baseline, percent: float
 ) -> BaselineRecord:
     """The case's rounds against its entry of `baseline`, read from `file`. Sentences name what cannot be compared."""
     now = case_baseline("", case, passed)
@@ -138,7 +141,7 @@ def against_baseline(
     return BaselineRecord(file=str(file), device=now.device, percent=percent, sentences=sentences, rows=rows)
 
 
-def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> CaseBaseline:
+def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundRecord]) -> CaseBaseline:
     """The figures of the case's rounds that a baseline keeps."""
     outcome, measured = outcome_of(case), measured_case(case)
     return CaseBaseline(
@@ -152,7 +155,7 @@ def case_baseline(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> Case
     )
 
 
-def case_series(run: str, case: CaseLike, passed: Sequence[RoundLike]) -> CaseBaseline:
+def case_series(run: str, case: CaseLike, passed: Sequence[RoundRecord]) -> CaseBaseline:
     """The figures of the case's rounds with what must be the same for its metrics to be compared by their names."""
     outcome, described = outcome_of(case), case_baseline(run, case, passed)
     if not isinstance(outcome, FigureOutcome):
@@ -167,5 +170,5 @@ def refusal(file: Path, *, overwrite: bool) -> str | None:
     if not os.access(file.parent, os.W_OK | os.X_OK):
         return f"--save-baseline {file}: nothing can be written in its folder"
     if file.exists() and not overwrite:
-        return f"--save-baseline {file}: already exists; add --force to overwrite it, or name another"
+        return f"--save-baseline {file}: {PRESENT}, or name another file"
     return None

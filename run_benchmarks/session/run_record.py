@@ -21,8 +21,17 @@ from run_benchmarks.results.drain import drain_list, not_yet_said
 from run_benchmarks.results.key_figure import energy_of, key_figure
 from run_benchmarks.results.metrics import Spread, combine
 from run_benchmarks.results.outcomes import assess
-from run_benchmarks.results.prediction import PredictionRecord, prediction_of
-from run_benchmarks.results.records import CaseRecord, HostRecord, JobRecord, RoundRecord, RunRecord, Verdict, worst
+from run_benchmarks.results.prediction import prediction_of
+from run_benchmarks.results.records import (
+    CaseRecord,
+    HostRecord,
+    JobRecord,
+    PredictionRecord,
+    RoundRecord,
+    RunRecord,
+    Verdict,
+    worst,
+)
 from run_benchmarks.results.standards import Held, Standards, case_baseline
 from run_benchmarks.session.images import image_records
 from run_benchmarks.session.preparation import PreparedRun

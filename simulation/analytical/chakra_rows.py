@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from common.errors import MistakeList, SimulationError, input_problem
+from common.errors import MistakeList, input_problem
 from simulation.analytical.aicb_rows import COLLECTIVE, GROUP
 from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import ranks_and_stride
@@ -96,14 +96,10 @@ def read_chakra(path: Path, arguments: argparse.Namespace, cluster: Cluster | No
         InputProblems: the file is no trace, --group is wrong, or the groups' sizes do not fit the cluster.
         SimulationError: mlc-chakra is not installed.
     """
-    try:
-        from chakra.schema.protobuf import et_def_pb2 as schema
-    except ImportError:
-        raise SimulationError(
-            f"{path} is a Chakra trace: pip install --no-deps -r requirements/chakra.txt reads it"
-        ) from None
     from workloads.formats.chakra.reading import each_node
+    from workloads.formats.chakra.schema import load_schema
 
+    schema = load_schema()
     found = _Nodes(_groups(arguments.group), schema)
     for _node in each_node(path, schema, found.add):
         pass

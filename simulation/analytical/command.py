@@ -4,11 +4,11 @@ import argparse
 import stat
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from common.errors import InputProblems, MistakeList, input_problem
+from common.errors import MistakeList, input_problem
 from common.printable import printable
 from common.summary import JsonValue, Summary
 from common.units import rates_taken
@@ -116,15 +116,13 @@ def run(arguments: argparse.Namespace) -> Summary:
 
 def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
     mistakes = MistakeList()
-    options = _collected(mistakes, lambda: read_options(arguments, simai))
-    busbw = _collected(mistakes, lambda: arguments.busbw and read_busbw(arguments.busbw))
+    options = mistakes.result(lambda: read_options(arguments, simai))
+    busbw = mistakes.result(lambda: arguments.busbw and read_busbw(arguments.busbw))
     cluster = None if options is None else options.cluster
-    source = _collected(
-        mistakes, lambda: arguments.workload and open_source(arguments.workload, arguments, cluster, simai)
-    )
+    source = mistakes.result(lambda: arguments.workload and open_source(arguments.workload, arguments, cluster, simai))
+    chosen = mistakes.result(lambda: chosen_repairs(arguments.without))
     _refuse_without_effect(arguments, simai, mistakes)
     mistakes.check()
-    assert options is not None and source is not None
     division = divide(source.header, options.cluster, arguments, simai)
     question = Question(options.cluster, division, options.overlaps, options.network)
     notes = [*(f"{arguments.workload}: {note}" for note in source.header.notes), *options.notes]
@@ -138,7 +136,6 @@ def _prepare(arguments: argparse.Namespace, simai: bool) -> Prepared:
         notes.append(f"{arguments.network}: every computation {slowest}")
     if simai:
         return Prepared(source, question, OriginalModel(question, busbw or None), (), tuple(notes))
-    chosen = chosen_repairs(arguments.without)
     model = RepairedModel(question, chosen, busbw or None, arguments.schedule)
     return Prepared(source, question, model, tuple(in_force(chosen)), tuple(notes))
 
@@ -153,18 +150,6 @@ def _refuse_without_effect(arguments: argparse.Namespace, simai: bool, mistakes:
         for flag, value in (*written.items(), ("-v", None if arguments.visual == "0" else arguments.visual)):
             if value is not None:
                 mistakes.add(flag, value, "has no effect beside --explain, which writes nothing")
-
-
-_Found = TypeVar("_Found")
-
-
-def _collected(mistakes: MistakeList, read: Callable[[], _Found]) -> _Found | None:
-    """The value of `read`; its mistakes join the others."""
-    try:
-        return read()
-    except InputProblems as problems:
-        mistakes.mistakes += problems.problems
-        return None
 
 
 def _write(

@@ -50,11 +50,16 @@ def read_request(arguments: argparse.Namespace) -> FlowRequest:
     """
     mistakes = MistakeList()
     original = arguments.dialect == SIMAI
-    workload = TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
-    _take_network(arguments, workload, mistakes, original=original)
-    op, size, kind = ("", 0, "") if workload else _collective(arguments, mistakes, original=original)
-    if workload:
+    workload = mistakes.result(
+        lambda: TextWorkload(arguments.workload, lenient=original) if arguments.workload else None
+    )
+    with mistakes.noted():
+        _take_network(arguments, workload, mistakes, original=original)
+    op, size, kind = ("", 0, "") if arguments.workload else _collective(arguments, mistakes, original=original)
+    if arguments.workload:
         _refuse_with_workload(arguments, mistakes)
+    if mistakes.mistakes and not workload and arguments.workload:
+        mistakes.check()  # the others need its header
     numbers = _numbers(arguments, workload, kind, mistakes)
     gpu_type, machine = _machine(arguments, mistakes, original=original)
     wish = _wish(arguments, machine, mistakes, op, original=original)

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.errors import MistakeList, input_problem
+from common.errors import MistakeList
 from common.summary import Summary, counted
 from common.whole_files import STDOUT, write_all, write_whole
 from simulation.common.dialect import DEFAULT_DIALECT
@@ -88,10 +88,14 @@ def run(arguments: argparse.Namespace) -> Summary:
 
     if arguments.rows is None:
         return _one(arguments) if arguments.phase is None else _inference(arguments)
-    machines = calibrated_machines(arguments.calibrate)
-    _refuse_layout(arguments)
-    rows = read_rows(arguments.rows)
-    predictions = [predict(job, machines[job.gpu]) for job in jobs_of(rows)]
+    mistakes = MistakeList()
+    machines = mistakes.result(lambda: calibrated_machines(arguments.calibrate))
+    _refuse_layout(arguments, mistakes)
+    with mistakes.noted():
+        rows = read_rows(arguments.rows)
+        jobs = jobs_of(rows)
+    mistakes.check()
+    predictions = [predict(job, machines[job.gpu]) for job in jobs]
     output = arguments.output or Path(f"{arguments.rows.stem}_predicted.csv")
     write_whole(output, [report.csv_text(rows, predictions).encode()])
     errors = report.families(rows, predictions)
@@ -108,13 +112,17 @@ def _one(arguments: argparse.Namespace) -> Summary:
     from simulation.predict.iteration import predict
     from simulation.predict.measured_network import MeasuredLinks
 
+    mistakes = MistakeList()
     if arguments.output is not None:
-        raise input_problem("--output", arguments.output, "has no effect without --rows; --report writes a page")
-    job = described_job(arguments)
-    network = _network(arguments, job)
-    links = MeasuredLinks(arguments.measured, network) if arguments.measured else network
-    held = against.measured(arguments.against, job.gpus) if arguments.against else []
-    found = predict(job, _machine(arguments.calibrate, job), links)
+        mistakes.add("--output", arguments.output, "has no effect without --rows; --report writes a page")
+    with mistakes.noted():
+        job = described_job(arguments)
+        network = mistakes.result(lambda: _network(arguments, job))
+        links = mistakes.result(lambda: MeasuredLinks(arguments.measured, network) if arguments.measured else network)
+        held = mistakes.result(lambda: against.measured(arguments.against, job.gpus) if arguments.against else [])
+        machine = mistakes.result(lambda: _machine(arguments.calibrate, job))
+    mistakes.check()
+    found = predict(job, machine, links)
     text = "\n".join([report.text(found), *(against.sentence(found, its) for its in held)])
     data = report.data(found)
     if network:
@@ -216,7 +224,7 @@ def calibrated_machines(path: Path | None) -> "dict[str, Machine]":
     found = dict(machines())
     if path is None:
         return found
-    rows = read_rows(path)
+    rows = read_rows(path, "--calibrate")
     mistakes = MistakeList()
     measured = defaultdict(list)
     for row, job in zip(rows, jobs_of(rows), strict=True):
@@ -238,13 +246,17 @@ def given_layout(arguments: argparse.Namespace) -> dict[str, str]:
 
 def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) -> "TrainingJob":
     """The job of --model or --job, with what options set; `without`: columns of training that a pass has not."""
-    from simulation.predict.job_table import job_of, preset, read_job
+    from simulation.predict.job_table import MISSING, job_of, preset, read_job
 
+    mistakes, where, given = MistakeList(), arguments.model or str(arguments.job), given_layout(arguments)
     if arguments.dialect != DEFAULT_DIALECT:
-        raise input_problem("--dialect", arguments.dialect, "has no effect here: the original predicts nothing")
-    row = preset(arguments.model) if arguments.model else read_job(arguments.job)
-    where = arguments.model or str(arguments.job)
-    given = given_layout(arguments)
+        mistakes.add("--dialect", arguments.dialect, "has no effect here: the original predicts nothing")
+    row = mistakes.result(lambda: preset(arguments.model) if arguments.model else read_job(arguments.job))
+    if mistakes.mistakes:  # the options can still be wrong in themselves
+        own = MistakeList()
+        own.result(lambda: job_of(given, where))
+        mistakes.mistakes += [each for each in own.mistakes if each.allowed != MISSING]
+    mistakes.check()
     # What an option sets is no longer what the file derived from it.
     for key in without:
         row.pop(key, None)
@@ -253,11 +265,9 @@ def described_job(arguments: argparse.Namespace, without: Sequence[str] = ()) ->
     return job_of({**row, **given}, where)
 
 
-def _refuse_layout(arguments: argparse.Namespace) -> None:
-    mistakes = MistakeList()
+def _refuse_layout(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
     for key, value in given_layout(arguments).items():
         mistakes.add(ROW_OPTIONS[key][0], value, "has no effect with --rows: it is a column there")
     for key in _OF_ONE_JOB:
         if (value := getattr(arguments, key)) is not None:
             mistakes.add(f"--{key}", value, "has no effect with --rows: it is for one job")
-    mistakes.check()

@@ -54,6 +54,7 @@ MEASURED = (
     "other_predicted_gib", "source", "note",
 )  # fmt: skip
 _MEASURED_NUMBERS = tuple(key for key in MEASURED if key.startswith(("measured_", "other_")))
+MISSING = "is missing"
 _NEEDED = ("gpu", "gpus", "hidden", "layers", "heads", "vocab", "seq")
 _FLAGS = {"swiglu", "sp", "mla", "distributed_optimizer", "tied_embeddings", "compile", "ddp"}
 _MAY_BE_ZERO = {
@@ -62,14 +63,14 @@ _MAY_BE_ZERO = {
 }  # fmt: skip
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV, as texts. Columns that are nobody's (`carried`) stay in them.
+def read_rows(path: Path, flag: str = "--rows") -> list[dict[str, str]]:
+    """The rows of a CSV that an option names, as texts. Columns that are nobody's (`carried`) stay in them.
 
     Raises:
         InputProblems: it cannot be read, has no rows, columns that are twice or nearly one of ours, or measured values
             that are no numbers above 0; all mistakes.
     """
-    text = file_text(path, "--rows").removeprefix("\ufeff")
+    text = file_text(path, flag).removeprefix("\ufeff")
     separator = max(_SEPARATORS, key=text.partition("\n")[0].count)
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     mistakes = MistakeList()
@@ -212,7 +213,7 @@ def job_of(row: Mapping[str, str], where: str) -> TrainingJob:
     numbers = {key: _number(row, key, where, mistakes) for key in (*MODEL, *LAYOUT)}
     for key in _NEEDED:
         if not (row.get(key) or "").strip():
-            mistakes.add(f"{where}: {key}", None, "is missing")
+            mistakes.add(f"{where}: {key}", None, MISSING)
     machine, precision = _device(row, where, mistakes)
     _check_words(row, where, mistakes)
     mistakes.check()

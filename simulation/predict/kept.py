@@ -66,6 +66,7 @@ class KeptLayouts:
     def write(self) -> None:
         """Append what is new."""
         if self.path is not None and self._new:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 if not file.tell():
                     file.write(f"{self._sweep}\n")

@@ -28,6 +28,8 @@ LISTS = {
     "ep": "expert parallel sizes", "mbs": "samples of a micro-batch", "recompute": "none, selective, full",
     "fsdp": "0, 1", "zero": "0, 1", "dp": "data parallel sizes",
 }  # fmt: skip
+WORDS = ("recompute", "fsdp", "zero")
+"""Lists whose help says all that may be in them."""
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 TARGET = re.compile(rf"(?P<tokens>{_NUMBER}(?:e[0-9]{{1,3}})?)\s*tokens\s+in\s+(?P<days>{_NUMBER})\s*days?")
 SECONDS_A_DAY = 86400
@@ -48,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seq", metavar="N", help="tokens of a sample (the model's)")
     parser.add_argument("--precision", metavar="WORD", help="bf16, fp8 or nvfp4 (bf16)")
     for key, text in LISTS.items():
-        parser.add_argument(f"--{key}", dest=f"list_{key}", metavar="LIST", help=f"{text}, such as 1,2,4")
+        example = "" if key in WORDS else ", such as 1,2,4"
+        parser.add_argument(f"--{key}", dest=f"list_{key}", metavar="LIST", help=text + example)
     parser.add_argument("--target", metavar="TEXT", help='"1e12 tokens in 14 days": the fewest GPUs that reach it')
     parser.add_argument("--price", type=float, metavar="X", help="of a GPU and hour: the cost of a million tokens")
     parser.add_argument(
@@ -158,6 +161,7 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
     """The model's row, the machine, and tokens a second that --target needs (0: no target)."""
     from simulation.predict.job_table import preset, read_job
     from simulation.predict.machine import machine_of, machines, other_part
+    from simulation.topology.reading import read
 
     mistakes = MistakeList()
     if arguments.dialect != DEFAULT_DIALECT:
@@ -169,9 +173,12 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
         mistakes.add("--gpu", arguments.gpu, f"{other} is another part than the {machine.gpu} that was measured")
     needed = _target(arguments.target, mistakes) if arguments.target else 0.0
     _check_numbers(arguments, mistakes)
+    mistakes.result(lambda: _lists(arguments))
+    mistakes.result(lambda: arguments.network and read(arguments.network))
+    row = mistakes.result(lambda: preset(arguments.model) if arguments.model else read_job(arguments.job))
+    known = mistakes.result(lambda: calibrated_machines(arguments.calibrate))
     mistakes.check()
     assert machine is not None
-    row = preset(arguments.model) if arguments.model else read_job(arguments.job)
     if row.get("ddp", "0") not in ("", "0"):
         raise input_problem(
             f"{arguments.job} ddp", row["ddp"], "layouts of Megatron-LM and FSDP2 are swept: leave it out"
@@ -180,7 +187,7 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
         row.pop(key, None)
     row |= {"gpu": arguments.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
     row |= {key: value for key in ("seq", "precision") if (value := getattr(arguments, key))}
-    return row, calibrated_machines(arguments.calibrate)[machine.gpu], needed
+    return row, known[machine.gpu], needed
 
 
 def _target(text: str, mistakes: MistakeList) -> float:
@@ -227,7 +234,7 @@ def _lists(arguments: argparse.Namespace) -> dict[str, list[str]]:
         if given is None:
             continue
         words = [word.strip() for word in given.split(",")]
-        allowed = text.split(", ") if key in ("recompute", "fsdp", "zero") else None
+        allowed = text.split(", ") if key in WORDS else None
         for word in words:
             if allowed and word not in allowed:
                 mistakes.add(f"--{key}", word, f"must be {text}")

@@ -113,8 +113,8 @@ def _of_description(arguments: argparse.Namespace) -> Summary:
         mistakes.add("--name", arguments.name, "has no effect with --from: give --output")
     if arguments.dialect != DEFAULT_DIALECT:
         mistakes.add("--dialect", arguments.dialect, "has no effect with --from: the original has no such input")
+    network = mistakes.result(lambda: custom.build(arguments.description))
     mistakes.check()
-    network = custom.build(arguments.description)
     path = target(arguments.output, f"{arguments.description.stem}.topo")
     size = 0
     with whole_file(path) as file:

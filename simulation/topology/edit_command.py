@@ -7,7 +7,7 @@ from pathlib import Path
 
 from common.errors import MistakeList
 from common.summary import Summary, counted
-from common.whole_files import is_special, whole_files
+from common.whole_files import refuse_stdout, whole_files
 from simulation.topology import distance, whatif
 from simulation.topology.fabric import Fabric, chunks
 from simulation.topology.reading import read
@@ -35,15 +35,13 @@ def run(arguments: argparse.Namespace) -> Summary:
     edits = whatif.parse(arguments.degrade, arguments.cut, arguments.slow_gpu, mistakes)
     if not any(edits):
         mistakes.add("topology edit", None, "nothing to change: give --degrade, --cut or --slow-gpu")
-    if arguments.output is not None and is_special(arguments.output):
-        mistakes.add("--output", arguments.output, "needs a file's name: the sidecar stands beside it")
+    refuse_stdout(arguments.output, "the sidecar stands beside it", mistakes)
+    found = mistakes.result(lambda: read(arguments.file))
+    changed = found and whatif.apply(found.fabric, edits, mistakes)
     mistakes.check()
-    found = read(arguments.file)
-    changed = whatif.apply(found.fabric, edits, mistakes)
     slow = whatif.slow_gpus_of(arguments.file)
     for gpu, factor in edits.slow_gpus.items():
         slow[gpu] = slow.get(gpu, 1.0) * factor
-    mistakes.check()
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}-whatif")
     content = b"".join(chunks(changed.fabric))
     beside = whatif.sidecar(arguments.file, edits, changed, hashlib.sha256(content).hexdigest(), slow)

@@ -4,9 +4,9 @@ import argparse
 import re
 from pathlib import Path
 
-from common.errors import input_problem
+from common.errors import MistakeList
 from common.summary import Summary, counted
-from common.whole_files import write_whole
+from common.whole_files import is_special, write_whole
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 
@@ -17,9 +17,8 @@ FORMATS = {".yaml": "yaml", ".yml": "yaml", ".json": "json"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and where to write."""
     parser.add_argument("file", type=Path, help="a topology in SimAI's format")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="ends in .yaml or .json (default: FILE.infragraph.yaml)"
-    )
+    what = "ends in .yaml or .json; - is stdout, in YAML (default: FILE.infragraph.yaml)"
+    parser.add_argument("--output", type=Path, metavar="FILE", help=what)
 
 
 def run(arguments: argparse.Namespace) -> Summary:
@@ -30,11 +29,15 @@ def run(arguments: argparse.Namespace) -> Summary:
         SimulationError: the package infragraph is not installed.
     """
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.infragraph.yaml")
-    if path.suffix not in FORMATS:
-        raise input_problem("--output", path, f"must end in one of {', '.join(FORMATS)}")
-    fabric = read(arguments.file).fabric
+    form = FORMATS.get(path.suffix, "yaml" if is_special(path) else None)
+    mistakes = MistakeList()
+    if form is None:
+        mistakes.add("--output", path, f"must end in one of {', '.join(FORMATS)}")
+    fabric = mistakes.result(lambda: read(arguments.file).fabric)
+    mistakes.check()
+    assert form is not None
     made = infragraph_export.infrastructure(fabric, FORBIDDEN.sub("_", arguments.file.name))
-    content = made.serialize(FORMATS[path.suffix]).encode()
+    content = made.serialize(form).encode()
     write_whole(path, [content])
     counts = {"devices": len(made.devices), "instances": len(made.instances), "edges": len(made.edges)}
     said = ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items())

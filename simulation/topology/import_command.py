@@ -27,8 +27,8 @@ def run(arguments: argparse.Namespace) -> Summary:
     mistakes = MistakeList()
     if arguments.gpu_type is not None:
         options.check("-gt", arguments.gpu_type, options.gpu_type, mistakes)
+    made = mistakes.result(lambda: infragraph_import.load(arguments.file, arguments.gpu_type))
     mistakes.check()
-    made = infragraph_import.load(arguments.file, arguments.gpu_type)
     for assumed in made.assumed:
         print(f"warning: {assumed}", file=sys.stderr)
     path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.topo")

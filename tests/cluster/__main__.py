@@ -168,7 +168,8 @@ PROGRAM = Program(
         ),
         "needs": (f"{_HERE}:NEEDS", "say what this machine lacks for a test bed; exit code 1 if anything"),
     },
-    is_summarised=False,
+    streams=("up", "down", "status", "exec", "base-image", "wheelhouse", "engine", "needs"),
+    controls_hosts=True,
 )
 
 

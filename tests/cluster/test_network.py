@@ -123,7 +123,7 @@ def test_a_host_of_a_subset_that_falls_below_the_baseline_of_a_good_run_is_named
     assert good.exit_code == 0 and file.is_file(), good.output
     assert all(sentence.startswith("no host or path stands out") for sentence in view_of(good).sentences)
     again = controller.call("--save-baseline", str(file))
-    assert again.exit_code == 2 and "already exists; add --force" in again.output
+    assert again.exit_code == 2 and "is there; give --force" in again.output
     configure(controller, {"repeats": 5}, hosts=chosen, conf={"BASELINE": str(file), "BASELINE_PERCENT": 50.0})
     victim.impair(rate=SLOW)
     try:

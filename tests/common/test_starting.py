@@ -21,7 +21,7 @@ MOST = 40
 """Modules of this project: each takes 2 to 4 ms to import."""
 OURS = {"common", "container", "protocol", "simulation", "training", "vendors", "workloads", "run_benchmarks"}
 SLOW = {"numpy", "pandas", "polars", "pydantic", "scipy", "sqlite3", "statistics", "torch", "yaml", "vendors", "google"}
-SLOW |= {"rich", "docker", "paramiko", "sqlalchemy", "jinja2"}
+SLOW |= {"networkx", "infragraph", "rich", "docker", "paramiko", "sqlalchemy", "jinja2"}
 SCRIPT = """
 import os, sys
 from {place} import PROGRAM
@@ -59,14 +59,23 @@ def test_the_plan_of_a_run_on_this_machine_alone_imports_no_ssh() -> None:
 
 QUANTITY = re.compile(
     r"(begin|end|bucket|sub_group)_size\b|_threshold\b|_bw\b|bandwidth|busbw|latency|nvlink|seconds|send.lat|limit"
+    r"|budget|outage|target|RATE|BYTES|TIME|\bUS\b|FROM:TO"
 )
 UNIT = re.compile(
-    r"(?<![a-zA-Z'])(bytes|elements|Gbps|GBps|GB/s|ns|us|ms|s|watts|FILE.yaml)(?![a-zA-Z])", re.IGNORECASE
+    r"(?<![a-zA-Z'])(bytes|elements|Gbps|GBps|GB/s|ns|us|ms|s|watts|FILE.yaml|tokens in 14 days)(?![a-zA-Z])",
+    re.IGNORECASE,
 )
+OF_NONE = re.compile(r"share|norm|cost")
+"""What a real number is of that has no unit, or any."""
 
 
-@pytest.mark.parametrize("program", [workloads.PROGRAM, simulation.PROGRAM])
+@pytest.mark.parametrize("program", [controller.PROGRAM, workloads.PROGRAM, simulation.PROGRAM])
 def test_the_help_of_each_size_rate_and_time_says_its_unit(program: Program) -> None:
-    actions = [each for verb in program.verbs for each in program.parser(verb, ["--help"])._actions]
-    shown = {" ".join(each.option_strings): f"{each.help} {each.metavar}" for each in actions if each.help != SUPPRESS}
-    assert {names for names, said in shown.items() if QUANTITY.search(names) and not UNIT.search(said)} == set()
+    """Quantities are found by their names, by what stands for their values, and by their type."""
+    lacking = set[str]()
+    for action in (each for verb in program.verbs for each in program.parser(verb, ["--help"])._actions):
+        names, said = f"{' '.join(action.option_strings)} {action.metavar}", f"{action.help} {action.metavar}"
+        is_quantity = QUANTITY.search(names) or (action.type is float and not OF_NONE.search(said))
+        if is_quantity and action.help != SUPPRESS and action.choices is None and not UNIT.search(said):
+            lacking.add(names)
+    assert lacking == set()

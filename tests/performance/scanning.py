@@ -129,13 +129,14 @@ def _read(hosts: int, log: Path) -> None:
     begin = time.process_time()
     from common.garbage import without_collection
     from training.benchmarks.network.slow_parts.analysis import analyse_scan
+    from training.benchmarks.network.slow_parts.judge import Bounds
     from training.benchmarks.network.slow_parts.readings import Scan
 
     scan = Scan({rank: f"node{rank + 1}" for rank in range(hosts)})
     with without_collection(), log.open("rb") as file:
         for line in file:
             scan.add(json.loads(line.removeprefix(b"[PerfLog] "))["value"])
-    found = analyse_scan(scan, slow_percent=15.0)
+    found = analyse_scan(scan, Bounds(slow_percent=15.0))
     if found is None or [each.hosts for each in found.findings] != [(f"node{SLOW_HOST + 1}",)]:
         raise RuntimeError(f"node{SLOW_HOST + 1} alone should be found: {found and found.sentences}")
     cpu_s = time.process_time() - begin

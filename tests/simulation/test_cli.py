@@ -15,18 +15,6 @@ from common.summary import Summary
 from simulation import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("numpy", "scipy", "pandas", "polars", "torch", "run_benchmarks", "networkx", "yaml", "infragraph", "pydantic")
-
-
-@pytest.mark.parametrize("verb", cli.VERBS)
-def test_a_verb_starts_without_heavy_libraries(verb: str) -> None:
-    script = (
-        "import sys\nfrom simulation.cli import main\n"
-        f"try:\n    main([*{verb!r}.split(), '--help'])\nexcept SystemExit:\n    pass\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("program", ["workloads", "simulation"])
@@ -67,7 +55,7 @@ def test_a_wrong_command_line_is_one_error(words: list[str], said: str, capsys: 
         (SimulationError("the disk ate it"), 1, "error: the disk ate it\n"),
         (OSError(28, "No space left on device", "/x/y"), 1, "error: /x/y: No space left on device\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
-        (BrokenPipeError(), 1, ""),
+        (BrokenPipeError(32, "Broken pipe"), 1, "error: output: Broken pipe\n"),  # not of stdout
     ],
 )
 def test_how_a_verb_ends_is_its_exit_code(
@@ -77,8 +65,6 @@ def test_how_a_verb_ends_is_its_exit_code(
         raise raised
 
     monkeypatch.setattr(cli.PROGRAM.verb("topology"), "run", run)
-    if isinstance(raised, BrokenPipeError):
-        monkeypatch.setattr(sys, "stderr", open("/dev/null", "w"))  # noqa: PTH123, SIM115 - it is closed by main
     assert cli.main(["topology"]) == code
     assert capsys.readouterr().err == said
 

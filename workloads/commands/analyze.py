@@ -3,7 +3,9 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 
+from common.errors import MistakeList
 from common.summary import Summary
 from workloads.analysis.analysis import LEAST_ITERATIONS, RunAnalysis, Slowest, analyze
 from workloads.analysis.log_comparison import LogComparison, compare_logs
@@ -19,9 +21,12 @@ def run(arguments: argparse.Namespace) -> Summary:
     Raises:
         AicbError: a log cannot be read.
     """
-    logs = read_folder(arguments.first)
-    if arguments.second is not None:
-        compared = compare_logs(merge(logs), merge(read_folder(arguments.second)))
+    mistakes = MistakeList()
+    folders = [folder for folder in (arguments.first, arguments.second) if folder is not None]
+    logs, *others = [mistakes.result(partial(read_folder, folder)) for folder in folders]
+    mistakes.check()
+    if others:
+        compared = compare_logs(merge(logs), merge(others[0]))
         differs = any(each.differs for each in compared.classes)
         return Summary("\n".join(comparison_lines(compared)), asdict(compared), failed=differs)
     found = analysis_of(logs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from common.command_line import FunctionVerb, VerbParser
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary
-from common.whole_files import STDOUT, target, whole_set, write_whole
+from common.whole_files import refuse_stdout, target, whole_set, write_whole
 from workloads import dialects, options
 from workloads.dialects.generation import check, generate, simai
 from workloads.formats import FORMS
@@ -54,9 +54,15 @@ class Writing:
         output, dialect, breaks = given.pop("output"), given.pop("dialect"), given.pop("break_rules")
         form = given.pop("format", None)
         every = given.pop("every_stage", False)
-        args = options.described(given, self.target, dialect)
+        mistakes = MistakeList()
         if every:
-            _refuse_stages(given, output, dialect)
+            _refuse_stages(given, output, dialect, mistakes)
+        with mistakes.noted():
+            args = options.described(given, self.target, dialect)
+            if every:
+                check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", break_rules=breaks)
+        mistakes.check()
+        if every:
             return _of_every_stage(args, output, form, break_rules=breaks)
         made = simai(args, dialect=dialect, break_rules=breaks) if self.target == "simai" else None
         workload = generate(args, dialect=dialect, break_rules=breaks) if made is None else None
@@ -70,15 +76,13 @@ class Writing:
         )
 
 
-def _refuse_stages(given: dict[str, Any], output: Path | None, dialect: str) -> None:
-    mistakes = MistakeList()
+def _refuse_stages(given: dict[str, Any], output: Path | None, dialect: str, mistakes: MistakeList) -> None:
     if "pp_rank" in given:
         mistakes.add("--pp_rank", given["pp_rank"], "is one stage, --every_stage is all")
-    if output == STDOUT:
-        mistakes.add("--output", output, "takes one file, --every_stage writes several")
+    if output is not None and not output.is_dir():
+        refuse_stdout(output, "each stage has a file", mistakes)
     if dialect != dialects.DEFAULT_DIALECT:
         mistakes.add("--dialect", dialect, "has the schedule of the first stage for each")
-    mistakes.check()
 
 
 def _place(args: WorkloadArgs, output: Path | None, kind: str, dialect: str) -> Path:
@@ -89,7 +93,6 @@ def _place(args: WorkloadArgs, output: Path | None, kind: str, dialect: str) -> 
 
 def _of_every_stage(args: WorkloadArgs, output: Path | None, form: str | None, *, break_rules: bool) -> Summary:
     """Write the workload of each stage beside the others."""
-    check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", break_rules=break_rules)
     path = _place(args, output, "csv", dialects.DEFAULT_DIALECT)
     lines, files = list[str](), list[JsonValue]()
     with whole_set():

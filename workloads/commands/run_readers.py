@@ -1,10 +1,8 @@
-"""The verbs that read what ran: `log`, `analyze` and `visualize`. Their options need no numpy, as their work does."""
+"""The options of the verbs that read what ran, `log`, `analyze` and `visualize`, whose modules need numpy."""
 
-import argparse
 from pathlib import Path
 
-from common.command_line import FunctionVerb, VerbParser
-from common.summary import Summary
+from common.command_line import VerbOptions, VerbParser
 from workloads.oplog import UNITS
 
 
@@ -16,21 +14,9 @@ def _add_log(parser: VerbParser) -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write a log CSV with AICB's columns")
 
 
-def _log(arguments: argparse.Namespace) -> Summary:
-    from workloads.commands import log
-
-    return log.run(arguments)
-
-
 def _add_analyze(parser: VerbParser) -> None:
     parser.add_argument("first", type=Path, metavar="LOG", help="a folder of op logs, one of each rank")
     parser.add_argument("second", type=Path, nargs="?", metavar="LOG2", help="another run's, to compare with the first")
-
-
-def _analyze(arguments: argparse.Namespace) -> Summary:
-    from workloads.commands import analyze
-
-    return analyze.run(arguments)
 
 
 def _add_visualize(parser: VerbParser) -> None:
@@ -43,12 +29,4 @@ def _add_visualize(parser: VerbParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the page to write (.html)")
 
 
-def _visualize(arguments: argparse.Namespace) -> Summary:
-    from workloads.commands import visualize
-
-    return visualize.run(arguments)
-
-
-LOG = FunctionVerb(_add_log, _log)
-ANALYZE = FunctionVerb(_add_analyze, _analyze)
-VISUALIZE = FunctionVerb(_add_visualize, _visualize)
+LOG, ANALYZE, VISUALIZE = map(VerbOptions, (_add_log, _add_analyze, _add_visualize))

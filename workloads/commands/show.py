@@ -1,9 +1,11 @@
 """Shows and compares workload files, and what a dialect does otherwise: the verbs `show`, `diff` and `deviations`."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from common.command_line import FunctionVerb, VerbParser
+from common.errors import MistakeList
 from common.summary import Summary
 from workloads import dialects
 from workloads.formats.workload import Workload
@@ -27,7 +29,10 @@ def _add_diff(parser: VerbParser) -> None:
 def _diff(arguments: argparse.Namespace) -> Summary:
     from workloads.analysis import diff
 
-    found = diff.compare(Workload.load(arguments.first)[0], Workload.load(arguments.second)[0])
+    mistakes = MistakeList()
+    files = [mistakes.result(partial(Workload.load, path)) for path in (arguments.first, arguments.second)]
+    mistakes.check()
+    found = diff.compare(*(workload for workload, _ in files))
     return Summary("\n".join(found.lines()), found.to_dict(), failed=not found.same)
 
 

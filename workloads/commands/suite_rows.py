@@ -114,11 +114,9 @@ def write_all(
     """
     chosen = dialects.get(dialect)
     wanted = range(1, len(ROWS) + 1) if rows is None else rows
-    unknown = [number for number in wanted if not 1 <= number <= len(ROWS)]
-    if unknown:
-        raise ParameterError([f"row {number} is none of the rows 1 to {len(ROWS)}" for number in unknown])
-    jobs = [(number, parameters(ROWS[number - 1], world_size, num_microbatches, dialect)) for number in wanted]
-    problems = []
+    there = [number for number in wanted if 1 <= number <= len(ROWS)]
+    problems = [f"row {number} is none of the rows 1 to {len(ROWS)}" for number in wanted if number not in there]
+    jobs = [(number, parameters(ROWS[number - 1], world_size, num_microbatches, dialect)) for number in there]
     for number, args in jobs:
         try:
             check(args, chosen, target, break_rules=break_rules)

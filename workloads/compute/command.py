@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.command_line import FunctionVerb, VerbParser
+from common.errors import MistakeList, stated
 from common.summary import JsonValue, Summary
-from workloads.compute.operators import DTYPE_BYTES, OPERATORS
+from workloads.compute.operators import DTYPE_BYTES, OPERATORS, parse_shape
 from workloads.job.errors import AicbError
 
 if TYPE_CHECKING:  # the start of a command needs no table
@@ -30,17 +31,12 @@ def _files(parser: VerbParser) -> None:
 
 def _rows(given: dict[str, Any]) -> "list[ComputeTime]":
     from workloads.compute import database
-    from workloads.compute.measurement import ComputeDataError
 
-    rows = [] if given.pop("no_shipped") else database.shipped()
-    problems = []
+    rows, mistakes = [] if given.pop("no_shipped") else database.shipped(), MistakeList()
     for path in given.pop("database"):
-        try:
+        with mistakes.noted():
             rows += database.load(path)
-        except ComputeDataError as error:
-            problems.append(str(error))
-    if problems:
-        raise ComputeDataError("\n".join(problems))
+    mistakes.check()
     return rows
 
 
@@ -56,8 +52,14 @@ def _add_look_up(parser: VerbParser) -> None:
 def _look_up(arguments: argparse.Namespace) -> Summary:
     from workloads.compute.lookup import ComputeTimes
 
-    given = vars(arguments)
-    answer = ComputeTimes(_rows(given)).look_up(**given)
+    given, mistakes = vars(arguments), MistakeList()
+    try:
+        parse_shape(given["op"], given["shape"])
+    except ValueError as wrong:
+        mistakes.mistakes += stated([str(wrong)])
+    rows = mistakes.result(lambda: _rows(given))
+    mistakes.check()
+    answer = ComputeTimes(rows).look_up(**given)
     basis = answer.basis
     error = "no upper bound" if isinf(answer.error) else f"error {answer.error:.1%}"
     bound = "" if answer.bound is None else f", bound by {answer.bound}"
@@ -83,8 +85,10 @@ def _fill(arguments: argparse.Namespace) -> Summary:
     from workloads.formats.workload import Workload
 
     given = vars(arguments)
-    output, workload = given.pop("output"), Workload.load(given.pop("file"))[0]
-    filled = fill(workload, ComputeTimes(_rows(given)), **given)
+    mistakes, output, file = MistakeList(), given.pop("output"), given.pop("file")
+    loaded, rows = mistakes.result(lambda: Workload.load(file)[0]), mistakes.result(lambda: _rows(given))
+    mistakes.check()
+    filled = fill(loaded, ComputeTimes(rows), **given)
     size = filled.workload.save(output)
     lines = [f"wrote {output}: {len(filled.workload)} rows, {size} bytes", *filled.lines()]
     data: dict[str, JsonValue] = {"file": str(output), "rows": len(filled.workload), "bytes": size, "filled": lines[1:]}

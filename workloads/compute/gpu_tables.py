@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from common.errors import SimulationError
 from workloads.compute.measurement import ComputeDataError, ComputeTime, checked
 
 SOURCE = "aiconfigurator-core, Apache-2.0, NVIDIA"
@@ -28,11 +29,12 @@ def installed(name: Path) -> list[Path]:
     """The tables of products and attention of a GPU in the installed package, by gpu-tables/<gpu>.
 
     Raises:
-        ComputeDataError: the package is not installed, or has no such GPU.
+        SimulationError: the package is not installed.
+        ComputeDataError: it has no such GPU.
     """
     package = find_spec(PACKAGE)
     if package is None or not package.submodule_search_locations:
-        raise ComputeDataError(
+        raise SimulationError(
             f"{name}: aiconfigurator-core is not installed: "
             "pip install --require-hashes --no-deps -r requirements/gpu-tables.lock"
         )
@@ -48,12 +50,13 @@ def read(path: Path) -> list[ComputeTime]:
     """The measurements of a parquet table.
 
     Raises:
-        ComputeDataError: pyarrow is not installed, or the file is no such table.
+        SimulationError: pyarrow is not installed.
+        ComputeDataError: the file is no such table.
     """
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise ComputeDataError(f"{path}: {INSTALL}") from None
+        raise SimulationError(f"{path}: {INSTALL}") from None
     try:
         file = parquet.ParquetFile(path)
         kinds = [kind for kind in KINDS if kind <= set(file.schema_arrow.names)]

@@ -14,8 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from common.errors import MistakeList, SimulationError
 from common.summary import JsonValue, Summary
-from common.whole_files import refuse_present, whole_set
+from common.whole_files import refuse_present, refuse_stdout, whole_set
 from workloads import dialects, options
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, ParameterError
@@ -51,7 +52,8 @@ def run(arguments: argparse.Namespace) -> Summary:
     """Trace what the options describe.
 
     Raises:
-        AicbError: the job cannot be traced here.
+        AicbError: the job cannot be traced.
+        SimulationError: a package is missing.
     """
     given = vars(arguments)
     output: Path = given.pop("output")
@@ -63,6 +65,10 @@ def run(arguments: argparse.Namespace) -> Summary:
     options.note_idle(given, args, "framework", "csv")
     job = _job(given, args)
     jobs = _jobs(job, list(stages(job)))
+    mistakes = MistakeList()
+    if len(jobs) > 1:
+        refuse_stdout(output, "each stage has a file", mistakes)
+    mistakes.check()
     unknown = missing_or_unknown(job)
     refuse_present(_place(output, jobs, each) for each in jobs)
     tracing = traced_by_frameworks
@@ -184,14 +190,14 @@ def missing_or_unknown(job: TraceJob) -> str | None:
     """A sentence about versions that nobody has checked, None where all are known.
 
     Raises:
-        AicbError: a package is missing; the message has the line that installs it.
+        SimulationError: a package is missing; the message has the line that installs it.
     """
     unknown = []
     for package, known in (KNOWN[job.frame] | (CONTEXT if job.context_parallel_size > 1 else {})).items():
         try:
             version = metadata.version(package)
         except metadata.PackageNotFoundError:
-            raise AicbError(
+            raise SimulationError(
                 f"tracing {job.frame} needs {package} {known}, which this Python does not have; in an environment of "
                 f"its own:\n{INSTALL}"
             ) from None
@@ -229,7 +235,8 @@ def traced_by_frameworks(jobs: list[TraceJob], python: str = sys.executable) -> 
     """Trace jobs, each in a process of its own.
 
     Raises:
-        AicbError: the framework refuses a job, or a process dies.
+        AicbError: the framework refuses a job.
+        SimulationError: a process dies.
     """
     lines = "".join(f"{json.dumps(job.to_dict())}\n" for job in jobs)
     command = [python, "-m", "workloads.trace.worker"]
@@ -242,5 +249,5 @@ def traced_by_frameworks(jobs: list[TraceJob], python: str = sys.executable) -> 
     if errors:
         raise ParameterError([f"{jobs[0].frame} refuses the job: {error}" for error in errors])
     if done.returncode or len(answers) != len(jobs):
-        raise AicbError(f"the traced process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+        raise SimulationError(f"the traced process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
     return [Trace.from_record(answer) for answer in answers]

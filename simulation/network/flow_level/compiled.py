@@ -43,11 +43,11 @@ class CompiledFluid:
         self._sizes = (ctypes.c_int64 * len(state))(*map(len, state))
 
     def run(self, _state: Fluid, until: float, most: int) -> int:
-        """As `fluid.run`."""
+        """As `fluid.run`; `until` is in ns."""
         return self._code(self._addresses, self._addresses, self._sizes, None, 0, until, most)
 
     def issue(self, _state: Fluid, hops: Whole, gap: float) -> None:
-        """As `fluid.issue`; `hops` are an array."""
+        """As `fluid.issue`; `hops` are an array, `gap` is in ns."""
         self._code(self._addresses, self._addresses, self._sizes, hops.buffer_info()[0], len(hops), gap, 0)
 
 

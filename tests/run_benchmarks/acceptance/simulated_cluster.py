@@ -28,9 +28,10 @@ from tests.training.benchmarks.network.synthetic import hosts_of
 from training.benchmarks.network.patterns.schedule import rounds
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.analysis import analyse
-from training.benchmarks.network.slow_parts.comparison import Judge
+from training.benchmarks.network.slow_parts.comparison import PeerComparison
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
+from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.search_rows import finding_of
 
 DEVICES = 8
@@ -145,8 +146,8 @@ class SimulatedCluster:
         bad = self._bad
         faults = Faults(rate=of_places(bad.rate), delay_us=of_places(bad.delay_us), packets=of_places(bad.packets))
         cluster = Cluster(QUIET, faults, self._seed)
-        judge = Judge(slow_percent=SLOW_PERCENT, late_percent=LATE)
-        steps = searched(ground_of(range(len(hosts)), Topology()), judge, "hosts")
+        comparison = PeerComparison(Bounds(slow_percent=SLOW_PERCENT, late_percent=LATE))
+        steps = searched(ground_of(range(len(hosts)), Topology()), comparison, "hosts")
         this_round = next(steps)
         while True:
             try:

@@ -87,9 +87,9 @@ def test_every_mistake_is_said_at_once_and_nothing_is_written(runs: list[Path], 
     damaged = tmp_path / "run20261124091401"
     shutil.copytree(runs[0], damaged)
     (damaged / "run.json").write_text("{}")
-    answer = call("report", str(damaged), "--output", str(tmp_path / "no" / "page.html"))
+    answer = call("report", str(damaged), "--output", str(tmp_path))
     assert answer.exit_code == 2
-    assert "is no RunRecord" in answer.stderr and "a folder that exists" in answer.stderr
+    assert "is no RunRecord" in answer.stderr and "is a folder; expected a file" in answer.stderr
 
 
 def test_a_sealed_run_is_not_changed(runs: list[Path]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from run_benchmarks.commands import starting
 from run_benchmarks.console.console import LOG
+from run_benchmarks.errors import InputProblems
 from run_benchmarks.results.records import RunRecord, Verdict
 from run_benchmarks.session.learning import save_baseline
 from run_benchmarks.session.preparation import prepare
@@ -74,11 +75,12 @@ def test_an_outcome_that_fails_leaves_no_baseline(
 
 
 def test_a_resume_replaces_only_the_baseline_that_its_own_run_saved(
-    session: Session, record: RunRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    session: Session, record: RunRecord, tmp_path: Path
 ) -> None:
     """A controller that is killed between saving its baseline and ending its journal must not block the resume."""
     target = BaselineTarget(file=tmp_path / "good.json")
     assert save_baseline(session._recorder, record, target.file) == ""
-    assert not starting._refused(target, "run1")
-    assert starting._refused(target, "run2") and starting._refused(target)
-    assert capsys.readouterr().err.count("already exists; add --force") == 2
+    starting.refuse_target(target, "run1")
+    for other in ("run2", ""):
+        with pytest.raises(InputProblems, match=r"good\.json: is there; give --force"):
+            starting.refuse_target(target, other)

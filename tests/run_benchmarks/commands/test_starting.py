@@ -43,7 +43,7 @@ def test_a_signal_in_a_rung_does_not_make_it_one_that_failed(
         return ("192.0.2.1 and 192.0.2.2: aborted: interrupted by SIGTERM",)
 
     monkeypatch.setattr(Ladder, "_ssh", broken_off)
-    assert starting.diagnose(settings) == EXIT_INTERRUPTED
+    assert starting.diagnose(settings)[0] == EXIT_INTERRUPTED
     written = capsys.readouterr()
     assert "FAILED" not in written.out and "interrupted by SIGTERM" in written.err
 
@@ -52,7 +52,7 @@ def test_a_result_folder_that_cannot_be_made(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "result").touch()
-    assert starting.diagnose(settings) == EXIT_USAGE
+    assert starting.diagnose(settings)[0] == EXIT_USAGE
     assert starting.start(settings)[0] == EXIT_USAGE
     assert capsys.readouterr().err.count("result: File exists") == 2
 
@@ -64,7 +64,7 @@ def test_a_head_node_whose_disk_is_full_in_a_rung(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Ladder, "_ssh", full)
-    assert starting.diagnose(settings) == EXIT_FAIL
+    assert starting.diagnose(settings)[0] == EXIT_FAIL
     said = capsys.readouterr().err
     assert "No space left on device" in said and "the head node's own disk is full" in said
     assert "to remove what may be left on the hosts: " in said and said.count("\n") == 1

@@ -28,7 +28,7 @@ REASONS = (
     ),
     *(f"run_benchmarks/session/{name}.py" for name in ("run_record", "retries")),
     *(f"run_benchmarks/rounds/{name}.py" for name in ("recording", "watch", "round", "stall", "post_mortem")),
-    *(f"training/benchmarks/network/slow_parts/{name}.py" for name in ("blame", "part_findings", "peer_findings")),
+    *(f"training/benchmarks/network/slow_parts/{name}.py" for name in ("blame", "findings", "peer_findings")),
     *(f"run_benchmarks/acceptance/{name}.py" for name in ("suspects", "climb")),
     *(
         f"run_benchmarks/inspection/{name}.py"
@@ -109,6 +109,12 @@ PASSED: dict[str, tuple[str, ...]] = {
     "run_benchmarks/state/interruption.py": (
         "stopping cleanly, keeping what there is; once more to leave at once",
         "again: leaving at once. To remove what may still run on the hosts",
+    ),
+    "training/benchmarks/network/slow_parts/findings.py": (
+        "findings: {} is no list",
+        "findings: {} is no finding: {} wrong values",
+        "findings: {} is no finding: a part is not slow in this way",
+        "findings: {}: hosts and node_ranks differ in number, or there are none",
     ),
     "training/benchmarks/base/pytorch/outcome.py": ("slowest device of the run", "% of", "of the datasheet"),
 }

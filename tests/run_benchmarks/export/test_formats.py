@@ -177,7 +177,6 @@ def test_the_command_names_every_mistake_and_writes_to_a_file_or_a_pipe(tmp_path
     assert "did you mean 'steps'" in wrong.complaint and "expected a format" in wrong.complaint
     whole = call("export", str(folder), "--format", "junit", "--table", "steps")
     assert "junit holds the whole run" in whole.complaint
-    assert "expected a file" in call("export", str(folder), "--format", "parquet").complaint
     assert all(each.of_table is not None or each.of_run is not None for each in FORMATS.values())
 
 

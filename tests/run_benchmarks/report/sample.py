@@ -21,9 +21,9 @@ from protocol.perflog.record import Metadata
 from run_benchmarks.results.curves import CURVES_FILE, NodeCurves, RoundCurves, node_curves
 from run_benchmarks.results.drain import drain_list
 from run_benchmarks.results.first_failure import FirstFailure
-from run_benchmarks.results.key_figure import KeyFigure
 from run_benchmarks.results.records import (
     CaseRecord,
+    KeyFigure,
     NodeRecord,
     RoundRecord,
     RunRecord,

@@ -19,7 +19,7 @@ from tests.run_benchmarks.conftest import TEST, Load
 from tests.run_benchmarks.results.network_rounds import a_round, case
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
 from training.benchmarks.network.pytorch.outcome import OUTCOME
-from training.benchmarks.network.slow_parts.findings import NetworkFinding
+from training.benchmarks.network.slow_parts.findings import to_json, worded
 
 
 def found(**changes: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def found(**changes: Any) -> dict[str, Any]:
         "cause": "cable",
         "suggested_action": "replace the cable",
     }
-    return NetworkFinding(**{**values, **changes}).to_json()
+    return to_json(worded(PartFinding(**{**values, **changes})))
 
 
 def test_what_the_ranks_found_degrades_the_round_under_the_users_names() -> None:

@@ -22,6 +22,8 @@ from tests.run_benchmarks.results.rounds import run_record
 from tests.training.benchmarks.network.fabrics import Ailment, Fabric, steps
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.analysis import analyse_scan
+from training.benchmarks.network.slow_parts.findings import to_json
+from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.readings import scan_of
 
 BAD, HOSTS = "10.0.0.3", [f"10.0.0.{n}" for n in range(1, 5)]
@@ -187,9 +189,9 @@ def test_a_bad_nic_is_named_from_the_scan_to_the_drain_list(tmp_path: Path, capl
     """Ranks on four hosts with two NICs each: what rank 0 finds, under the user's names, in every place."""
     scan = scan_of(steps(Fabric(1, 4, rails=2), Ailment(rate={(2, "rail 1"): 0.5}), 1, pattern="rail_pairs"))
     nics = {(node, rail): f"mlx5_{4 * rail}" for node in range(4) for rail in range(2)}
-    found = analyse_scan(scan, slow_percent=15.0, around=Topology(devices=nics))
+    found = analyse_scan(scan, Bounds(slow_percent=15.0), Topology(devices=nics))
     assert found is not None and [each.subject for each in found.findings] == ["node3 mlx5_4"]
-    said = json.loads(json.dumps([each.to_json() for each in found.findings]))
+    said = json.loads(json.dumps([to_json(each) for each in found.findings]))
     bad = sight(BAD, {"ports": {"mlx5_4/1": {"symbol_errors": 42}}}, pcie={**SLOT, "width": 8})
     measured = a_round([], findings=said).model_copy(update={"integrity": Integrity()})
     record = with_findings(case(), measured, (), [bad if host == BAD else sight(host) for host in HOSTS])

@@ -212,7 +212,7 @@ def test_options_of_templates_have_no_effect_and_are_refused(capsys: pytest.Capt
     )
     said = capsys.readouterr().err
     flags = [line.split(":")[1] for line in said.splitlines()]
-    assert flags == [" -g 8", " --topology", " --ro", " --name full", " --dialect simai"]
+    assert flags == [" -g 8", " --topology", " --ro", " --name full", " --dialect simai", " --from x.yaml"]
     assert cli.main(["topology", "--from", "x.yaml"]) == 2
     assert "x.yaml: No such file or directory" in capsys.readouterr().err
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from common.command_line import FunctionVerb, VerbParser
+from common.errors import MistakeList
 from common.reading import read_bounded
 from common.summary import Summary
 from common.whole_files import whole_set, write_whole
@@ -57,8 +58,13 @@ def _export(arguments: argparse.Namespace) -> Summary:
     """Write `workload.<rank>.et` for each rank, and the groups."""
     given = vars(arguments)
     schema = load_schema()
-    sources = [(path, stage) for path in given["files"] for stage in range(csvfile.sections(path))]
-    files, loaded = [path for path, _ in sources], [Workload.load(*source) for source in sources]
+    mistakes, files, loaded = MistakeList(), list[Path](), list[tuple[Workload, WorkloadArgs | None]]()
+    for path in given["files"]:
+        with mistakes.noted():
+            for stage in range(csvfile.sections(path)):
+                loaded.append(Workload.load(path, stage))
+                files.append(path)
+    mistakes.check()
     workloads = [workload for workload, _ in loaded]
     stages = len(workloads)
     world = stages if given["world_size"] is None else given["world_size"]
@@ -183,12 +189,16 @@ def _import(arguments: argparse.Namespace) -> Summary:
     given = vars(arguments)
     path: Path = given["file"]
     groups = given["comm_groups"] or path.with_name(GROUPS_FILE)
-    known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
-    if given["world_size"] is not None:
-        if given["world_size"] < 1:
-            raise AicbError(f"--world_size is {given['world_size']}; it is at least 1")
-        known |= {"": Ranks(0, 1, given["world_size"])}
-    found = read(path, known, load_schema())
+    mistakes, world, schema = MistakeList(), given["world_size"], load_schema()
+    known: dict[str, Ranks] = {}
+    with mistakes.noted():
+        known = _communicators(groups) if groups.exists() or given["comm_groups"] else {}
+    if world is not None and world < 1:
+        mistakes.add("--world_size", world, "it is at least 1")
+    elif world is not None:
+        known |= {"": Ranks(0, 1, world)}
+    found = mistakes.result(lambda: read(path, known, schema))
+    mistakes.check()
     workload = Workload(fold_items(found.rows))
     try:
         fullcsv.check(workload.rows)

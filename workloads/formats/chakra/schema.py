@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from workloads.job.errors import AicbError
+from common.errors import SimulationError
 from workloads.rows.collectives import CALLS
 from workloads.rows.ops import CommType
 
@@ -18,20 +18,16 @@ SPLITS = ("in_splits", "out_splits")
 """Fields of a row that are attributes of its node, by their kind, under their own names."""
 
 
-class MissingSchemaError(AicbError):
-    """mlc-chakra is not installed."""
-
-
 def load_schema() -> ModuleType:
     """Chakra's generated module et_def_pb2.
 
     Raises:
-        MissingSchemaError: it is not installed; the message has the pip line.
+        SimulationError: it is not installed; the message has the pip line.
     """
     try:
         from chakra.schema.protobuf import et_def_pb2
     except ImportError:
-        raise MissingSchemaError(
+        raise SimulationError(
             "Chakra's schema is not installed: pip install --no-deps -r requirements/chakra.txt"
         ) from None
     module: ModuleType = et_def_pb2

@@ -36,8 +36,9 @@ from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import Search
-from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
+from training.benchmarks.network.slow_parts.comparison import PeerComparison, ScanRound, Times
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
+from training.benchmarks.network.slow_parts.judge import Bounds
 
 REPEATS, ITERATIONS = 3, 20
 COUNTS = (8, 16, 64, 256, 512, 1024)
@@ -163,7 +164,8 @@ def search(
     cluster = Cluster(noise, faults, seed, racks)
     tiers = Tiers(blocks=(dict(enumerate(racks.of)),)) if racks and told else None
     around = Topology(tiers=tiers if racks else Tiers())
-    steps = searched(ground_of(range(count), around), Judge(slow_percent=SLOW_PERCENT, late_percent=LATE), find)
+    comparison = PeerComparison(Bounds(slow_percent=SLOW_PERCENT, late_percent=LATE))
+    steps = searched(ground_of(range(count), around), comparison, find)
     this_round = next(steps)
     while True:
         try:

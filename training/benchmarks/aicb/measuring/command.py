@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import vendors
+from common.errors import MistakeList, SimulationError, stated
 from common.summary import JsonValue, Summary
-from common.whole_files import refuse_present, whole_set, write_whole
+from common.whole_files import refuse_present, refuse_stdout, whole_set, write_whole
 from training.benchmarks.aicb.measuring.job import PRECISIONS, AiobJob
 from training.benchmarks.aicb.measuring.parts import LayerShapes, Part, op_shape, parts_of
 from training.benchmarks.aicb.measuring.statistics import Samples, total
@@ -22,7 +23,7 @@ from workloads.compute.measurement import ComputeTime
 from workloads.compute.operators import OPERATORS, shape_text
 from workloads.dialects.framework.widths import latent, widths
 from workloads.job import rules
-from workloads.job.errors import AicbError, ParameterError
+from workloads.job.errors import AicbError
 from workloads.job.parameters import TRAINING, WorkloadArgs
 
 AGREEMENT = 0.10
@@ -189,7 +190,8 @@ def run(arguments: argparse.Namespace) -> Summary:
     """Measure the layer of the parameters, and write what was measured.
 
     Raises:
-        AicbError: the parameters have no such layer, or it cannot be measured here.
+        InputProblems: the parameters have no such layer, or a file is in the way.
+        SimulationError: it cannot be measured here.
     """
     given = vars(arguments)
     output, into, dialect = given.pop("output"), given.pop("database"), given.pop("dialect")
@@ -197,11 +199,13 @@ def run(arguments: argparse.Namespace) -> Summary:
     own["threads"] = given.pop("threads")
     args = options.described(given, "csv", dialect)
     own["precision"] = own["precision"] or next((each for each, name in PRECISIONS.items() if name == args.dtype), None)
-    found = problems(args, own)
-    if found:
-        raise ParameterError(found)
+    mistakes = MistakeList()
+    refuse_stdout(output, "FILE.json stands beside it", mistakes)
+    mistakes.mistakes += stated(problems(args, own))
     if into is not None and into.exists():
-        database.load(into)
+        with mistakes.noted():
+            database.load(into)
+    mistakes.check()
     beside = output.with_name(f"{output.name}.json")
     refuse_present((output, beside))
     measured = Measured(measure([AiobJob(args=args, **own)])[0])
@@ -273,7 +277,8 @@ def measure(jobs: list[AiobJob], python: str = sys.executable) -> list[dict[str,
     """The records of jobs, which one process measures one after another.
 
     Raises:
-        AicbError: torch is missing, a job cannot be measured, or the process dies; the message says which.
+        AicbError: a job cannot be measured.
+        SimulationError: torch is missing, or the process dies.
     """
     lines = "".join(f"{json.dumps(job.to_dict())}\n" for job in jobs)
     command = [python, "-m", WORKER]
@@ -284,8 +289,8 @@ def measure(jobs: list[AiobJob], python: str = sys.executable) -> list[dict[str,
         raise AicbError("\n".join(errors))
     if done.returncode or len(records) != len(jobs):
         if "No module named 'torch'" in done.stderr:
-            raise AicbError(
+            raise SimulationError(
                 "aiob needs torch, which this Python does not have: pip install -r requirements/workload.txt"
             )
-        raise AicbError(f"the measuring process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+        raise SimulationError(f"the measuring process ended with code {done.returncode}:\n{done.stderr[-2000:]}")
     return records

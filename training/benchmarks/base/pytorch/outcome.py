@@ -108,7 +108,7 @@ def _odd_devices(step: Mapping[str, Any], case: MeasuredCase, measured: Measured
         place = _place(rank, case, measured)
         if place is not None:
             host, name = place
-            said = f"{test}: {why}"[:MAX_CHARACTERS]
+            said = f"{test}: {why}"
             yield PartFinding(
                 part="device",
                 hosts=(host,),
@@ -117,7 +117,7 @@ def _odd_devices(step: Mapping[str, Any], case: MeasuredCase, measured: Measured
                 evidence=said,
                 suggested_action=_ODD,
                 drained_hosts=(host,),
-                sentence=f"{host} {name}: {said}"[:MAX_CHARACTERS],
+                sentence=f"{host} {name}: {said}",
             )
     for ranks in split if isinstance(split, list) else ():
         places = [place for rank in ranks if (place := _place(rank, case, measured)) is not None]
@@ -131,7 +131,7 @@ def _odd_devices(step: Mapping[str, Any], case: MeasuredCase, measured: Measured
                 severity="warning",
                 evidence=said,
                 suggested_action="compare their software; test them beside more of their kind",
-                sentence=f"{', '.join(hosts)}: {said}"[:MAX_CHARACTERS],
+                sentence=f"{', '.join(hosts)}: {said}",
             )
 
 

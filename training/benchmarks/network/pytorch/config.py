@@ -13,7 +13,8 @@ from training.benchmarks.network.pytorch.choices import DEFAULT_SIZES, PAIRWISE,
 from training.benchmarks.network.pytorch.message_config import MessageConfig
 from training.benchmarks.network.slow_parts.adaptive import LEAST_HOSTS, Search
 from training.benchmarks.network.slow_parts.analysis import PAIR_PATTERNS
-from training.benchmarks.network.slow_parts.figures import LATE_PERCENT, LATENCY_BYTES
+from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
+from training.benchmarks.network.slow_parts.judge import LATE_PERCENT, Bounds
 
 ENTRY_MODULE = "training.benchmarks.network"
 
@@ -132,6 +133,11 @@ class Config(MessageConfig):
         if value != 1 and info.data.get("expected_link", "") is None:
             raise ValueError("counts expected_link, which is not set")
         return value
+
+    @property
+    def bounds(self) -> Bounds:
+        """From which deviation on a part is named."""
+        return Bounds(slow_percent=self.slow_percent, late_percent=self.late_percent)
 
     @property
     def orders(self) -> tuple[bool, ...]:

@@ -44,8 +44,7 @@ from training.benchmarks.network.reporting.view import (
     sizes_table,
     sweep_chart,
 )
-from training.benchmarks.network.slow_parts.findings import findings_of
-from training.benchmarks.network.slow_parts.part_findings import missed_link, part_finding
+from training.benchmarks.network.slow_parts.findings import findings_of, missed_link, recorded
 from training.benchmarks.network.slow_parts.peers import peer_blocks
 
 # The console omits a wider matrix, which no terminal could show; the report has it.
@@ -144,7 +143,7 @@ class NetworkOutcome(DefaultOutcome):
             view = network_view(case, measured)
             named = view.analysis.findings if view is not None and view.analysis is not None else ()
         missed = missed_link(case.config, measured.metrics, tuple(measured.hosts.values()))
-        return [*map(part_finding, named), *missed]
+        return [*map(recorded, named), *missed]
 
     def host_figures(self, case: MeasuredCase, measured: MeasuredRound) -> Sequence[HostFigure]:
         """The median busbw, in GB/s, of the groups that a host measured in."""

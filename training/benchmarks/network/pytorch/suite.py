@@ -160,8 +160,7 @@ def _concluded(
     config = run.config
     changes = work.changes() if isinstance(work, LongRun) else {}
     figures, sentences = answered(config, run.group.placement.nnodes, steps, run.group.backend, changes)
-    slow, late = config.slow_percent, config.late_percent
-    analysis = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    analysis = analyse_scan(scan_of(steps), config.bounds, around)
     if analysis is not None:
         figures |= compared(analysis)
         sentences += analysis.sentences

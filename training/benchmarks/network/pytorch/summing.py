@@ -11,7 +11,7 @@ from training.benchmarks.network.pytorch.choices import PARTS, SWEEPS
 from training.benchmarks.network.pytorch.config import Config
 from training.benchmarks.network.reporting import answers
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan
-from training.benchmarks.network.slow_parts.comparison import Judge
+from training.benchmarks.network.slow_parts.comparison import PeerComparison
 from training.benchmarks.network.slow_parts.findings import told
 from training.benchmarks.network.slow_parts.packing import bandwidths, decode, host_names, unpacked
 from training.benchmarks.network.slow_parts.readings import scan_of
@@ -158,12 +158,12 @@ def _compared(config: Config, steps: Sequence[Mapping[str, Any]], started: Mappi
     """The findings that the rows show, and their figures; nothing where all ranks measured together."""
     if config.pattern == "all":
         return {}
-    around, slow, late = Topology.of_json(started["around"]), config.slow_percent, config.late_percent
+    around = Topology.of_json(started["around"])
     if config.pattern == "adaptive":
         check_version(started)
-        names, judge = started["hosts"], Judge(slow_percent=slow, late_percent=late)
+        names, comparison = started["hosts"], PeerComparison(config.bounds)
         repeats = repeats_of(config.repeats)
-        result, sizes = searched_again(steps, len(names), around, judge, config.search, repeats)
+        result, sizes = searched_again(steps, len(names), around, comparison, config.search, repeats)
         return {"search_rounds": result.rounds, **told([finding_of(bad, names, sizes) for bad in result.bad])}
-    found = analyse_scan(scan_of(steps), slow_percent=slow, late_percent=late, around=around)
+    found = analyse_scan(scan_of(steps), config.bounds, around)
     return {} if found is None else compared(found)

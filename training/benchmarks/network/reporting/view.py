@@ -13,8 +13,8 @@ from training.benchmarks.network.reporting import table
 from training.benchmarks.network.reporting.references import named_references, what_of
 from training.benchmarks.network.slow_parts.analysis import Analysis, analyse_scan, shown_with
 from training.benchmarks.network.slow_parts.blame import ONE_WAY
-from training.benchmarks.network.slow_parts.figures import LATE_PERCENT
 from training.benchmarks.network.slow_parts.findings import findings_of
+from training.benchmarks.network.slow_parts.judge import LATE_PERCENT, Bounds
 from training.benchmarks.network.slow_parts.readings import scan_of
 
 _NO_TIERS = "rank 0 compared no pairs, and the tiers of the topology are known on the hosts alone: nothing is compared"
@@ -90,7 +90,7 @@ def _analysis(case: MeasuredCase, measured: MeasuredRound) -> Analysis | None:
         known = findings_of(measured.metrics["findings"], measured.hosts)
     except (KeyError, ValueError):  # a host may send anything
         if case.config.get("topology") is None:
-            return analyse_scan(scan, slow_percent=float(slow), late_percent=float(late))
+            return analyse_scan(scan, Bounds(slow_percent=slow, late_percent=late))
         shown = shown_with(scan, (), ())
         return None if shown is None else replace(shown, note=_NO_TIERS)
     return shown_with(scan, known, [str(each) for each in remarks] if isinstance(remarks, list) else [])

@@ -22,7 +22,15 @@ from itertools import chain, product, zip_longest
 from typing import Literal
 
 from training.benchmarks.network.patterns.designs import HostLayout, Members, batches, lone_pairs, meetings
-from training.benchmarks.network.slow_parts.comparison import PARTNERS, Excess, Judge, ScanRound, Times
+from training.benchmarks.network.slow_parts.comparison import (
+    PARTNERS,
+    Excess,
+    PeerComparison,
+    ScanRound,
+    Times,
+    together,
+)
+from training.benchmarks.network.slow_parts.judge import Bounds
 
 Search = Literal["hosts", "links"]
 LEAST_HOSTS = 4
@@ -118,13 +126,15 @@ def uncompared(layout: HostLayout) -> list[int]:
 
 
 class AdaptiveSearch:
-    """One search among `count` hosts, by a judge; `find` says whether every pair of hosts must meet in some group.
+    """One search among `count` hosts, by a comparison; `find` says whether every pair of hosts must meet in some group.
 
     By the `layout` groups lie within a rack and a kind of host, where uplinks and other generations change no time.
     """
 
-    def __init__(self, count: int, judge: Judge, find: Search = "hosts", layout: HostLayout | None = None) -> None:
-        self._count, self._judge, self._find = count, judge, find
+    def __init__(
+        self, count: int, comparison: PeerComparison, find: Search = "hosts", layout: HostLayout | None = None
+    ) -> None:
+        self._count, self._comparison, self._find = count, comparison, find
         self._layout = layout or HostLayout.flat(count)
         self._rounds = 0
         # Hosts that no control group may hold: bad ones, and those that may be.
@@ -200,7 +210,7 @@ class AdaptiveSearch:
         """Measure a round; returns the suspicious among `tests`."""
         self._rounds += 1
         times = yield ScanRound(purpose=purpose, groups=tuple(groups))
-        return self._judge.suspicious(groups, tests, times, self._layout.like)
+        return self._comparison.suspicious(groups, tests, times, self._layout.like)
 
     def _narrowed(self, suspicious: Sequence[Members]) -> Generator[ScanRound, Sequence[Times], list[Members]]:
         """Cut suspicious groups down to pairs of hosts."""
@@ -221,7 +231,7 @@ class AdaptiveSearch:
         """Measure each host of the pairs with known-good hosts, then the pairs whose hosts are both fine."""
         hosts = list(dict.fromkeys(host for pair in pairs for host in pair))
         seen = yield from self._seen_with_good(hosts)
-        found = self._bad_of(seen)
+        found = _bad_of(seen)
         accused = {each.members[0] for each in found}
         unclear = _slow_at_times(seen) - accused
         links = [pair for pair in pairs if not accused & set(pair)]
@@ -229,7 +239,7 @@ class AdaptiveSearch:
         undecided += doubted
         self._doubtful = accused
         again = yield from self._seen_again([pair for pair in links if pair not in doubted])
-        return found + self._bad_of({pair: every for pair, every in again.items() if all(every)})
+        return found + _bad_of({pair: every for pair, every in again.items() if all(every)})
 
     def _seen_with_good(self, hosts: Sequence[int]) -> Generator[ScanRound, Sequence[Times], _Seen]:
         """Measure each host with known-good hosts, a different one in each round; none where there is none left."""
@@ -251,14 +261,6 @@ class AdaptiveSearch:
             for pair in links:
                 seen[pair].append(slow.get(pair, ()))
         return seen
-
-    def _bad_of(self, seen: _Seen) -> list[BadMembers]:
-        """Those that show the same symptom in most of their rounds."""
-        return [
-            BadMembers(members=members, excesses=excesses)
-            for members, every in seen.items()
-            if (excesses := self._judge.together(every))
-        ]
 
     def _with_good(self, hosts: Sequence[int], partners: dict[int, set[int]]) -> dict[Members, int]:
         """Each host paired with the nearest known-good one that it has not met, a different one where there are enough;
@@ -309,7 +311,7 @@ def expected_rounds(count: int, find: Search, layout: HostLayout | None = None) 
     """The rounds of a search where nothing is bad, and where one host is, without noise."""
 
     def needed(slow: int | None) -> int:
-        steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find, layout).run()
+        steps = AdaptiveSearch(count, PeerComparison(Bounds(slow_percent=15)), find, layout).run()
         this_round = next(steps)
         while True:
             times: Times = {group: {"latency": 2.0 if slow in group else 1.0} for group in this_round.groups}
@@ -320,6 +322,15 @@ def expected_rounds(count: int, find: Search, layout: HostLayout | None = None) 
                 return rounds
 
     return needed(None), needed(count - 1)
+
+
+def _bad_of(seen: _Seen) -> list[BadMembers]:
+    """Those that show the same symptom in most of their rounds."""
+    return [
+        BadMembers(members=members, excesses=excesses)
+        for members, every in seen.items()
+        if (excesses := together(every))
+    ]
 
 
 def _slow_at_times(seen: _Seen) -> set[int]:

@@ -14,6 +14,7 @@ from typing import Any
 from common.bandwidth import COLLECTIVES, host_gbps
 from common.garbage import without_collection
 from common.statistics import Cell
+from protocol.finding import PartFinding
 from training.benchmarks.network.patterns.learning import combined, learn
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.patterns.topology import UNKNOWN, Topology
@@ -21,14 +22,12 @@ from training.benchmarks.network.slow_parts.blame import blamed, doubtful_hosts,
 from training.benchmarks.network.slow_parts.chance import ALPHA
 from training.benchmarks.network.slow_parts.events import STALL_US
 from training.benchmarks.network.slow_parts.figures import (
-    LATE_PERCENT,
     LATENCY_BYTES,
-    Bounds,
     alike,
     figure,
     without_common,
 )
-from training.benchmarks.network.slow_parts.findings import NetworkFinding
+from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.noise import medians, plain_noise, settle
 from training.benchmarks.network.slow_parts.peer_findings import peer_findings
 from training.benchmarks.network.slow_parts.peers import PATTERN as PEERS
@@ -57,7 +56,7 @@ class Analysis:
 
     pattern: str
     size_bytes: int
-    findings: tuple[NetworkFinding, ...]
+    findings: tuple[PartFinding, ...]
     groups: tuple[Cell, ...]
     noise_percent: float
     note: str
@@ -79,31 +78,24 @@ def analyse(
     steps: Sequence[Mapping[str, Any]],
     *,
     slow_percent: float,
-    late_percent: float = LATE_PERCENT,
-    names: Mapping[int, str] | None = None,
     tiers: Tiers | None = None,
     kinds: Mapping[int, str] | None = None,
 ) -> Analysis | None:
-    """Analyse the values of rank 0's STEP_END, see analyse_scan (percent of the peers' time)."""
-    scan = scan_of(steps, names)
-    around = Topology(tiers=tiers, kinds=kinds or {})
-    return analyse_scan(scan, slow_percent=slow_percent, late_percent=late_percent, around=around)
+    """Analyse the values of rank 0's STEP_END by the usual bound of latency, see analyse_scan."""
+    return analyse_scan(scan_of(steps), Bounds(slow_percent=slow_percent), Topology(tiers=tiers, kinds=kinds or {}))
 
 
-def analyse_scan(
-    scan: Scan, *, slow_percent: float, late_percent: float = LATE_PERCENT, around: Topology = UNKNOWN
-) -> Analysis | None:
+def analyse_scan(scan: Scan, bounds: Bounds, around: Topology = UNKNOWN) -> Analysis | None:
     """Analyse what rank 0 has measured; None without groups to compare (pattern all), or where a search
     has compared them (pattern adaptive).
 
-    `slow_percent` and `late_percent` are bounds for bandwidth and latency, in percent of the peers' time. `around` has
-    what is known of the hosts; tiers that it does not tell are learnt from the pairs.
+    `around` has what is known of the hosts; tiers that it does not tell are learnt from the pairs.
     """
     if not _has_groups(scan):
         return None
     (pattern,) = scan.patterns
     with without_collection():
-        search = _Search(scan, pattern, Bounds(slow_percent=slow_percent, late_percent=late_percent), around)
+        search = _Search(scan, pattern, bounds, around)
         enough = max(each.repeats for each in scan.sizes.values()) >= MIN_REPEATS
         return shown_with(scan, search.findings() if enough else [], search.remarks)
 
@@ -120,7 +112,7 @@ def _has_groups(scan: Scan) -> bool:
     return len(scan.patterns) == 1 and not scan.patterns & {"all", "adaptive"} and any(map(len, scan.sizes.values()))
 
 
-def shown_with(scan: Scan, findings: Sequence[NetworkFinding], remarks: Sequence[str]) -> Analysis | None:
+def shown_with(scan: Scan, findings: Sequence[PartFinding], remarks: Sequence[str]) -> Analysis | None:
     """The analysis of a scan whose findings are known, as from FINISHED; None without groups to compare."""
     if not _has_groups(scan):
         return None
@@ -163,7 +155,7 @@ class _Search:
         self._hides_racks = around.tiers is None and bool(self._kinds)
         self.remarks: list[str] = []
 
-    def findings(self) -> list[NetworkFinding]:
+    def findings(self) -> list[PartFinding]:
         """Hosts first, then the rest in the order of their symptoms."""
         if self._kinds:
             counts = Counter(self._kinds.values())
@@ -180,7 +172,7 @@ class _Search:
             found = [each for part, begin in parts for each in self._of_part(part, begin)]
         return sorted(found, key=lambda each: each.part not in ("host", "device"))
 
-    def _of_part(self, part: str, begin: str) -> list[NetworkFinding]:
+    def _of_part(self, part: str, begin: str) -> list[PartFinding]:
         same = self._comparable(part, begin)
         if not same:
             return []

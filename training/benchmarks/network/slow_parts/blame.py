@@ -9,12 +9,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from protocol.finding import FindingPart, PartFinding
 from training.benchmarks.network.patterns.tiers import Tiers
 from training.benchmarks.network.slow_parts.figures import Figure, Symptom
-from training.benchmarks.network.slow_parts.findings import BadPart, FaultKind, NetworkFinding
+from training.benchmarks.network.slow_parts.findings import FaultKind, worded
 from training.benchmarks.network.slow_parts.readings import Readings, end_of
 
-KINDS: dict[str, BadPart] = {
+KINDS: dict[str, FindingPart] = {
     "pairs": "link",
     "rail_pairs": "link",
     "each": "host",
@@ -40,7 +41,7 @@ _MEANING = {
     "across": "one of the two hosts or the path across the cut",
 }
 _GROUP_ACTION = "measure the pairs of these hosts to find the host or the link"
-_ACTIONS: dict[BadPart, str] = {
+_ACTIONS: dict[FindingPart, str] = {
     "host": "take the host out of service, and check NIC, cable, PCIe and foreign load",
     "device": "take the host out of service, and check this NIC, its cable, switch port and PCIe slot",
     "link": "keep both hosts, and check the switch ports, cables and routes between them",
@@ -72,7 +73,7 @@ class Subject(NamedTuple):
     `side` is empty if it is bad in both directions, or if they were not told apart.
     """
 
-    part: BadPart
+    part: FindingPart
     ranks: tuple[int, ...]
     device: str
     side: str = ""
@@ -211,7 +212,7 @@ def _with_racks(found: dict[Subject, list[Symptom]], tiers: Tiers) -> dict[Subje
     return found
 
 
-def _of_parts(found: Iterable[Subject], *parts: BadPart) -> list[Subject]:
+def _of_parts(found: Iterable[Subject], *parts: FindingPart) -> list[Subject]:
     return [subject for subject in found if subject.part in parts]
 
 
@@ -327,7 +328,7 @@ def finding_of(
     symptoms: Sequence[Symptom],
     names: Mapping[int, str],
     devices: Mapping[tuple[int, int], str],
-) -> NetworkFinding:
+) -> PartFinding:
     """One finding for all symptoms of one subject in a part of a pattern; `devices` as for `analyse_scan`."""
     if subject.part == "device":
         known = devices.get((subject.ranks[0], int(subject.device.removeprefix(RAIL))), "")
@@ -337,15 +338,15 @@ def finding_of(
 
 
 def finding(
-    part: BadPart,
+    part: FindingPart,
     ranks: tuple[int, ...],
     device: str,
     symptoms: Sequence[Symptom],
     names: Mapping[int, str],
     because: tuple[str, str],
-) -> NetworkFinding:
+) -> PartFinding:
     """One finding for all symptoms of a bad part; `because`: its cause and what to do."""
-    return NetworkFinding(
+    found = PartFinding(
         part=part,
         hosts=tuple(names[rank] for rank in ranks),
         node_ranks=ranks,
@@ -358,6 +359,7 @@ def finding(
         cause=because[0],
         suggested_action=because[1],
     )
+    return worded(found)
 
 
 def _kind(symptoms: Sequence[Symptom]) -> FaultKind:

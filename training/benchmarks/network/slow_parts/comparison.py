@@ -1,20 +1,20 @@
-"""Compares the groups of one round with each other: which take longer than their peers, beyond bound and noise.
+"""Compares the groups of one round of a search with each other: which take longer than their peers.
 
 Peers are the groups of the same size (and tier, and kinds of hosts) in the same round, so that traffic, drift and the
-fabric are alike. Figures and their noise from repeat to repeat are those of `noise`; the spread of the peers may be
-larger than it, and counts then.
+fabric are alike. The judge is that of all patterns; the spread that it knows is that of the nearest peers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
+from protocol.finding import SymptomName
 from training.benchmarks.network.slow_parts.chance import alpha_of_round
-from training.benchmarks.network.slow_parts.findings import SymptomName
-from training.benchmarks.network.slow_parts.noise import limit, settle
+from training.benchmarks.network.slow_parts.judge import Bounds, Judge
+from training.benchmarks.network.slow_parts.noise import settle
 
 # One repeat of a round: by group (its members' places) the microseconds of an operation that shows each symptom.
 Times = Mapping[tuple[int, ...], Mapping[SymptomName, float]]
@@ -44,14 +44,14 @@ class Excess:
     deviations: float
 
 
-class Judge:
-    """Judges rounds. Bounds in percent: how much slower large messages are, how much longer small ones take."""
+_SYMPTOMS: tuple[SymptomName, ...] = ("bandwidth", "latency")
 
-    def __init__(self, *, slow_percent: float, late_percent: float) -> None:
-        self._bounds: dict[SymptomName, float] = {
-            "bandwidth": -math.log1p(-slow_percent / 100),
-            "latency": math.log1p(late_percent / 100),
-        }
+
+class PeerComparison:
+    """Compares the groups of round after round, where a round has few with those of earlier ones, too."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
         self._earlier: dict[tuple[SymptomName, Hashable], list[float]] = {}
 
     def suspicious(
@@ -68,7 +68,7 @@ class Judge:
         """
         found: dict[tuple[int, ...], list[Excess]] = {}
         chosen_tests = set(tests)
-        for symptom in self._bounds:
+        for symptom in _SYMPTOMS:
             for own in dict.fromkeys(map(like, tests)):
                 alike = [group for group in groups if like(group) == own and _is_measured(group, symptom, times)]
                 chosen = [group for group in alike if group in chosen_tests]
@@ -76,22 +76,6 @@ class Judge:
                     for group, excess in self._compared(symptom, own, alike, chosen, times):
                         found.setdefault(group, []).append(excess)
         return {group: tuple(excesses) for group, excesses in found.items()}
-
-    def together(self, every: Sequence[Sequence[Excess]]) -> tuple[Excess, ...]:
-        """The excesses of several rounds as one for each symptom that most of them show: medians, the worst first."""
-        by_symptom: dict[SymptomName, list[Excess]] = {}
-        for excess in (each for of_round in every for each in of_round):
-            by_symptom.setdefault(excess.symptom, []).append(excess)
-        joined = [
-            Excess(
-                symptom=symptom,
-                ratio=median(each.ratio for each in found),
-                deviations=median(each.deviations for each in found) * math.sqrt(len(found)),
-            )
-            for symptom, found in by_symptom.items()
-            if 2 * len(found) > len(every)
-        ]
-        return tuple(sorted(joined, key=lambda each: -each.ratio))
 
     def _compared(
         self,
@@ -101,8 +85,9 @@ class Judge:
         chosen: Sequence[tuple[int, ...]],
         times: Sequence[Times],
     ) -> list[tuple[tuple[int, ...], Excess]]:
-        chance = _ALPHA / len(chosen)
-        settled = settle([[math.log(repeat[group][symptom]) for group in alike] for repeat in times], chance)
+        settled = settle(
+            [[math.log(repeat[group][symptom]) for group in alike] for repeat in times], _ALPHA / len(chosen)
+        )
         typical = dict(zip(alike, settled.values, strict=True))
         peers = [typical[group] for group in _controls(alike, set(chosen))]
         known = self._earlier.setdefault((symptom, like), [])
@@ -112,18 +97,35 @@ class Judge:
             peers = [*peers, *known]
         usual = sorted(peers)[(len(peers) - 1) // 3]
         spread = _OF_NEAREST * sorted(abs(value - usual) for value in peers)[(len(peers) - 1) // 4]
-        sigma, degrees = spread, max(1, len(peers) - 1)
-        if settled.degrees:
-            sigma, degrees = max(spread, settled.calm), settled.degrees
-        most = limit(self._bounds[symptom], sigma, degrees, chance)
-        over = {group: typical[group] - usual for group in alike}
-        known += [typical[group] for group in alike if over[group] <= most]
+        if not settled.degrees:  # measured once: the spread is all that is known of the noise
+            settled = replace(settled, calm=0.0, degrees=max(1, len(peers) - 1))
+        bound, expected = self._bounds.of(symptom), [usual] * len(alike)
+        judge = Judge(settled, expected, bound, len(chosen), spreads={0: spread}, alpha=_ALPHA).without_extremes()
+        slow = dict.fromkeys(alike[place] for place in judge.outliers())
+        known += [typical[group] for group in alike if group not in slow]
         del known[:-_KEPT]
+        over = {group: typical[group] - usual for group in chosen if group in slow}
+        noise = max(judge.noise[0], 1e-9)
         return [
-            (group, Excess(symptom=symptom, ratio=math.exp(over[group]), deviations=over[group] / max(sigma, 1e-9)))
-            for group in chosen
-            if over[group] > most
+            (group, Excess(symptom=symptom, ratio=math.exp(own), deviations=own / noise)) for group, own in over.items()
         ]
+
+
+def together(every: Sequence[Sequence[Excess]]) -> tuple[Excess, ...]:
+    """The excesses of several rounds as one for each symptom that most of them show: medians, the worst first."""
+    by_symptom: dict[SymptomName, list[Excess]] = {}
+    for excess in (each for of_round in every for each in of_round):
+        by_symptom.setdefault(excess.symptom, []).append(excess)
+    joined = [
+        Excess(
+            symptom=symptom,
+            ratio=median(each.ratio for each in found),
+            deviations=median(each.deviations for each in found) * math.sqrt(len(found)),
+        )
+        for symptom, found in by_symptom.items()
+        if 2 * len(found) > len(every)
+    ]
+    return tuple(sorted(joined, key=lambda each: -each.ratio))
 
 
 def _controls(alike: Sequence[tuple[int, ...]], tests: Set[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:

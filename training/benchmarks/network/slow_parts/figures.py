@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median, median_low
 
+from protocol.finding import SymptomName
 from training.benchmarks.network.patterns.tiers import Classes, Tiers, classes_of
 from training.benchmarks.network.slow_parts.events import Culprit, culprit_groups, culprit_pairs
-from training.benchmarks.network.slow_parts.findings import FaultKind, SymptomName
+from training.benchmarks.network.slow_parts.findings import FaultKind
+from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.noise import medians
 from training.benchmarks.network.slow_parts.readings import Readings
 
 # Messages up to this size show latency, larger ones bandwidth: 64 KiB take 5 us at 100 Gbit/s.
 LATENCY_BYTES = 64 << 10
-LATE_PERCENT = 50.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,23 +57,13 @@ class Figure:
         return " on all its pairs" if self.pairs is not None else ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
-    """The smallest loss of bandwidth of large messages, and increase of the time of small ones, to report: percent."""
-
-    slow_percent: float
-    late_percent: float = LATE_PERCENT
-
-
 def figure(readings: Readings, pairs: Sequence[tuple[int, ...]] | None, tiers: Tiers, bounds: Bounds) -> Figure:
     """The figure that the readings' size shows: latency or bandwidth."""
     name: SymptomName = "latency" if readings.size_bytes <= LATENCY_BYTES else "bandwidth"
-    late, slow = math.log1p(bounds.late_percent / 100), -math.log1p(-bounds.slow_percent / 100)
-    bound = late if name == "latency" else slow
     classes = Classes(of_pairs=[0] * len(readings), tiers=[0])
     if pairs is not None:
         classes = classes_of(readings.members, readings.rounds, tiers, with_load=name == "bandwidth")
-    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, tiers=tiers, bound=bound)
+    return Figure(name=name, readings=readings, pairs=pairs, classes=classes, tiers=tiers, bound=bounds.of(name))
 
 
 def alike(readings: Readings) -> Readings:

@@ -1,89 +1,57 @@
-"""Defines a finding of the network benchmark as data: the bad part, the kind of fault, its evidence and what to do."""
-
-from __future__ import annotations
+"""Puts findings of the network benchmark into words, into FINISHED and into a round, and reads them from FINISHED."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, ValidationError
 
-# link: the path between two hosts that are both fine; pair: one of the two or their path; the rest: groups of hosts.
-BadPart = Literal["host", "device", "link", "pair", "rail", "batch", "half", "rack"]
-# constant: slow in (nearly) every operation; intermittent: in a part of them; stalls: waits for retransmission.
+from protocol.default_outcome import is_measured
+from protocol.finding import FindingPart, PartFinding
+from training.benchmarks.network.hosts.links import FINE_SHARE, advertised_gbps, judge_share
+
+# The FindingKinds of a slow part.
 FaultKind = Literal["constant", "intermittent", "stalls"]
-SymptomName = Literal["bandwidth", "latency", "stalls"]
 # round.json takes 64 Ki characters of a metric (run_benchmarks.results.judge).
 MAX_CHARACTERS_TOLD = 60 << 10
-_Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_TOLD = (
+    *("part", "hosts", "node_ranks", "device", "kind", "symptoms", "share_of_expected", "p_value", "evidence", "cause"),
+    *("suggested_action", "sentence"),
+)
+_GROUPS: tuple[FindingPart, ...] = ("pair", "rail", "batch", "half")
+_ACTION = (
+    "check the speed and number of links that the case expects, then NIC, PCIe, cables and the library's transport"
+)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NetworkFinding:
-    """A part of the cluster that is worse than its peers.
+def worded(found: PartFinding) -> PartFinding:
+    """The finding with its whole sentence, and with the hosts to take out of service: that of a bad host or device.
 
-    `hosts` are those concerned, `node_ranks` theirs in the job. `device` names the NIC of a bad device ("mlx5_4", or
-    "rail 4" where the NIC is unknown), the rail of a bad link, a rack ("rack leaf0"), or a group ("batch 2"), and the
-    direction if it alone is bad ("sending", "receiving"; of a link "one way", from its first host); else it is empty.
-    `share_of_expected` is the measured rate / that of the peers (below 1 is worse; None if stalls are the only
-    symptom), `p_value` the probability that chance alone brings so much evidence in any of the run's comparisons (None
-    where there was no test). `evidence`,
-    `cause` and `suggested_action` name no host.
+    A bad link, rack or group accuses no host.
     """
-
-    part: BadPart
-    hosts: tuple[str, ...]
-    node_ranks: tuple[int, ...]
-    device: str = ""
-    kind: FaultKind
-    symptoms: tuple[SymptomName, ...]
-    share_of_expected: _Share | None
-    p_value: _Probability | None
-    evidence: str
-    cause: str
-    suggested_action: str
-
-    @property
-    def subject(self) -> str:
-        """The bad part in words."""
-        if self.part == "host":
-            return f"host {self.hosts[0]} {self.device}".rstrip()
-        if self.part == "device":
-            return f"{self.hosts[0]} {self.device}"
-        if self.part in ("link", "pair"):
-            return f"pair {'-'.join(self.hosts)} {self.device}".rstrip() + " alone" * (self.part == "link")
-        return f"{self.device} ({', '.join(self.hosts)})"
-
-    @property
-    def sentence(self) -> str:
-        """The finding in words."""
-        return f"{self.subject}: {self.evidence}: {self.cause}"
-
-    @property
-    def drained_hosts(self) -> tuple[str, ...]:
-        """The hosts to take out of service: that of a bad host or device. A bad link, rack or group accuses no host."""
-        return self.hosts if self.part in ("host", "device") else ()
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """The finding as FINISHED and round.json hold it, with its sentence."""
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return found | {"sentence": self.sentence}
-
-    def renamed(self, names: Mapping[int, str]) -> NetworkFinding:
-        """The same with the host names in `names`, by node rank, in place of the hosts' own."""
-        hosts = tuple(names.get(rank, own) for rank, own in zip(self.node_ranks, self.hosts, strict=True))
-        return replace(self, hosts=hosts)
+    drained = found.hosts if found.part in ("host", "device") else ()
+    sentence = f"{found.subject}: {found.evidence}: {found.cause}"
+    return found.model_copy(update={"drained_hosts": drained, "sentence": sentence})
 
 
-def told(findings: Sequence[NetworkFinding]) -> dict[str, JsonValue]:
+def recorded(found: PartFinding) -> PartFinding:
+    """The finding as a round's record holds it: with a cut sentence, and a pair, rail, batch or half as a group."""
+    return PartFinding.model_validate(found.model_dump() | ({"part": "group"} if found.part in _GROUPS else {}))
+
+
+def to_json(found: PartFinding) -> dict[str, JsonValue]:
+    """The finding as FINISHED holds it."""
+    values = ((name, getattr(found, name)) for name in _TOLD)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
+def told(findings: Sequence[PartFinding]) -> dict[str, JsonValue]:
     """The findings in the value of FINISHED: as many of them as round.json has room for, and the number of the
     others.
     """
     room, kept = MAX_CHARACTERS_TOLD, list[JsonValue]()
     for each in findings:
-        value = each.to_json()
+        value = to_json(each)
         room -= len(json.dumps(value)) + 2
         if room < 0:
             break
@@ -92,10 +60,7 @@ def told(findings: Sequence[NetworkFinding]) -> dict[str, JsonValue]:
     return {"findings": kept, **left}
 
 
-_ADAPTER: TypeAdapter[NetworkFinding] = TypeAdapter(NetworkFinding)
-
-
-def findings_of(values: object, names: Mapping[int, str] | None = None) -> tuple[NetworkFinding, ...]:
+def findings_of(values: object, names: Mapping[int, str] | None = None) -> tuple[PartFinding, ...]:
     """The findings in a JSON list, with the host names in `names` by node rank.
 
     Raises:
@@ -105,13 +70,42 @@ def findings_of(values: object, names: Mapping[int, str] | None = None) -> tuple
         raise ValueError(f"findings: {values!r} is no list")
     found = []
     for value in values:
-        fields: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {}
-        fields.pop("sentence", None)
+        known = value.items() if isinstance(value, Mapping) else ()
         try:
-            finding = _ADAPTER.validate_python(fields)
+            finding = PartFinding.model_validate({name: each for name, each in known if name in _TOLD})
         except ValidationError as error:
             raise ValueError(f"findings: {value!r} is no finding: {error.error_count()} wrong values") from error
+        if finding.kind not in get_args(FaultKind):
+            raise ValueError(f"findings: {value!r} is no finding: a part is not slow in this way")
         if not finding.hosts or len(finding.hosts) != len(finding.node_ranks):
             raise ValueError(f"findings: {value!r}: hosts and node_ranks differ in number, or there are none")
-        found.append(finding.renamed(names or {}))
+        pairs = zip(finding.node_ranks, finding.hosts, strict=True)
+        hosts = tuple((names or {}).get(rank, own) for rank, own in pairs)
+        found.append(worded(finding.model_copy(update={"hosts": hosts})))
     return tuple(found)
+
+
+def missed_link(config: Mapping[str, Any], metrics: Mapping[str, Any], hosts: Sequence[str]) -> list[PartFinding]:
+    """The finding that the best busbw is below FINE_SHARE of `expected_link`; none where it is met or not set.
+
+    It accuses no host: all of them together are slow.
+    """
+    share, expected = metrics.get("measured_over_expected"), config.get("expected_link")
+    if expected is None or not isinstance(share, int | float) or not is_measured(share) or not 0 <= share < FINE_SHARE:
+        return []
+    gbps = advertised_gbps(expected, config.get("expected_links", 1)) or 0.0
+    evidence = (
+        f"the best busbw is {100 * share:.0f} % of the {gbps:g} GB/s of {config.get('expected_links', 1)} x {expected}:"
+        f" {judge_share(share)[1]}"
+    )
+    return [
+        PartFinding(
+            part="group",
+            hosts=tuple(hosts),
+            kind="below_expected",
+            evidence=evidence,
+            share_of_expected=share,
+            suggested_action=_ACTION,
+            sentence=f"{len(hosts)} host{'s' * (len(hosts) > 1)} below expected_link: {evidence}",
+        )
+    ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from training.benchmarks.network.patterns.designs import HostLayout
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import AdaptiveSearch, ScanResult, Search, uncompared
-from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound, Times
+from training.benchmarks.network.slow_parts.comparison import PeerComparison, ScanRound, Times
 from training.benchmarks.network.slow_parts.placing import LEAST_TO_PLACE, placed
 
 # Rounds in which a search that learns racks first finds that there are none.
@@ -69,7 +69,7 @@ def ground_of(node_ranks: Sequence[int], around: Topology) -> Ground:
 Searched = Generator[ScanRound, Sequence[Times], tuple[ScanResult, Ground]]
 
 
-def searched(ground: Ground, judge: Judge, find: Search) -> Searched:
+def searched(ground: Ground, comparison: PeerComparison, find: Search) -> Searched:
     """The search, after the racks are learnt if need be; returns what was found, and on which ground."""
     count, asked = len(ground.layout.racks), 0
     if ground.is_to_learn:
@@ -84,5 +84,5 @@ def searched(ground: Ground, judge: Judge, find: Search) -> Searched:
                 racks: tuple[int, ...] = end.value or ground.layout.racks
                 break
         ground = replace(ground, layout=replace(ground.layout, racks=racks), source=LEARNT)
-    result = yield from AdaptiveSearch(count, judge, find, ground.layout).run()
+    result = yield from AdaptiveSearch(count, comparison, find, ground.layout).run()
     return replace(result, rounds=result.rounds + asked), ground

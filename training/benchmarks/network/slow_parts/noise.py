@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import TypeVar
 
-from common.statistics import MAD, student_quantile, student_tail
+from common.statistics import MAD, scatter, student_quantile, student_tail
 
 # A repeat beyond this many robust standard deviations is extreme: chance gives one in two million.
 _WILD = 5.0
@@ -96,11 +96,7 @@ def every_nth(values: Sequence[_Value]) -> Sequence[_Value]:
 
 def spread(left: Sequence[float]) -> float:
     """Robust standard deviation of what a model leaves unexplained, in the unit of the values (logarithms)."""
-    chosen = every_nth(left)
-    if not chosen:
-        return 0.0
-    middle = median(chosen)
-    return MAD * median([abs(value - middle) for value in chosen])
+    return scatter(every_nth(left)) if left else 0.0
 
 
 def repeat_noise(scatter: Sequence[Sequence[float]]) -> float:

@@ -8,21 +8,17 @@ and bad in every single repeat: in most of the host's pairs, or in the pair itse
 well acquits nobody.
 """
 
-import math
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import dataclass, replace
-from itertools import chain, compress
-from statistics import median, median_low
+from dataclasses import dataclass
+from itertools import chain
+from statistics import median_low
 
 from training.benchmarks.network.patterns.tiers import Classes
 from training.benchmarks.network.slow_parts.chance import ALPHA, chance
-from training.benchmarks.network.slow_parts.noise import Settled, limit, settle, spread, tail
+from training.benchmarks.network.slow_parts.judge import Judge
+from training.benchmarks.network.slow_parts.noise import settle
 from training.benchmarks.network.slow_parts.pair_model import PairModel
 
-# A repeat is bad if it deviates by the bound and by this share of the median deviation: a constant fault is constant,
-# while interference may hit the same group in most repeats by chance.
-_OF_MEDIAN = 0.5
 # A host is bad if at least this share of its pairs is that would show its fault.
 _LEAST_SHARE = 0.5
 MIN_PAIRS = 3
@@ -75,7 +71,7 @@ def pair_outliers(
     model = PairModel(settled.values, pairs, of_pairs, adds_up=adds_up)
     if len(pairs) < MIN_PAIRS:
         return Compared(outliers=[], expected=model.expected)
-    judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
+    judge = Judge(settled, model.expected, bound, comparisons, classes=of_pairs)
     # Interference that hits one pair in all repeats by chance does not hit all pairs of a host.
     calm = judge.without_extremes()
     constant = {
@@ -91,22 +87,24 @@ def pair_outliers(
     if constant:
         paths = _Paths(pairs, classes, model, calm, {host for host, _ in constant})
     for (host, each), own in constant.items():
-        whole = calm.outlier(host, tuple(own), model.usual[each], model.able[each][host] - model.usual[each], each)
+        usual = model.usual[each]
         slow, of_host, of_paths = paths.of_host(host, each)
         if hosts * of_paths < ALPHA:
-            p_value = max(whole.p_value, hosts * of_paths)
-            found.append(replace(whole, p_value=p_value, slow=slow, pairs=of_host))
+            p_value = max(calm.p_value(model.able[each][host] - usual, each), hosts * of_paths)
+            found.append(
+                Outlier(host=host, places=tuple(own), reference=usual, p_value=p_value, slow=slow, pairs=of_host)
+            )
         else:
             acquitted.append((host, each))
     if acquitted:
         model.acquit(acquitted)
-        judge = _Judge(settled, model.expected, of_pairs, bound, comparisons)
-    found += judge.single_outliers()
+        judge = Judge(settled, model.expected, bound, comparisons, classes=of_pairs)
+    found += _single(judge)
     return Compared(outliers=found, expected=model.without_outliers(of_pairs, bound))
 
 
 def _slow_hosts(
-    pairs: Sequence[tuple[int, ...]], of_pairs: Sequence[int], model: PairModel, judge: "_Judge"
+    pairs: Sequence[tuple[int, ...]], of_pairs: Sequence[int], model: PairModel, judge: Judge
 ) -> dict[tuple[int, int], list[int]]:
     """By host and class, where even the host's best pair is an outlier, the places of its pairs of this class."""
     places: dict[tuple[int, int], list[int]] = {
@@ -132,7 +130,7 @@ class _Paths:
     """
 
     def __init__(
-        self, pairs: Sequence[tuple[int, ...]], classes: Classes, model: PairModel, judge: "_Judge", suspects: set[int]
+        self, pairs: Sequence[tuple[int, ...]], classes: Classes, model: PairModel, judge: Judge, suspects: set[int]
     ) -> None:
         self._classes, self._model, self._judge = classes, model, judge
         self._own: dict[int, list[int]] = {host: [] for host in suspects}
@@ -175,74 +173,16 @@ def group_outliers(repeats: Sequence[Sequence[float]], bound: float) -> Compared
     expected = [usual] * groups
     if groups < 2:
         return Compared(outliers=[], expected=expected)
-    judge = _Judge(settled, expected, [0] * groups, bound, groups, with_spread=groups > 2)
-    return Compared(outliers=judge.single_outliers(), expected=expected)
+    judge = Judge(settled, expected, bound, groups, spreads={0: 0.0} if groups == 2 else None)
+    return Compared(outliers=_single(judge), expected=expected)
 
 
-class _Judge:
-    """Holds deviations against the bound and the noise of their class."""
-
-    def __init__(
-        self,
-        settled: Settled,
-        expected: Sequence[float],
-        classes: Sequence[int],
-        bound: float,
-        comparisons: int,
-        *,
-        with_spread: bool = True,
-    ) -> None:
-        self._settled, self._expected, self._classes = settled, expected, classes
-        self._bound, self._comparisons = bound, comparisons
-        self.repeats = len(settled.repeats)
-        self._left = [value - each for value, each in zip(settled.values, expected, strict=True)]
-        self._spread = dict.fromkeys(sorted(set(classes)), 0.0)
-        for each in self._spread if with_spread else ():
-            own = self._left if len(self._spread) == 1 else [*compress(self._left, [c == each for c in classes])]
-            self._spread[each] = spread(own)
-        self._hold_against(settled.noise)
-
-    def _hold_against(self, noise: float) -> None:
-        """Set the limits by the noise from repeat to repeat."""
-        degrees, chance = self._settled.degrees, ALPHA / self._comparisons
-        self._noise = {each: max(noise, own) for each, own in self._spread.items()}
-        self._limits = {each: limit(self._bound, own, degrees, chance) for each, own in self._noise.items()}
-        self._limits[-1] = math.inf
-
-    def without_extremes(self) -> "_Judge":
-        """The same judge, whose noise has no extreme repeats."""
-        calm = copy(self)
-        calm._hold_against(self._settled.calm)
-        return calm
-
-    def exceeds(self, deviation: float, each: int) -> bool:
-        """Whether a deviation (a logarithm) is an outlier's in a class."""
-        return deviation > self._limits[each]
-
-    def is_bad_in_every_repeat(self, places: Sequence[int], expected: Sequence[float]) -> bool:
-        """Whether these groups are slower than expected (logarithms) in each repeat, most of them."""
-        deviations = [
-            median([column[place] - each for place, each in zip(places, expected, strict=True)])
-            for column in self._settled.repeats
-        ]
-        return min(deviations) > max(self._bound, _OF_MEDIAN * median(deviations))
-
-    def outlier(self, host: int, places: tuple[int, ...], reference: float, deviation: float, each: int) -> Outlier:
-        """An outlier with its p-value over all comparisons; reference and deviation are logarithms."""
-        chance = tail(deviation, self._noise[each], self._settled.degrees)
-        p_value = min(1.0, self._comparisons * chance)
-        return Outlier(host=host, places=places, reference=reference, p_value=p_value)
-
-    def single_outliers(self) -> list[Outlier]:
-        """The groups that are outliers by themselves."""
-        limits = self._limits
-        suspects = [
-            place
-            for place, (left, each) in enumerate(zip(self._left, self._classes, strict=True))
-            if left > limits[each]
-        ]
-        return [
-            self.outlier(-1, (place,), self._expected[place], self._left[place], self._classes[place])
-            for place in suspects
-            if self.is_bad_in_every_repeat([place], [self._expected[place]])
-        ]
+def _single(judge: Judge) -> list[Outlier]:
+    """The groups that are outliers by themselves."""
+    found = []
+    for place in judge.outliers():
+        usual, deviation, each = judge.expected[place], judge.left[place], judge.classes[place]
+        if judge.is_bad_in_every_repeat([place], [usual]):
+            p_value = judge.p_value(deviation, each)
+            found.append(Outlier(host=-1, places=(place,), reference=usual, p_value=p_value))
+    return found

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from protocol.finding import PartFinding
 from training.benchmarks.network.patterns.learning import learn
 from training.benchmarks.network.patterns.tiers import Tiers, classes_of
 from training.benchmarks.network.slow_parts.blame import finding
 from training.benchmarks.network.slow_parts.chance import ALPHA
-from training.benchmarks.network.slow_parts.figures import Bounds, Figure, Symptom, alike, figure, without_common
-from training.benchmarks.network.slow_parts.findings import NetworkFinding
+from training.benchmarks.network.slow_parts.figures import Figure, Symptom, alike, figure, without_common
+from training.benchmarks.network.slow_parts.judge import Bounds
 from training.benchmarks.network.slow_parts.noise import settle
 from training.benchmarks.network.slow_parts.readings import DEVICES_PER_HOST, Readings
 from training.benchmarks.network.slow_parts.symptoms import symptoms_of
@@ -45,7 +46,7 @@ class _Pair(NamedTuple):
 
 def peer_findings(
     sizes: Sequence[Readings], names: Mapping[int, str], kinds: Mapping[int, str], bounds: Bounds
-) -> list[NetworkFinding]:
+) -> list[PartFinding]:
     """The findings of the pattern peers; `sizes` are the readings of each size.
 
     `kinds` tells the kinds of hosts by node rank, if they differ: hosts of a kind are compared.

@@ -15,9 +15,9 @@ from collections.abc import Generator, Sequence
 from statistics import median
 
 from common.statistics import scatter
+from protocol.finding import SymptomName
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.slow_parts.comparison import ScanRound, Times
-from training.benchmarks.network.slow_parts.findings import SymptomName
 
 # Of fewer hosts there are too few of a rack for batches.
 LEAST_TO_PLACE = 16

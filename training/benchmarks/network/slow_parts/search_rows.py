@@ -7,12 +7,13 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from common.units import format_size
+from protocol.finding import PartFinding, SymptomName
 from training.benchmarks.network.patterns.designs import Members
 from training.benchmarks.network.patterns.topology import Topology
 from training.benchmarks.network.slow_parts.adaptive import VERSION, BadMembers, ScanResult, Search
-from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.slow_parts.comparison import PeerComparison, Times
 from training.benchmarks.network.slow_parts.figures import LATENCY_BYTES
-from training.benchmarks.network.slow_parts.findings import NetworkFinding, SymptomName
+from training.benchmarks.network.slow_parts.findings import worded
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
 from training.benchmarks.network.slow_parts.packing import unpacked
 
@@ -45,14 +46,19 @@ def repeats_of(asked: int) -> int:
 
 
 def searched_again(
-    rows: Sequence[Mapping[str, Any]], hosts: int, around: Topology, judge: Judge, find: Search, repeats: int
+    rows: Sequence[Mapping[str, Any]],
+    hosts: int,
+    around: Topology,
+    comparison: PeerComparison,
+    find: Search,
+    repeats: int,
 ) -> tuple[ScanResult, list[int]]:
     """The result that a search among so many hosts reaches by the rows of its steps, and the sizes measured, in bytes.
 
     Raises:
         ValueError: the rows are of other rounds than those that the search asks for.
     """
-    search = searched(ground_of(range(hosts), around), judge, find)
+    search = searched(ground_of(range(hosts), around), comparison, find)
     asked = next(search)
     result: ScanResult | None = None
     for name, own in groupby(rows, key=lambda row: row["round"]):
@@ -88,7 +94,7 @@ def times_of(groups: Sequence[Members], values: Sequence[Mapping[str, Any]], rep
     return [*found]
 
 
-def finding_of(bad: BadMembers, names: Sequence[str], sizes: Sequence[int]) -> NetworkFinding:
+def finding_of(bad: BadMembers, names: Sequence[str], sizes: Sequence[int]) -> PartFinding:
     """The finding for a bad host or link; `names` of hosts by node rank, `sizes` in bytes."""
     part = "host" if len(bad.members) == 1 else "link"
     shown = {"bandwidth": format_size(max(sizes)), "latency": format_size(min(sizes)) if min(sizes) else "barriers"}
@@ -99,7 +105,7 @@ def finding_of(bad: BadMembers, names: Sequence[str], sizes: Sequence[int]) -> N
         for each in bad.excesses
     ]
     where = " with good hosts" if part == "host" else ""
-    return NetworkFinding(
+    found = PartFinding(
         part="host" if part == "host" else "link",
         hosts=tuple(names[place] for place in bad.members),
         node_ranks=bad.members,
@@ -111,3 +117,4 @@ def finding_of(bad: BadMembers, names: Sequence[str], sizes: Sequence[int]) -> N
         cause=_CAUSES[part][0],
         suggested_action=_CAUSES[part][1],
     )
+    return worded(found)

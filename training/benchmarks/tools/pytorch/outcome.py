@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from common.statistics import behind
 from protocol.default_outcome import DefaultOutcome, is_measured
-from protocol.finding import MAX_CHARACTERS, FindingKind, FindingSeverity, PartFinding
+from protocol.finding import FindingKind, FindingSeverity, PartFinding
 from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Table, TableCell
 from training.benchmarks.tools.table import TOOLS
 
@@ -198,10 +198,10 @@ def _finding(
         hosts=hosts,
         kind=kind,
         severity=severity,
-        evidence=evidence[:MAX_CHARACTERS],
+        evidence=evidence,
         suggested_action=action,
         drained_hosts=hosts if is_drained and kind != "not_run" else (),
-        sentence=(f"host {hosts[0]}: {evidence}" if len(hosts) == 1 else evidence)[:MAX_CHARACTERS],
+        sentence=f"host {hosts[0]}: {evidence}" if len(hosts) == 1 else evidence,
     )
 
 

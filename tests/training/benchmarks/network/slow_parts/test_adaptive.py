@@ -33,10 +33,12 @@ from training.benchmarks.network.pytorch.summing import derived
 from training.benchmarks.network.slow_parts import adaptive
 from training.benchmarks.network.slow_parts.adaptive import VERSION, AdaptiveSearch, ScanResult, Search, expected_rounds
 from training.benchmarks.network.slow_parts.chance import ALPHA, alpha_of_round
-from training.benchmarks.network.slow_parts.comparison import Judge, Times
+from training.benchmarks.network.slow_parts.comparison import PeerComparison, Times
 from training.benchmarks.network.slow_parts.ground import ground_of, searched
+from training.benchmarks.network.slow_parts.judge import Bounds
 
 NETWORKS = {"quiet": QUIET, "busy": BUSY}
+BOUNDS = Bounds(slow_percent=15)
 
 
 @given(st.integers(4, 1100))
@@ -136,7 +138,7 @@ def test_a_drift_that_all_groups_share_hides_nobody() -> None:
         {pair: {"bandwidth": 100.0 * 1.5**repeat * (1.4 if pair == (4, 5) else 1.0)} for pair in pairs}
         for repeat in range(5)
     ]
-    found = Judge(slow_percent=15, late_percent=50).suspicious(pairs, pairs, times)
+    found = PeerComparison(BOUNDS).suspicious(pairs, pairs, times)
     assert list(found) == [(4, 5)]
     assert found[4, 5][0].ratio == pytest.approx(1.4)
 
@@ -145,7 +147,7 @@ def test_a_host_that_is_late_with_one_host_and_slow_with_another_is_not_named() 
     """Of three known-good hosts; only a symptom that it shows with most of them is its own."""
 
     def searched(late_with: set[int], slow_with: set[int]) -> ScanResult:
-        steps = AdaptiveSearch(6, Judge(slow_percent=15, late_percent=50)).run()
+        steps = AdaptiveSearch(6, PeerComparison(BOUNDS)).run()
         this_round = next(steps)
         while True:
             times: Times = {
@@ -171,7 +173,7 @@ def test_a_host_that_is_late_with_one_host_and_slow_with_another_is_not_named() 
 def test_whatever_is_named_shows_a_symptom(count: int, find: Search, seed: int) -> None:
     """Where every group is another factor of about 3 late and slow in each round, too."""
     chance = random.Random(seed)
-    steps = AdaptiveSearch(count, Judge(slow_percent=15, late_percent=50), find).run()
+    steps = AdaptiveSearch(count, PeerComparison(BOUNDS), find).run()
     this_round = next(steps)
     while True:
         times: Times = {
@@ -208,7 +210,7 @@ def test_the_chance_of_a_round_makes_that_of_most_of_its_rounds() -> None:
 
 def test_too_few_hosts_are_refused() -> None:
     with pytest.raises(ValueError, match="3 hosts: a search compares groups and needs 4 hosts or more"):
-        next(AdaptiveSearch(3, Judge(slow_percent=15, late_percent=50)).run())
+        next(AdaptiveSearch(3, PeerComparison(BOUNDS)).run())
 
 
 def test_the_table_of_the_documentation_is_made_here() -> None:
@@ -227,11 +229,11 @@ def test_a_round_of_few_groups_is_held_against_those_of_earlier_rounds() -> None
 
     healthy: dict[tuple[int, ...], float] = {(n, n + 1): 100.0 + n / 10 for n in range(0, 12, 2)}
     slow: dict[tuple[int, ...], float] = {(12, 13): 200.0, (14, 15): 201.0}
-    judge = Judge(slow_percent=15, late_percent=50)
-    assert judge.suspicious([*healthy], [*healthy], round_of(healthy)) == {}
-    found = judge.suspicious([*slow], [*slow], round_of(slow))
+    comparison = PeerComparison(BOUNDS)
+    assert comparison.suspicious([*healthy], [*healthy], round_of(healthy)) == {}
+    found = comparison.suspicious([*slow], [*slow], round_of(slow))
     assert {pair: round(excess.ratio, 1) for pair, (excess,) in found.items()} == dict.fromkeys(slow, 2.0)
-    alone = Judge(slow_percent=15, late_percent=50)
+    alone = PeerComparison(BOUNDS)
     assert alone.suspicious([*slow], [*slow], round_of(slow)) == {}
 
 
@@ -288,7 +290,7 @@ def test_a_rack_of_fewer_hosts_than_all_others_is_compared_with_as_many_hosts_of
 def test_a_host_that_is_compared_with_nobody_is_measured_once_and_not_named() -> None:
     """Racks of 8 hosts and of 1, whose only uplink takes 30 % longer each time that it is used."""
     around = Topology(tiers=Tiers(blocks=(dict(enumerate([*[0] * 8, 1])),)))
-    steps = searched(ground_of(range(9), around), Judge(slow_percent=15, late_percent=50), "hosts")
+    steps = searched(ground_of(range(9), around), PeerComparison(BOUNDS), "hosts")
     this_round, crossing = next(steps), 100.0
     while True:
         times: Times = {group: {"bandwidth": crossing if 8 in group else 100.0} for group in this_round.groups}
@@ -303,9 +305,9 @@ def test_a_host_that_is_compared_with_nobody_is_measured_once_and_not_named() ->
 
 
 def test_a_group_without_any_peer_is_not_held_against_its_own_first_time() -> None:
-    judge = Judge(slow_percent=15, late_percent=50)
+    comparison = PeerComparison(BOUNDS)
     for us in (100.0, 130.0):
-        assert judge.suspicious([(7, 8)], [(7, 8)], [{(7, 8): {"bandwidth": us}}] * 3) == {}
+        assert comparison.suspicious([(7, 8)], [(7, 8)], [{(7, 8): {"bandwidth": us}}] * 3) == {}
 
 
 @pytest.mark.parametrize("said", [{}, {"search_version": VERSION - 1}, {"search_version": VERSION}])
@@ -349,7 +351,7 @@ def test_kinds_of_hosts_are_batches_of_their_own() -> None:
     for bad in ({}, {(50,): 0.3, (5,): 0.6}):
         cluster = Cluster(QUIET, Faults(rate=rate | bad), 1)
         ground = ground_of(range(64), Topology(kinds=kinds))
-        steps = searched(ground, Judge(slow_percent=15, late_percent=50), "hosts")
+        steps = searched(ground, PeerComparison(BOUNDS), "hosts")
         this_round = next(steps)
         while True:
             try:

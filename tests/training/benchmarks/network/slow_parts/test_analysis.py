@@ -8,15 +8,17 @@ import pytest
 from common.statistics import median_of
 from tests.tiers import samples
 from tests.training.benchmarks.network.synthetic import slowest_member, steps
-from training.benchmarks.network.slow_parts.analysis import Analysis, analyse
+from training.benchmarks.network.slow_parts.analysis import Analysis, analyse, analyse_scan
+from training.benchmarks.network.slow_parts.judge import Bounds
+from training.benchmarks.network.slow_parts.readings import scan_of
 
 SEEDS = samples(6, 100)
 SLOW_PERCENT = 15.0
 HEALTHY = slowest_member({})
 
 
-def look(values: list[dict[str, Any]], **names: Any) -> Analysis:
-    found = analyse(values, slow_percent=SLOW_PERCENT, **names)
+def look(values: list[dict[str, Any]], **known: Any) -> Analysis:
+    found = analyse(values, slow_percent=SLOW_PERCENT, **known)
     assert found is not None
     return found
 
@@ -169,7 +171,9 @@ def test_what_cannot_be_told_is_said() -> None:
 
 def test_names_of_the_cluster_config_replace_the_hosts_own() -> None:
     values = steps("pairs", 3, slowest_member({"node3": 0.5}), noise=0, seed=0)
-    found = look(values, names={0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"})
+    scan = scan_of(values, {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"})
+    found = analyse_scan(scan, Bounds(slow_percent=SLOW_PERCENT))
+    assert found is not None
     assert found.findings[0].hosts == ("10.0.0.3",)
     cell = found.pair("10.0.0.2", "10.0.0.1")
     assert cell is not None and cell.group == "10.0.0.1-10.0.0.2"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from common.bandwidth import CONVENTION
+from protocol.finding import PartFinding
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -21,8 +22,7 @@ from training.benchmarks.network.pytorch.measuring.stepping import Stepper
 from training.benchmarks.network.pytorch.measuring.sweep import refuse_unusable
 from training.benchmarks.network.pytorch.operations.variants import created
 from training.benchmarks.network.slow_parts.adaptive import VERSION, ScanResult, expected_rounds
-from training.benchmarks.network.slow_parts.comparison import Judge, ScanRound
-from training.benchmarks.network.slow_parts.findings import NetworkFinding
+from training.benchmarks.network.slow_parts.comparison import PeerComparison, ScanRound
 from training.benchmarks.network.slow_parts.ground import ROUNDS_TO_ASK, ground_of, searched
 from training.benchmarks.network.slow_parts.search_rows import finding_of, repeats_of, times_of
 
@@ -67,8 +67,7 @@ class AdaptiveScan:
         output.skipped(self.skipped)
         config, is_first = self._config, self._run.group.placement.rank == 0
         stepper, exchange = Stepper(self._run, output, self._sizes), Exchange(self._run.group, self._config.timeout_s)
-        judge = Judge(slow_percent=config.slow_percent, late_percent=config.late_percent)
-        search = searched(self._ground, judge, config.search) if is_first else None
+        search = searched(self._ground, PeerComparison(config.bounds), config.search) if is_first else None
         asked: ScanRound | None = next(search) if search is not None else None
         begin, number = time.perf_counter(), 0
         while True:
@@ -112,7 +111,7 @@ class AdaptiveScan:
                     }  # fmt: skip
                     yield stepper.step(place, this_round, mine, collective)
 
-    def findings(self) -> list[NetworkFinding]:
+    def findings(self) -> list[PartFinding]:
         """The findings of the search; of rank 0, after `steps`."""
         return [finding_of(bad, self._names, self._sizes) for bad in (self.result.bad if self.result else ())]
 
