@@ -171,10 +171,14 @@ def _plain(value: object) -> dict[str, object]:
 
 
 def _json(value: object) -> object:
+    if type(value) is list or type(value) is tuple:  # of which there are most
+        return [_json(each) for each in value]
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, float):
         return rounded(value)
+    if isinstance(value, int):
+        return value
     if is_dataclass(value):
         return _plain(value)
     if isinstance(value, Mapping):

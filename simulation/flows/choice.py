@@ -7,28 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation.analytical.algorithms import NVLS as MODEL_NVLS
-from simulation.analytical.algorithms import NVLS_RING, NVLS_TREE, PAIRWISE
-from simulation.analytical.algorithms import PAT as MODEL_PAT
-from simulation.analytical.algorithms import RING as MODEL_RING
-from simulation.analytical.algorithms import TREE as MODEL_TREE
-from simulation.analytical.collective_time import CollectiveTimes
-from simulation.analytical.machine import Cluster, Division, Overlaps, Question
 from simulation.analytical.nccl_tuning import LL, MIB, SIMPLE
 from simulation.analytical.nccl_tuning import protocol as size_protocol
-from simulation.analytical.placement import GroupPlacement
-from simulation.analytical.repairs import ALL_SWITCHABLE
 from simulation.flows.groups import RankGroup
-from simulation.flows.names import ALL_GATHER, ALL_REDUCE, BETWEEN, CELLS, REDUCE_SCATTER
+from simulation.flows.names import ALL_GATHER, ALL_REDUCE, BETWEEN, REDUCE_SCATTER
 from simulation.flows.train import NVLS, PAT
 from simulation.flows.train import NVLS_TREE as NVLS_TREE_NUMBER
 
 PROTOCOL_NAMES = ("LL", "LL128", "Simple")
-NAMES = {
-    MODEL_RING: "ring", MODEL_TREE: "tree", MODEL_NVLS: "nvls", NVLS_TREE: f"nvls-{BETWEEN[0]}",
-    NVLS_RING: f"nvls-{BETWEEN[1]}", MODEL_PAT: "pat", PAIRWISE: "pairs",
-}  # fmt: skip
-_ONE = Division(1, 1, 1, 1, 1, 1, 0)
 
 
 class LinkSpeeds(NamedTuple):
@@ -68,21 +54,18 @@ def protocol(algorithm: int, size_bytes: int) -> int:
     return size_protocol(size_bytes)
 
 
-def modelled(op: str, group: RankGroup, size_bytes: int, machine: LinkSpeeds) -> list[ModelledAlgorithm]:
+def _modelled(op: str, group: RankGroup, size_bytes: int, machine: LinkSpeeds) -> list[ModelledAlgorithm]:
     """The algorithms of a collective of `size_bytes`, the one that is taken first."""
-    server = max(map(len, group.servers))
+    from simulation.flows.modelled import modelled  # only where there is a choice: it takes long to import
+
     nvls = None if nvls_missing(group, machine) else machine.nvls
-    cluster = Cluster(len(group.members), server, server, machine.nvlink, machine.nic, nvls, machine.gpu_type, "")
-    times = CollectiveTimes(Question(cluster, _ONE, Overlaps(0, 0, 0, 0)), ALL_SWITCHABLE, None)
-    local = group.local_count
-    placed = GroupPlacement(len(group.members), 1, len(group.servers), local, float(local))
-    found = times.time_at(placed, CELLS[op], "TP", size_bytes)
-    return [ModelledAlgorithm(NAMES[each.way.algorithm], each.time_us, "") for each in found.considered]
+    times = modelled(op, group, size_bytes, (machine.nvlink, machine.nic, nvls, machine.gpu_type))
+    return [ModelledAlgorithm(name, us, "") for name, us in times]
 
 
 def choose(op: str, group: RankGroup, size_bytes: int, machine: LinkSpeeds) -> AlgorithmChoice:
     """The algorithm of a collective of `size_bytes`; nvls-tree joins servers by a tree."""
-    candidates = modelled(op, group, size_bytes, machine)
+    candidates = _modelled(op, group, size_bytes, machine)
     best = candidates[0]
     if op not in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER):
         return AlgorithmChoice(best.name, f"{op} has no other", tuple(candidates))
@@ -106,7 +89,7 @@ def _shown(candidate: ModelledAlgorithm) -> str:
 
 def nvls_candidates(group: RankGroup, size_bytes: int, machine: LinkSpeeds) -> list[ModelledAlgorithm]:
     """NVLS in one server, or with a tree or ring between the servers; times in microseconds for `size_bytes`."""
-    found = modelled(ALL_REDUCE, group, size_bytes, machine)
+    found = _modelled(ALL_REDUCE, group, size_bytes, machine)
     return [each for each in found if each.name.startswith("nvls")]
 
 

@@ -1,8 +1,5 @@
 """Keeps far and rare events in a binary heap, by time and then by order of planning; compiled by numba."""
 
-import hashlib
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +7,7 @@ import numba
 import numpy as np
 from numba.core import config
 
+from simulation.network.code_folder import code_folder
 from simulation.network.packet_state import Record, Simulation
 
 # The modules that have compiled code, or whose constants and records it holds.
@@ -17,19 +15,9 @@ SOURCES = (
     "event_heap", "event_wheel", "link_changes", "packet_loop", "packet_state", "paths", "port_queues", "rank_steps",
     "rates",
 )  # fmt: skip
-
-
-def cache_of(folder: Path, names: Sequence[str]) -> Path:
-    """Where what is compiled of modules stands, for each state of these: numba looks at the file of one alone."""
-    sources = b"".join((folder / f"{name}.py").read_bytes() for name in names)
-    name = hashlib.sha256(sources + f"{numba.__version__} {sys.version}".encode()).hexdigest()[:16]
-    return Path(_BEFORE or Path.home() / ".cache" / "clusterdyno" / "compiled") / name
-
-
-CONFIG: Any = config
-_BEFORE = CONFIG.CACHE_DIR
-COMPILED = cache_of(Path(__file__).parent, SOURCES)
-CONFIG.CACHE_DIR = str(COMPILED)
+COMPILED = code_folder(Path(__file__).parent, SOURCES, numba.__version__)
+_CONFIG: Any = config
+_CONFIG.CACHE_DIR = str(COMPILED)
 # ALPHA to RECOVER are timers of DCQCN, which a flow that is not complete sets again for ever.
 TRANSMITTED, ARRIVED, STARTED, SEND_AGAIN, ALPHA, DECREASE, RECOVER, RELEASED, LOOKED, ADVANCED, LINKS = range(11)
 # Without counts of references (_nrt), which took half of the time: compiled code makes no array.

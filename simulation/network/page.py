@@ -1,7 +1,6 @@
 """Writes one page of a run: who did what when, the busiest links, how long flows took, the critical path, the band."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
 
 from common.charts.chart import Axis, Bar, Bars, Curves, Line, Panel, Series, Spans, thinned
 from common.charts.page import document, figure, safe
@@ -137,6 +136,8 @@ def _row(step: PathStep, named: Sequence[str]) -> str:
 def _band(makespans: Sequence[float]) -> Iterator[str]:
     if len(makespans) < 2:
         return
+    from statistics import median  # which takes long to import, and one run has no band
+
     x, (y,) = thinned(range(1, len(makespans) + 1), list(makespans))
     middle = Line(name="median", value=median(makespans))
     panel = Panel(y=Axis(name="us"), series=[Series(name="makespan", x=x, y=y, style="points")], lines=[middle])

@@ -43,10 +43,12 @@ def link_speeds(fabric: Fabric) -> LinkSpeeds:
     """GB/s of all NVLinks and of all NICs of a GPU, the slowest counting for all, and how fast its NVSwitches add."""
     nvlink, nic = [0.0] * fabric.gpus, [0.0] * fabric.gpus
     rates = [bandwidth_bps(text.bandwidth) / 8e9 for text in fabric.texts]
+    roles = fabric.roles
     for one, other, kind in fabric.links():
-        for gpu, peer in ((one, other), (other, one)):
-            if fabric.roles[gpu] == GPU:
-                (nvlink if fabric.roles[peer] == NVSWITCH else nic)[gpu] += rates[kind]
+        if roles[one] == GPU:
+            (nvlink if roles[other] == NVSWITCH else nic)[one] += rates[kind]
+        if roles[other] == GPU:
+            (nvlink if roles[one] == NVSWITCH else nic)[other] += rates[kind]
     inside, outside = (min(filter(None, each), default=min(rates)) for each in (nvlink, nic))
     part = GPUS.get(fabric.gpu_type)
     return LinkSpeeds(inside, outside, part.nvls_at(inside) if part else None, fabric.gpu_type)

@@ -33,10 +33,12 @@ def homes_of(fabric: Fabric) -> Homes:
 def _adding(fabric: Fabric, servers: list[int], gpus_of: dict[int, int]) -> dict[int, int]:
     """The first NVSwitch of each server to which as many GPUs have links as it has."""
     linked: dict[int, set[int]] = {}
+    roles = fabric.roles
     for one, other, _kind in fabric.links():
-        for gpu, switch in ((one, other), (other, one)):
-            if fabric.roles[gpu] == GPU and fabric.roles[switch] == NVSWITCH:
-                linked.setdefault(switch, set()).add(gpu)
+        if roles[other] == NVSWITCH and roles[one] == GPU:
+            linked.setdefault(other, set()).add(one)
+        elif roles[one] == NVSWITCH and roles[other] == GPU:
+            linked.setdefault(one, set()).add(other)
     found: dict[int, int] = {}
     for switch, gpus in sorted(linked.items()):
         server = servers[next(iter(gpus))]

@@ -47,7 +47,8 @@ def joined(fabric: Fabric) -> list[int]:
     """For each node the first of those that NVSwitches join it with; itself where none do."""
     roles, parent = fabric.roles, [*range(len(fabric.roles))]
     for a, b, _ in fabric.links():
-        if NVSWITCH in (roles[a], roles[b]) and SWITCH not in (roles[a], roles[b]):
+        its, theirs = roles[a], roles[b]
+        if (its == NVSWITCH or theirs == NVSWITCH) and its != SWITCH and theirs != SWITCH:
             one, other = _root(parent, a), _root(parent, b)
             parent[max(one, other)] = min(one, other)
     return [_root(parent, node) for node in range(len(parent))]

@@ -222,6 +222,7 @@ def wrong_name(lines: Iterable[bytes]) -> tuple[int, str] | None:
     return None
 
 
+@lru_cache(1024)
 def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
     """The values of a row, read from all its cells but the name.
 

@@ -1,60 +1,174 @@
-"""Compiles `fluid.py`: a second copy of the module whose functions numba has compiled, for states that hold arrays."""
+"""Moves flows by compiled code: numba compiles `fluid.py` once, and what came of it is loaded without numba.
 
+numba and what it imports take a second and 100 MB to start; a loader of machine code takes a tenth of both.
+"""
+
+import ctypes
+import os
 import sys
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from types import FunctionType, ModuleType
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+import llvmlite
+from llvmlite import binding as llvm
 
-from simulation.network.event_heap import CONFIG, cache_of, inlined, jit
-from simulation.network.flow_level.fluid_state import Fluid
+from simulation.network.code_folder import code_folder
+from simulation.network.flow_level.fluid_state import Fluid, Whole
 
-SOURCES = ("compiled", "fluid", "fluid_state", "../event_heap")
-CALLED = ("run", "issue")
+SOURCES = ("compiled", "fluid", "fluid_state")
 NAME = "simulation.network.flow_level.fluid"
+ENTRY = "move_flows"  # the name of the compiled function, which issues hops where there are some, else runs
+OPTIMISED = 3
 _REAL = {
     "hop_size", "hop_gap", "release_gap", "load_cost", "wait_byte", "lane_delay", "lane_half", "lane_alone",
-    "lane_turns", "lane_phase", "lane_slowest", "clock",
+    "lane_turns", "lane_phase", "lane_slowest", "lane_most", "start", "end", "left", "rate", "room", "weight", "data",
+    "event_time", "clock",
 }  # fmt: skip
+Code: TypeAlias = Callable[..., int]
+_KINDS = ["d" if name in _REAL else "q" for name in Fluid._fields]
 
 
-@cache
-def compiled() -> ModuleType:
-    """The module, each function of which is compiled when it is first called."""
-    folder, former = cache_of(Path(__file__).parent, SOURCES), CONFIG.CACHE_DIR
-    if not folder.exists():
-        print(f"compiling the flow level once, into {folder} (about half a minute)", file=sys.stderr)
-    spec = find_spec(NAME)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    CONFIG.CACHE_DIR = str(folder)
-    for name, function in vars(module).copy().items():
-        if isinstance(function, FunctionType):
-            setattr(module, name, jit(function) if name in CALLED else inlined(function))
-    CONFIG.CACHE_DIR = former
-    return module
+class CompiledFluid:
+    """The functions of `fluid` for one state, whose columns are arrays."""
+
+    def __init__(self, state: Fluid, code: Code) -> None:
+        self._code, self._columns = code, state
+        self._addresses = (ctypes.c_void_p * len(state))(*(column.buffer_info()[0] for column in state))
+        self._sizes = (ctypes.c_int64 * len(state))(*map(len, state))
+
+    def run(self, _state: Fluid, until: float, most: int) -> int:
+        """As `fluid.run`; `until` is in ns."""
+        return self._code(self._addresses, self._addresses, self._sizes, None, 0, until, most)
+
+    def issue(self, _state: Fluid, hops: Whole, gap: float) -> None:
+        """As `fluid.issue`; `hops` are an array, `gap` is in ns."""
+        self._code(self._addresses, self._addresses, self._sizes, hops.buffer_info()[0], len(hops), gap, 0)
 
 
-def filled(value: object, count: int) -> NDArray[np.number[Any]]:
-    """A column of one value, of shape (count,); memory is taken only where zeros are overwritten."""
-    kind = np.float64 if isinstance(value, float) else np.int64
-    return np.full(count, value, kind) if value else np.zeros(count, kind)
+def filled(value: Any, count: int) -> "array[Any]":
+    """A column of one value, of shape (count,)."""
+    return array("d" if isinstance(value, float) else "q", [value]) * count
 
 
-def whole(values: Sequence[int]) -> NDArray[np.int64]:
+def whole(values: Sequence[int]) -> "array[int]":
     """Whole numbers as compiled code takes them, shape (values,)."""
-    return np.asarray(values, np.int64)
+    return array("q", values)
 
 
 def in_arrays(state: Fluid) -> Fluid:
     """The same state, its lists as arrays."""
     return Fluid._make(
-        np.asarray(each, np.float64 if name in _REAL else np.int64) if isinstance(each, list) else each
-        for name, each in zip(Fluid._fields, state, strict=True)
+        array(kind, each) if isinstance(each, list) else each for kind, each in zip(_KINDS, state, strict=True)
     )
+
+
+@cache
+def compiled() -> Code:
+    """The code, compiled now if it was not before.
+
+    Raises:
+        ImportError: it has to be compiled, and there is no numba.
+    """
+    file, code = _file(), None
+    with suppress(OSError):
+        code = file.read_bytes()
+    if code is None:
+        code = _compile(file)
+        _keep(code, file)
+    return _loaded(code)
+
+
+def is_compiled() -> bool:
+    """Whether the code was compiled before."""
+    return _file().exists()
+
+
+@cache
+def _file() -> Path:
+    """Where the code is for this machine."""
+    host = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    return code_folder(Path(__file__).parent, SOURCES, f"{llvmlite.__version__} {host}") / f"{ENTRY}.o"
+
+
+def _machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=OPTIMISED, codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def _engine() -> llvm.ExecutionEngine:
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())  # holds the code while the program runs
+
+
+def _loaded(code: bytes) -> Code:
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    kind = ctypes.CFUNCTYPE(number, pointer, pointer, pointer, pointer, number, ctypes.c_double, number)
+    return kind(engine.get_function_address(ENTRY))
+
+
+def _keep(code: bytes, file: Path) -> None:
+    """Write the code for later runs, if that is possible."""
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new = file.with_name(f"{ENTRY}.{os.getpid()}")
+        new.write_bytes(code)
+        new.replace(file)
+
+
+def _compile(file: Path) -> bytes:
+    """The machine code of `run` and `issue`. It raises nothing: with numpy's errors a division by 0 is infinite."""
+    import numba
+    from numba import types
+
+    print(f"compiling the flow level once, into {file.parent} (about half a minute)", file=sys.stderr)
+    spec = find_spec(NAME)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, function in vars(module).copy().items():
+        if isinstance(function, FunctionType):
+            # Without counts of references (_nrt), which took half of the time: compiled code makes no array.
+            setattr(module, name, numba.njit(forceinline=True, error_model="numpy", _nrt=False)(function))
+    columns = [f"carray({'reals' if kind == 'd' else 'wholes'}[{at}], sizes[{at}])" for at, kind in enumerate(_KINDS)]
+    names = {"carray": numba.carray, "Fluid": Fluid, "run": module.run, "issue": module.issue}
+    exec(  # numba makes no tuple of columns of two kinds in a loop
+        f"def {ENTRY}(wholes, reals, sizes, hops, count, time, most):\n"
+        f"    state = Fluid({', '.join(columns)})\n"
+        "    if count:\n"
+        "        issue(state, carray(hops, count), time)\n"
+        "        return 0\n"
+        "    return run(state, time, most)\n",
+        names,
+    )
+    whole_column, real_column = types.CPointer(types.int64), types.CPointer(types.float64)
+    kinds = types.CPointer(whole_column), types.CPointer(real_column), whole_column, whole_column
+    signature = types.int64(*kinds, types.int64, types.float64, types.int64)
+    made = numba.cfunc(signature, error_model="numpy")(names[ENTRY])
+    return _emitted(made.inspect_llvm(), made.native_name)
+
+
+def _emitted(text: str, name: str) -> bytes:
+    """The object file of one function of a module, and of nothing that it does not call."""
+    module = llvm.parse_assembly(text)
+    for function in module.functions:
+        if not function.is_declaration and function.name != name:
+            function.linkage = "internal"
+    module.get_function(name).name = ENTRY
+    machine = _machine()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=OPTIMISED))
+    builder.getModulePassManager().run(module, builder)
+    code: bytes = machine.emit_object(module)
+    return code

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -22,18 +22,21 @@ def write_flows(path: Path, run: FlowRun, ways: PortRoutes, payload: int) -> Non
     """Write all flows in order of their ends, in the form of ns-3's fct.txt."""
     lines: list[tuple[float, str]] = []
     known: dict[tuple[int, int], list[tuple[float, str]]] = {}
-    text_of = cache(address_text)
+    text_of, ideal_of = cache(address_text), cache(partial(_ideal, ways, payload))
     for group in run.groups():
-        where = group.number, group.kind
-        if where not in known:
-            known[where] = _tails(run, group, _ideal(ways, group, payload))
+        where = group[:2]
+        tails = known.get(where)
+        if tails is None:
+            kinds = ways.first_kinds(group.source, group.target)
+            tails = known[where] = _tails(run, group, ideal_of(kinds, group.size))
         ends = f"{text_of(group.source)} {text_of(group.target)}"
         sports = itertools.count(group.sport, group.stride)
-        its = zip(sports, known[where], strict=False)
-        lines += [(end, f"{ends} {sport} {tail}") for sport, (end, tail) in its if end >= 0]
+        lines += [
+            (end, f"{ends} {sport} {tail}") for sport, (end, tail) in zip(sports, tails, strict=False) if end >= 0
+        ]
     lines.sort(key=itemgetter(0))
     starts = range(0, len(lines), LINES)
-    write_whole(path, ("".join(line for _end, line in lines[at : at + LINES]).encode("ascii") for at in starts))
+    write_whole(path, ("".join([line for _end, line in lines[at : at + LINES]]).encode("ascii") for at in starts))
 
 
 def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]]:
@@ -45,10 +48,10 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
     return tails
 
 
-def _ideal(ways: PortRoutes, group: FlowGroup, payload: int) -> int:
-    """ns of a flow alone: round trip, and its bytes with headers over the slowest link."""
-    rtt, bps = round_trip(ways.first_links(group.source, group.target), payload)
-    return rtt + (group.size + -(-group.size // payload) * HEADER_BYTES) * BITS // bps
+def _ideal(ways: PortRoutes, payload: int, kinds: tuple[int, ...], size: int) -> int:
+    """ns of a flow alone on links of these kinds: round trip, and its bytes with headers over the slowest link."""
+    rtt, bps = round_trip(tuple([ways.kinds[kind] for kind in kinds]), payload)
+    return rtt + (size + -(-size // payload) * HEADER_BYTES) * BITS // bps
 
 
 class LinkLoads:

@@ -1,8 +1,8 @@
 """Holds what flows of a network are at one moment: in lists for few of them, in arrays for code that numba compiles."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, repeat
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain, pairwise, repeat
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Whole: TypeAlias = Any  # a list of whole numbers, or an array of them
 Real: TypeAlias = Any
@@ -96,28 +96,38 @@ class Fluid(NamedTuple):
     counts: Whole
 
 
+class FluidCode(Protocol):
+    """The code that moves flows: the module `fluid`, or what is compiled of it."""
+
+    def run(self, state: Fluid, until: float, most: int) -> int:
+        """Go on, at most to `until` (ns)."""
+
+    def issue(self, state: Fluid, hops: Whole, gap: float) -> None:
+        """Let flows start in `gap` ns."""
+
+
 class Lanes(NamedTuple):
     """The lanes of a network as flat columns; see Fluid. `links` is how many links they name."""
 
-    load_begin: list[int]
-    data_end: list[int]
-    load_link: list[int]
-    load_cost: list[float]
-    load_burst: list[int]
-    wait_begin: list[int]
-    wait_link: list[int]
-    wait_byte: list[float]
-    delay: list[float]
-    half: list[float]
-    alone: list[float]
-    turns: list[float]
-    phase: list[float]
-    slowest: list[float]
-    burst: list[int]
+    load_begin: Whole
+    data_end: Whole
+    load_link: Whole
+    load_cost: Real
+    load_burst: Whole
+    wait_begin: Whole
+    wait_link: Whole
+    wait_byte: Real
+    delay: Real
+    half: Real
+    alone: Real
+    turns: Real
+    phase: Real
+    slowest: Real
+    burst: Whole
     links: int
 
     @property
-    def of_flows(self) -> tuple[list[float], ...]:
+    def of_flows(self) -> tuple[Real, ...]:
         """The columns that a flow's Costs have, too: the delay, half a packet, the window."""
         return self.delay, self.half, self.alone, self.turns, self.phase, self.slowest
 
@@ -134,55 +144,65 @@ class HopColumns(NamedTuple):
     out_count: list[int]
     in_part: list[int]
     in_count: list[int]
-    parents: list[list[tuple[int, int]]]
+    parents: list[Sequence[tuple[int, int]]]
     issued: list[int]
 
 
-def _waiting(hops: HopColumns, hop: int) -> Iterator[int]:
+def _waiting(hops: HopColumns, hop: int) -> Iterable[int]:
     """For how many others each step of a hop waits."""
-    steps = hops.steps[hop]
+    steps, issued = hops.steps[hop], hops.issued[hop]
+    if not hops.parents[hop]:
+        return [issued] * steps
     # The steps that wait for each parent.
     parts = [range(max(shift, 0), min(steps, hops.steps[parent] + shift)) for parent, shift in hops.parents[hop]]
     edges = sorted({0, steps, *(edge for part in parts for edge in (part.start, part.stop) if part)})
-    for begun, ended in pairwise(edges):
-        number = hops.issued[hop] + sum(begun in part for part in parts)
-        yield from repeat(number, ended - begun)
+    return chain.from_iterable(
+        repeat(issued + sum(begun in part for part in parts), ended - begun) for begun, ended in pairwise(edges)
+    )
+
+
+def _children(parents: Sequence[Sequence[tuple[int, int]]]) -> tuple[list[int], list[int], list[int]]:
+    """Of each hop those that wait for it, one hop's after another's: where they begin, they, and their shifts."""
+    counts = [0] * len(parents)
+    for its in parents:
+        for parent, _shift in its:
+            counts[parent] += 1
+    begins = [0, *accumulate(counts)]
+    free, total = begins[:-1], begins[-1]
+    children, shifts = [0] * total, [0] * total
+    for hop, its in enumerate(parents):
+        for parent, shift in its:
+            children[free[parent]], shifts[free[parent]] = hop, shift
+            free[parent] += 1
+    return begins, children, shifts
 
 
 def begin(
-    hops: HopColumns, lanes: Lanes, pending: Sequence[int], flow_lane: list[int], filled: Callable[[object, int], Whole]
+    hops: HopColumns, lanes: Lanes, pending: Sequence[int], flow_lane: Whole, filled: Callable[[object, int], Whole]
 ) -> Fluid:
     """The state before the first event; `filled` makes a column of one value, a list or an array."""
-    begins, total = [], 0
-    for steps in hops.steps:
-        begins.append(total)
-        total += steps
-    children: list[list[tuple[int, int]]] = [[] for _hop in begins]
+    begins = [0, *accumulate(hops.steps)]
+    total = begins.pop()
     waiting: list[int] = []
     flow_hop: list[int] = []
-    for hop, (steps, parents) in enumerate(zip(hops.steps, hops.parents, strict=True)):
+    for hop, steps in enumerate(hops.steps):
         flow_hop += [hop] * steps
         waiting += _waiting(hops, hop)
-        for parent, shift in parents:
-            children[parent].append((hop, shift))
-    child_begin = [0]
-    for each in children:
-        child_begin.append(child_begin[-1] + len(each))
+    child_begin, child_hop, child_shift = _children(hops.parents)
     most, links, ways = max(total, 1), lanes.links, len(lanes.delay)
     entry_lane = (
-        [] if flow_lane else [lane for lane in range(ways) for _at in range(*lanes.load_begin[lane : lane + 2])]
+        [] if len(flow_lane) else [lane for lane in range(ways) for _at in range(*lanes.load_begin[lane : lane + 2])]
     )
     short = any(lanes.turns)
 
-    def windows(column: list[float]) -> list[float]:
+    def windows(column: Real) -> Real:
         return column if short else []
 
     return Fluid(
         hop_begin=begins, hop_steps=hops.steps, hop_size=hops.size, hop_lane=hops.lane, hop_gap=hops.gap,
         release_gap=hops.release_gap, out_part=hops.out_part, out_count=hops.out_count, in_part=hops.in_part,
         in_count=hops.in_count, child_begin=child_begin,
-        child_hop=[hop for each in children for hop, _shift in each],
-        child_shift=[shift for each in children for _hop, shift in each], released=filled(0, len(begins)),
+        child_hop=child_hop, child_shift=child_shift, released=filled(0, len(begins)),
         load_begin=lanes.load_begin, data_end=lanes.data_end, load_link=lanes.load_link, load_cost=lanes.load_cost,
         load_burst=lanes.load_burst, wait_begin=lanes.wait_begin, wait_link=lanes.wait_link,
         wait_byte=lanes.wait_byte, lane_delay=lanes.delay, lane_half=lanes.half,

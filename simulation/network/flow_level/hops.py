@@ -19,7 +19,8 @@ ALIKE_BYTES = 16  # flows of a hop that differ by no more are taken as equal
 
 
 class Hop(NamedTuple):
-    """`steps` flows of `size` bytes each. Step k waits for step k - shift of each of `parents`: (hop, shift).
+    """`steps` flows of `size` bytes each. Step k waits for step k - shift of each of `parents`: (places, shift), which
+    are so many places behind this hop in the list of all, before it if the number is negative.
 
     `gap` is the time from the last of these to the start (ns), `release_gap` that between receipts that were held back.
     """
@@ -45,7 +46,7 @@ class HopSet(NamedTuple):
 
 
 def hops_of(collective: GroupCollective, latency_ns: int, ranks: int, room: MemoryRoom, first: int = 0) -> HopSet:
-    """The hops of all groups, numbered from `first`.
+    """The hops of all groups, of which the first has the number `first`.
 
     `latency_ns` is the time before each send; nodes from `ranks` on are NVSwitches.
 
@@ -69,23 +70,17 @@ def hops_of(collective: GroupCollective, latency_ns: int, ranks: int, room: Memo
         if like != number:
             room.take(len(hops), HOP_BYTES, "hops")
         begin = first + len(found)
-        found += _copies(hops, schedule.like.nodes if schedule.like else None, begin)
+        found += _copies(hops, schedule.like.nodes) if schedule.like else hops
         groups.append((like, range(begin, first + len(found))))
     return HopSet(found, apart, groups)
 
 
-def _copies(hops: list[Hop], nodes: Mapping[int, int] | None, begin: int) -> list[Hop]:
-    """The same hops, numbered from `begin`, between other nodes, if any."""
-    if nodes is None:
-        return [hop._replace(parents=_later(hop.parents, begin)) for hop in hops] if begin else hops
+def _copies(hops: list[Hop], nodes: Mapping[int, int]) -> list[Hop]:
+    """The same hops between other nodes."""
     return [
-        Hop(nodes[source], nodes[target], steps, size, _later(parents, begin), gap, release_gap)
+        Hop(nodes[source], nodes[target], steps, size, parents, gap, release_gap)
         for source, target, steps, size, parents, gap, release_gap in hops
     ]
-
-
-def _later(parents: tuple[tuple[int, int], ...], begin: int) -> tuple[tuple[int, int], ...]:
-    return tuple([(parent + begin, shift) for parent, shift in parents])
 
 
 class _Rules(NamedTuple):
@@ -133,15 +128,15 @@ class _Book:
         count, targets, sizes = len(train.ids), train.targets, train.sizes
         if isinstance(targets, int) and not isinstance(sizes, int):
             sizes = self._alike(sizes) or sizes
-        whole = _Part(train.channel, train.source, 0, train.ids, 0, train.parents)
+        ends = train.channel, train.source
         if isinstance(targets, int) and isinstance(sizes, int):
-            self._append_or_join(whole._replace(target=targets, size=sizes))
+            self._append_or_join(_Part(*ends, targets, train.ids, sizes, train.parents))
             return
         targets = [targets] * count if isinstance(targets, int) else targets
         sizes = [sizes] * count if isinstance(sizes, int) else sizes
         edges = [at for at in range(1, count) if targets[at] != targets[at - 1] or sizes[at] != sizes[at - 1]]
-        for begin, part in _cut(whole, edges):
-            self._append_or_join(part._replace(target=targets[begin], size=sizes[begin]))
+        for begin, ids, parents in _cut(train.ids, train.parents, edges):
+            self._append_or_join(_Part(*ends, targets[begin], ids, sizes[begin], parents))
 
     def _alike(self, sizes: Sequence[int]) -> int:
         """One size for all, where they differ by a few bytes; else 0."""
@@ -169,12 +164,12 @@ class _Book:
 
     def hops(self, rules: _Rules) -> list[Hop]:
         """The hops, with what each waits for."""
-        while any(edges := [self._edges(part) for part in self._parts]):
+        while any(edges := [self._edges(part) if part.parents else [] for part in self._parts]):
             parts, self._parts, self._begins, self._every = self._parts, [], {}, {}
             for part, its in zip(parts, edges, strict=True):
                 self._room.take(len(its), HOP_BYTES, "hops")
-                for _begin, piece in _cut(part, its):
-                    self._append(piece)
+                for _begin, ids, parents in _cut(part.ids, part.parents, its):
+                    self._append(part._replace(ids=ids, parents=parents))
         former: dict[tuple[int, int, int], int] = {}
         return [self._hop(number, part, rules, former) for number, part in enumerate(self._parts)]
 
@@ -196,21 +191,25 @@ class _Book:
 
     def _hop(self, number: int, part: _Part, rules: _Rules, former: dict[tuple[int, int, int], int]) -> Hop:
         count, ends = len(part.ids), (part.channel, part.source, part.target)
-        parents = [self._parent(each, count - len(each)) for each in part.parents if len(each)]
+        if not part.parents and not rules.window and part.source >= rules.senders:
+            return Hop(part.source, part.target, count, part.size, (), rules.gap, rules.release_gap)
+        parents = [self._parent(number, each, count - len(each)) for each in part.parents if len(each)]
         window, gap = rules.window, rules.gap
         if not parents and part.source < rules.senders:
             window, gap = 1, rules.chunk_gap
             if ends in former:  # its last chunk comes before the first one here
-                parents.append((former[ends], 1 - len(self._parts[former[ends]].ids)))
+                parents.append((former[ends] - number, 1 - len(self._parts[former[ends]].ids)))
             former[ends] = number
         if window and count > window:
-            parents.append((number, window))
+            parents.append((0, window))
         return Hop(part.source, part.target, count, part.size, tuple(parents), gap, rules.release_gap)
 
-    def _parent(self, ids: Sequence[int], missing: int) -> tuple[int, int]:
-        """The hop to which ids belong, and by how many steps it is ahead; the first `missing` steps have no parent."""
+    def _parent(self, own: int, ids: Sequence[int], missing: int) -> tuple[int, int]:
+        """How far behind a hop that is to which ids belong, and by how many steps it is ahead; the first `missing`
+        steps have no parent.
+        """
         number, step = self._place(ids[0])
-        return number, missing - step
+        return number - own, missing - step
 
     def _place(self, flow: int) -> tuple[int, int]:
         """The part of a flow, and its step there."""
@@ -226,7 +225,9 @@ class _Book:
 
 def _joined(former: _Part, part: _Part) -> _Part | None:
     """Both as one part, where the second goes on with the next ids and the next flow of each parent."""
-    if former[:3] != part[:3] or former.size != part.size or len(former.parents) != len(part.parents):
+    if former.target != part.target or former[:2] != part[:2] or former.size != part.size:
+        return None
+    if len(former.parents) != len(part.parents):
         return None
     ids = _together(former.ids, part.ids)
     parents = [_together(*each) for each in zip(former.parents, part.parents, strict=True)]
@@ -243,10 +244,12 @@ def _together(one: Sequence[int], other: Sequence[int]) -> range | None:
     return found if found and (found[: len(one)], found[len(one) :]) == (one, other) else None
 
 
-def _cut(part: _Part, edges: Sequence[int]) -> Iterator[tuple[int, _Part]]:
-    """The pieces of a part between steps, each with its first step."""
-    count = len(part.ids)
+def _cut(
+    ids: range, parents: Sequence[Sequence[int]], edges: Sequence[int]
+) -> Iterator[tuple[int, range, tuple[Sequence[int], ...]]]:
+    """The pieces of a part between steps, each with its first step: its ids and parents."""
+    count = len(ids)
     for begin, end in pairwise([0, *edges, count]):
         behind = count - begin, count - end  # how many are left at both ends of the piece
-        parents = tuple([each[max(len(each) - behind[0], 0) : len(each) - behind[1]] for each in part.parents])
-        yield begin, part._replace(ids=part.ids[begin:end], parents=parents)
+        its = [each[max(len(each) - behind[0], 0) : len(each) - behind[1]] for each in parents] if parents else ()
+        yield begin, ids[begin:end], tuple(its)

@@ -133,6 +133,19 @@ def on_wire(size: int, payload: int) -> tuple[int, int]:
     return size + packets * HEADER_BYTES, packets * ACK_BYTES
 
 
+class SentFlows(NamedTuple):
+    """Columns of hops whose flows take ways of their own: ends, the number of the first flow among those of the pair,
+    from there to the next, how many, and bytes of each.
+    """
+
+    source: list[int]
+    target: list[int]
+    first: list[int]
+    stride: list[int]
+    steps: list[int]
+    size: list[int]
+
+
 class LaneBook:
     """Numbers lanes and lists them as columns; links are numbered in order of appearance.
 

@@ -3,33 +3,20 @@
 The rules are those of `lanes` and of `files.LinkLoads`.
 """
 
+from array import array
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulation.network.flow_level.fluid_state import Fluid, Whole
-from simulation.network.flow_level.lanes import ACK_BYTES, HEADER_BYTES, CostModel, LaneBook, Way
+from simulation.network.flow_level.fluid_state import Fluid, Lanes, Whole
+from simulation.network.flow_level.lanes import ACK_BYTES, HEADER_BYTES, CostModel, LaneBook, SentFlows, Way
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, HOST_SEED, PortRoutes, address, hashed
 
 Ints = NDArray[np.int64]
 NO_PORT = -1
-
-
-class Sent(NamedTuple):
-    """The flows of a hop: its ends, the number of the first among those of the pair, from there to the next, and size.
-
-    `size` is in bytes.
-    """
-
-    source: int
-    target: int
-    first: int
-    stride: int
-    steps: int
-    size: int
 
 
 class _Paths:
@@ -52,11 +39,10 @@ class _Paths:
         """The port of each flow at its node: where there are several, a hash chooses."""
         count = len(self._ways.roles)
         both, place = np.unique(nodes * count + targets, return_inverse=True)
-        next_ports = self._ways.next_ports
-        lists = [next_ports(*each) for each in zip((both // count).tolist(), (both % count).tolist(), strict=True)]
-        lengths = np.array([len(each) for each in lists], np.int64)
+        lists = list(map(self._ways.next_ports, (both // count).tolist(), (both % count).tolist()))
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        ports = np.array([port for each in lists for port in each], np.int64)
+        ports = np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))
         choice = np.zeros(len(nodes), np.int64)
         several = np.flatnonzero(lengths[place] > 1)
         if len(several):
@@ -67,20 +53,47 @@ class _Paths:
         return ports[begins[place] + choice]
 
 
-def add_lanes(book: LaneBook, model: CostModel, sent: Sequence[Sent]) -> list[int]:
-    """Put the lanes of flows into a book; returns the lane of each flow, hop by hop."""
-    source, target, first, stride, steps, size = np.array(sent, np.int64).T
-    hop = np.repeat(np.arange(len(sent)), steps)
+def add_lanes(book: LaneBook, model: CostModel, sent: SentFlows) -> "array[int]":
+    """Put the lanes of flows into a book that has none; returns the lane of each flow, hop by hop."""
+    source, target, first, stride, steps, size = (np.array(column, np.int64) for column in sent)
+    hop = np.repeat(np.arange(len(steps)), steps)
     step = np.arange(len(hop)) - np.repeat(np.cumsum(steps) - steps, steps)
     sport = FIRST_SPORT + first[hop] + stride[hop] * step
     paths = _Paths(model.ways)
     forward = paths.between(source[hop], target[hop], sport | DPORT << 16)
     back = paths.between(target[hop], source[hop], DPORT | sport << 16)
-    rows = np.concatenate([forward, back, size[hop, None]], 1)
-    lanes, lane_of = np.unique(rows, axis=0, return_inverse=True)
-    length = forward.shape[1]
-    _Columns(model, lanes[:, :length], lanes[:, length:-1], lanes[:, -1]).add(book)
-    found: list[int] = (lane_of.reshape(-1) + len(book.lanes.delay) - len(lanes)).tolist()
+    rows, width = np.concatenate([forward, back, size[hop, None]], 1), forward.shape[1]
+    ones, lane_of = _distinct(rows)
+    _Columns(model, forward[ones], back[ones], rows[ones, -1]).fill(book, width)
+    return _column(lane_of)
+
+
+def _distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """One place of each different row, in the order of the rows, and which of these each row is; none is below -1."""
+    keys, least = [], 1 << 62
+    for column in rows.T:
+        bound = int(column.max()) + 2
+        if least * bound >= 1 << 62:
+            keys.append(np.zeros(len(rows), np.int64))
+            least = 1
+        keys[-1] *= bound
+        keys[-1] += column + 1
+        least *= bound
+    order = np.lexsort(keys[::-1]) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
+    new = np.zeros(len(rows), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    number = np.empty(len(rows), np.int64)
+    number[order] = np.cumsum(new) - 1
+    return order[new], number
+
+
+def _column(values: NDArray[np.generic]) -> "array[Any]":
+    """The values as a column of a state."""
+    kind = "d" if values.dtype.kind == "f" else "q"
+    found = array(kind)
+    found.frombytes(np.ascontiguousarray(values, np.float64 if kind == "d" else np.int64).data.cast("B"))
     return found
 
 
@@ -92,8 +105,7 @@ class _Columns:
         self.bursts = np.minimum(sizes, model.window)
         kind_of = np.array([*model.ways.kind_of, NO_PORT], np.int64)  # that of NO_PORT is the last
         kinds = np.concatenate([kind_of[forward], kind_of[back], sizes[:, None]], 1)
-        _kinds, ones, of_lane = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-        self.of_lane = of_lane.reshape(-1)
+        ones, self.of_lane = _distinct(kinds)
         self.costs = [
             model.costs(Way(*(tuple(side[side >= 0].tolist()) for side in (forward[one], back[one]))), int(sizes[one]))
             for one in ones.tolist()
@@ -106,37 +118,36 @@ class _Columns:
             table[place, : len(row)] = row
         return table[self.of_lane]
 
-    def add(self, book: LaneBook) -> None:
-        """Append the lanes to a book."""
-        width, back_width = self.forward.shape[1], self.back.shape[1]
+    def fill(self, book: LaneBook, width: int) -> None:
+        """Make the lanes those of a book; `width` ports are those of the longest way forward."""
+        back_width = self.back.shape[1]
         data = self._table([each.forward for each in self.costs], width)
         acks = self._table([each.back for each in self.costs], back_width)
         paces = self._table([each.paces for each in self.costs], back_width)
-        numbers = np.full(int(max(self.forward.max(), self.back.max())) + 1, NO_PORT, np.int64)
-        used = np.unique(np.concatenate([self.forward.reshape(-1), self.back.reshape(-1)]))
-        used = used[used >= 0]
-        numbers[used] = [book.number(port) for port in used.tolist()]
         links = np.concatenate([self.forward, self.back], 1)
+        used = np.unique(links)
+        used = used[used >= 0]
+        numbers = np.full(int(links.max()) + 1, NO_PORT, np.int64)
+        numbers[used] = [book.number(port) for port in used.tolist()]
         cost = np.concatenate([data, acks], 1)
         burst = np.concatenate([np.repeat(self.bursts[:, None], width, 1), np.zeros_like(self.back)], 1)
-        taken, lanes = cost > 0, book.lanes
-        book.free = book.free or bool(((self.forward >= 0) & (data <= 0)).any())
-        begins = len(lanes.load_link) + np.concatenate([[0], np.cumsum(taken.sum(1))])
-        lanes.data_end.extend((begins[:-1] + taken[:, :width].sum(1)).tolist())
-        lanes.load_begin.extend(begins[1:].tolist())
-        lanes.load_link.extend(numbers[links[taken]].tolist())
-        lanes.load_cost.extend(cost[taken].tolist())
-        lanes.load_burst.extend(burst[taken].tolist())
-        there = self.back >= 0
-        lanes.wait_begin.extend((len(lanes.wait_link) + np.cumsum(there.sum(1))).tolist())
-        lanes.wait_link.extend(numbers[self.back[there]].tolist())
-        lanes.wait_byte.extend(paces[there].tolist())
-        columns = lanes.of_flows
-        for column, values in zip(
-            columns, np.array([(each.delay, each.half, *each.window) for each in self.costs]).T, strict=True
-        ):
-            column.extend(values[self.of_lane].tolist())
-        lanes.burst.extend(self.bursts.tolist())
+        taken, there = cost > 0, self.back >= 0
+        begins, waits = (np.concatenate([[0], np.cumsum(each.sum(1))]) for each in (taken, there))
+        book.free = bool(((self.forward >= 0) & (data <= 0)).any())
+        costs = np.array([(each.delay, each.half, *each.window) for each in self.costs]).T
+        columns = (
+            begins,
+            begins[:-1] + taken[:, :width].sum(1),
+            numbers[links[taken]],
+            cost[taken],
+            burst[taken],
+            waits,
+            numbers[self.back[there]],
+            paces[there],
+            *(values[self.of_lane] for values in costs),
+            self.bursts,
+        )
+        book.lanes = Lanes._make([*map(_column, columns), 0])
 
 
 def loads_of_lanes(
@@ -146,7 +157,7 @@ def loads_of_lanes(
     lanes, waits = np.asarray(state.flow_lane), np.asarray(state.wait_begin)
     flow, links = _listed(np.asarray(state.load_begin)[lanes], np.asarray(state.data_end)[lanes], state.load_link)
     back, ack_links = _listed(waits[lanes], waits[lanes + 1], state.wait_link)
-    sizes = np.asarray(state.hop_size)[state.flow_hop]
+    sizes = np.asarray(state.hop_size)[np.asarray(state.flow_hop)]
     packets = np.ceil(sizes / payload)
     starts, ends = np.asarray(state.start), np.asarray(state.end)
     took = ends - starts

@@ -17,6 +17,8 @@ WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
 NOWHERE = -1  # instead of the port that all of a pair's ways begin or end with
 PORT_BYTES = 80  # of memory that each port of a hop's way takes, measured
 ADVICE = "fewer GPUs or rows take less; by ecmp each flow has its own way, of alike ones --routing rail simulates one"
+OVER_ONE_SWITCH = 2  # ports of a way, which is then the only way back, too
+_UNKNOWN = Way((), ())
 SLACK = 1.0001  # a link that may be asked for no more than this much of its capacity never slows a flow down
 
 
@@ -67,8 +69,12 @@ class HopNet:
         return range(len(self.first_hop) - 1)
 
     def of_key(self, key: int) -> range:
-        """The hops of a different collective."""
+        """The numbers of the hops of a different collective."""
         return range(self.first_hop[key], self.first_hop[key + 1])
+
+    def hops_of_key(self, key: int) -> list[Hop]:
+        """The hops of a different collective."""
+        return self.hops[self.first_hop[key] : self.first_hop[key + 1]]
 
     def key_of_hop(self) -> list[int]:
         """The different collective of each hop."""
@@ -96,20 +102,21 @@ def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | No
     By ECMP each flow takes a way of its own. That does not matter where none of the links to choose from can be full.
     """
     fixed: dict[tuple[int, int], Way | None] = {}
-    slack = _Slack(ways)
+    slack, ways_of_hops = _Slack(ways), list[Way | None]()
     for hop in net.hops:
-        pair = hop.source, hop.target
-        if pair not in fixed:
-            fixed[pair] = _fixed(ways, *pair)
-            if fixed[pair] is None and not slack.takes(*pair):
+        pair = hop[:2]
+        way = fixed.get(pair, _UNKNOWN)
+        if way is _UNKNOWN:
+            way = fixed[pair] = _fixed(ways, *pair)
+            if way is None and not slack.takes(*pair):
                 return None
+        ways_of_hops.append(way)
     known: dict[tuple[int, int, int], Laid] = {}
     laid = []
-    for hop in net.hops:
+    for hop, way in zip(net.hops, ways_of_hops, strict=True):
         key = hop.source, hop.target, hop.size
         its = known.get(key)
         if its is None:
-            way = fixed[hop.source, hop.target]
             if way is not None:
                 its = Laid(way.forward, way.back, model.costs(way, hop.size))
             else:
@@ -124,8 +131,13 @@ def _fixed(ways: PortRoutes, source: int, target: int) -> Way | None:
     if ways.routing in (SPREAD, RAIL):
         return way_of_flow(ways, source, target, 0)
     forward = ways.only_path(source, target)
-    back = ways.only_path(target, source) if forward else None
-    return Way(tuple(forward), tuple(back)) if forward and back else None
+    if not forward:
+        return None
+    if len(forward) == OVER_ONE_SWITCH and ways.roles[source] == ways.roles[target]:
+        there, on = forward
+        return Way((there, on), (on ^ 1, there ^ 1))
+    back = ways.only_path(target, source)
+    return Way(tuple(forward), tuple(back)) if back else None
 
 
 def _without_choice(ways: PortRoutes, hop: Hop, model: CostModel, common: Collection[int]) -> Laid:
@@ -167,23 +179,23 @@ class _Slack:
         shares = ways.shares(source, target)
         fixed = self.common[source, target] = [port for port, share in shares.items() if share > WHOLE]
         ends = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
+        asked, link = self._asked, ways.link
         return all(
-            share > WHOLE
-            or min(self._asked(port, side, end) for side, end in enumerate(ends)) <= SLACK * ways.link(port).bps
+            share > WHOLE or min(asked(0, port, ends[0]), asked(1, port, ends[1])) <= SLACK * link(port).bps
             for port, share in shares.items()
         )
 
-    def _asked(self, port: int, side: int, end: int) -> int:
+    def _asked(self, side: int, port: int, end: int) -> int:
         """The rate that a port may be asked for by its senders (side 0) or receivers (1), of which `end` is one."""
-        known = self._ends[side].setdefault(port, end)
+        ends = self._ends[side]
+        known = ends.setdefault(port, end)
         if known == end:
             return self._bps(end)
-        ends = known
-        if isinstance(ends, int):
-            self._sums[port, side] = self._bps(ends)
-            ends = self._ends[side][port] = {ends}
-        if end not in ends:
-            ends.add(end)
+        if isinstance(known, int):
+            self._sums[port, side] = self._bps(known)
+            known = ends[port] = {known}
+        if end not in known:
+            known.add(end)
             self._sums[port, side] += self._bps(end)
         return self._sums[port, side]
 

@@ -62,12 +62,13 @@ class PortRoutes:
             for port, owner in ((2 * link, first), (2 * link + 1, second)):
                 if port not in closed:
                     self._leaving[owner].append(port)
-        self._peers: dict[int, frozenset[int]] = {}
-        self._neighbours: dict[int, dict[int, list[int]]] = {}
+        self._peers: list[frozenset[int] | None] = [None] * len(fabric.roles)
+        self._neighbours: list[dict[int, list[int]] | None] = [None] * len(fabric.roles)
         self._levels: dict[frozenset[int], list[frozenset[int]]] = {}
         self._entries_of: dict[int, frozenset[int]] = {}
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
+        self._islands: dict[int, frozenset[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
         self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
@@ -86,10 +87,10 @@ class PortRoutes:
 
     def next_ports(self, node: int, target: int) -> Sequence[int]:
         """The ports by which a node forwards to a GPU or NVSwitch, of all shortest ways; none if there is no way."""
-        ports_to = self._ports_to(node)
-        if target in ports_to:
-            return ports_to[target]
-        common = self.switches_of(node) & self.switches_of(target)
+        direct = (self._neighbours[node] or self._ports_to(node)).get(target)
+        if direct is not None:
+            return direct
+        common = (self._peers[node] or self.switches_of(node)) & (self._peers[target] or self.switches_of(target))
         if common:
             return self._ports_by(node, common)
         key = node, self._entries(target)
@@ -100,12 +101,16 @@ class PortRoutes:
 
     def reaches(self, source: int, target: int) -> bool:
         """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
-        mine, theirs = self.switches_of(source), self.switches_of(target)
-        if not mine.isdisjoint(theirs) or target in self._ports_to(source):
-            return True
-        island_of = self._island_of
-        islands = {island_of[each] for each in mine}
-        return any(island_of[each] in islands for each in theirs)
+        islands = self._islands_at(source)
+        return not islands.isdisjoint(self._islands_at(target)) or target in self._ports_to(source)
+
+    def _islands_at(self, node: int) -> frozenset[int]:
+        """The islands of the switches next to a node."""
+        found = self._islands.get(node)
+        if found is None:
+            island_of = self._island_of
+            found = self._islands[node] = frozenset([island_of[each] for each in self.switches_of(node)])
+        return found
 
     @cached_property
     def _island_of(self) -> dict[int, int]:
@@ -124,7 +129,8 @@ class PortRoutes:
         """The ports of a node to neighbours of equal worth; inside a server those to NVSwitches alone."""
         ports_to = self._ports_to(node)
         if len(following) == 1:
-            return ports_to[next(iter(following))]
+            (nearest,) = following
+            return ports_to[nearest]
         nearer = sorted(following, reverse=True)
         if self.roles[node] == GPU:
             nearer = [each for each in nearer if self.roles[each] == NVSWITCH] or nearer
@@ -140,7 +146,7 @@ class PortRoutes:
 
     def _ports_to(self, node: int) -> dict[int, list[int]]:
         """The ports of a node by the neighbour to which they lead."""
-        found = self._neighbours.get(node)
+        found = self._neighbours[node]
         if found is None:
             found = self._neighbours[node] = {}
             for port in self._leaving[node]:  # in ascending order
@@ -168,7 +174,7 @@ class PortRoutes:
 
     def switches_of(self, node: int) -> frozenset[int]:
         """The neighbours of a node that forward."""
-        found = self._peers.get(node)
+        found = self._peers[node]
         if found is None:
             found = self._peers[node] = frozenset(each for each in self._ports_to(node) if self.roles[each] != GPU)
         return found
@@ -211,18 +217,18 @@ class PortRoutes:
         return path
 
     def first_links(self, source: int, target: int) -> tuple[Link, ...]:
-        """The links between two nodes on the first of the shortest ways; none between a node and itself."""
-        return tuple([self.kinds[kind] for kind in self._first_kinds(source, target)])
+        """The links of these kinds; none between a node and itself."""
+        return tuple([self.kinds[kind] for kind in self.first_kinds(source, target)])
 
-    def _first_kinds(self, source: int, target: int) -> tuple[int, ...]:
-        """The kinds of these links; switches remember theirs."""
+    def first_kinds(self, source: int, target: int) -> tuple[int, ...]:
+        """The kinds of the links between two nodes on the first of the shortest ways; switches remember theirs."""
         if source == target:
             return ()
         port = self.next_ports(source, target)[0]
         following = self.peer[port]
         rest = self._kinds_to.get((following, target))
         if rest is None:
-            rest = self._kinds_to[following, target] = self._first_kinds(following, target)
+            rest = self._kinds_to[following, target] = self.first_kinds(following, target)
         return self.kind_of[port], *rest
 
     def shares(self, source: int, target: int) -> Shares:
@@ -263,9 +269,10 @@ class PortRoutes:
                         ends[each] = ends.get(each, 0.0) + share
                         continue
                     ports = self.next_ports(each, target)
+                    part = share / len(ports)
                     for port in ports:
-                        passed[port] = passed.get(port, 0.0) + share / len(ports)
-                        onwards[self.peer[port]] = onwards.get(self.peer[port], 0.0) + share / len(ports)
+                        passed[port] = passed.get(port, 0.0) + part
+                        onwards[self.peer[port]] = onwards.get(self.peer[port], 0.0) + part
                 waiting = onwards
             self._shares[key] = passed, ends
         return self._shares[key]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from simulation.network.flow_level.fluid_state import Fluid, HopColumns, Whole, begin
 from simulation.network.flow_level.hops import Hop
-from simulation.network.flow_level.lanes import CostModel, LaneBook, Way, way_of_flow
+from simulation.network.flow_level.lanes import CostModel, LaneBook, SentFlows, Way, way_of_flow
 from simulation.network.flow_level.net import HopNet, Laid
 from simulation.network.flow_level.refine import Likeness
 
@@ -63,13 +63,14 @@ class Classes:
 
 
 class Built(NamedTuple):
-    """A state, the hops and parts in it by the number of their collective and their kind, and the port of each link.
+    """A state, the hops in it by the number of their collective and then by kind, the parts by both, and the port of
+    each link.
 
     `issued` are the hops that a rank of a kind begins; `free`: see LaneBook.
     """
 
     state: Fluid
-    hops: dict[tuple[int, int], int]
+    hops: dict[int, dict[int, int]]
     parts: dict[tuple[int, int], int]
     issued: dict[tuple[int, int], Whole]
     ports: list[int]
@@ -85,45 +86,54 @@ class Builder:
     def __init__(self, classes: Classes) -> None:
         self.classes, self.book = classes, LaneBook()
         self.columns = HopColumns([], [], [], [], [], [], [], [], [], [], [])
-        self.hops: dict[tuple[int, int], int] = {}
+        self.hops: dict[int, dict[int, int]] = {}
         self.parts: dict[tuple[int, int], int] = {}
         self.issued: dict[tuple[int, int], list[int]] = {}
         self.pending: list[int] = []
-        self.flow_lane: list[int] = []
+        self.flow_lane: Whole = []
 
     def add(self, number: int, lane_of: Callable[[int], int], colours: Sequence[int]) -> None:
         """The hops of collective `number` that have one of these kinds; `lane_of` gives the lane of a kind."""
-        columns, classes, of_hop = self.columns, self.classes, self.classes.likeness.hops
+        columns, classes = self.columns, self.classes
         first = len(columns.steps)
-        for place, colour in enumerate(colours):
-            self.hops[number, colour] = first + place
-        for colour in colours:
-            hop, place = classes.hop(colour), len(columns.steps)
-            sender, receiver = classes.kind(hop.source), classes.kind(hop.target)
-            counts = classes.leaving.get(colour, 0), classes.entering.get(colour, 0)
-            columns.steps.append(hop.steps)
-            columns.size.append(float(hop.size))
-            columns.lane.append(lane_of(colour))
-            columns.gap.append(float(hop.gap))
-            columns.release_gap.append(float(hop.release_gap))
-            columns.out_part.append(self._part(number, sender, hop.steps * counts[0]))
-            columns.out_count.append(counts[0])
-            columns.in_part.append(self._part(number, receiver, hop.steps * counts[1]))
-            columns.in_count.append(counts[1])
-            parents = sorted({(of_hop[parent], shift) for parent, shift in hop.parents}) if hop.parents else ()
-            columns.parents.append([(self.hops[number, parent], shift) for parent, shift in parents])
-            columns.issued.append(int(sender != NOBODY))
+        self.hops[number] = dict(zip(colours, range(first, first + len(colours)), strict=True))
+        hops = [classes.hop(colour) for colour in colours]
+        counts = [classes.leaving.get(colour, 0) for colour in colours]
+        senders = [classes.kind(hop.source) for hop in hops]
+        columns.steps.extend([hop.steps for hop in hops])
+        columns.size.extend([float(hop.size) for hop in hops])
+        columns.lane.extend([lane_of(colour) for colour in colours])
+        columns.gap.extend([float(hop.gap) for hop in hops])
+        columns.release_gap.extend([float(hop.release_gap) for hop in hops])
+        columns.out_part.extend(self._parts(number, senders, hops, counts))
+        columns.out_count.extend(counts)
+        counts = [classes.entering.get(colour, 0) for colour in colours]
+        columns.in_part.extend(self._parts(number, [classes.kind(hop.target) for hop in hops], hops, counts))
+        columns.in_count.extend(counts)
+        columns.parents.extend([self._parents(number, *each) for each in zip(colours, hops, strict=True)])
+        columns.issued.extend([int(sender != NOBODY) for sender in senders])
+        for place, sender in enumerate(senders, first):
             if sender != NOBODY:
                 self.issued.setdefault((number, sender), []).append(place)
 
-    def _part(self, number: int, kind: int, flows: int) -> int:
-        if kind == NOBODY:
-            return NOBODY
-        part = self.parts.setdefault((number, kind), len(self.parts))
-        if part == len(self.pending):
-            self.pending.append(0)
-        self.pending[part] += flows
-        return part
+    def _parents(self, number: int, colour: int, hop: Hop) -> Sequence[tuple[int, int]]:
+        if not hop.parents:
+            return ()
+        of_hop, places, own = self.classes.likeness.hops, self.hops[number], self.classes.first_hop[colour]
+        parents = sorted({(of_hop[own + behind], shift) for behind, shift in hop.parents})
+        return [(places[parent], shift) for parent, shift in parents]
+
+    def _parts(self, number: int, kinds: Sequence[int], hops: Sequence[Hop], counts: Sequence[int]) -> list[int]:
+        """The part of each hop's rank of a kind, which sends or receives so many of its flows at once."""
+        known, pending, found = self.parts, self.pending, []
+        for kind, hop, count in zip(kinds, hops, counts, strict=True):
+            part = NOBODY if kind == NOBODY else known.setdefault((number, kind), len(known))
+            if part == len(pending):
+                pending.append(0)
+            if kind != NOBODY:
+                pending[part] += hop.steps * count
+            found.append(part)
+        return found
 
     def built(self, filled: Filled) -> Built:
         """The state before the first event."""
@@ -181,32 +191,35 @@ class FlowLanes:
     def __init__(self, builder: Builder, model: CostModel) -> None:
         self._builder, self._model = builder, model
         self._sent: dict[tuple[int, int], int] = {}
-        self._flows: list[tuple[int, int, int, int, int, int]] = []
+        self._flows = SentFlows([], [], [], [], [], [])
 
     def add(self, colours: Iterable[int]) -> None:
         """The flows of one more collective, in the order of its hops."""
-        hops = [self._builder.classes.hop(colour) for colour in colours]
-        together = Counter((hop.source, hop.target) for hop in hops)
+        hops, sent, flows = [self._builder.classes.hop(colour) for colour in colours], self._sent, self._flows
+        pairs = [hop[:2] for hop in hops]
+        together = Counter(pairs)
         before: dict[tuple[int, int], int] = {}
-        for hop in hops:
-            pair = hop.source, hop.target
-            first = self._sent.get(pair, 0) + before.get(pair, 0)
+        for pair in pairs:
+            flows.first.append(sent.get(pair, 0) + before.get(pair, 0))
             before[pair] = before.get(pair, 0) + 1
-            self._flows.append((*pair, first, together[pair], hop.steps, hop.size))
-        for hop in hops:
-            pair = hop.source, hop.target
-            self._sent[pair] = self._sent.get(pair, 0) + hop.steps
+        flows.source.extend([source for source, _target in pairs])
+        flows.target.extend([target for _source, target in pairs])
+        flows.stride.extend([together[pair] for pair in pairs])
+        flows.steps.extend([hop.steps for hop in hops])
+        flows.size.extend([hop.size for hop in hops])
+        for pair, hop in zip(pairs, hops, strict=True):
+            sent[pair] = sent.get(pair, 0) + hop.steps
 
     def finish(self, *, at_once: bool) -> None:
         """Put the lanes of all flows into the book, with numpy (`at_once`) or one by one."""
         builder, model = self._builder, self._model
         if at_once:
-            from simulation.network.flow_level.many_lanes import Sent, add_lanes
+            from simulation.network.flow_level.many_lanes import add_lanes
 
-            builder.flow_lane += add_lanes(builder.book, model, list(map(Sent._make, self._flows)))
+            builder.flow_lane = add_lanes(builder.book, model, self._flows)
             return
         known: dict[tuple[Way, int], int] = {}
-        for source, target, first, stride, steps, size in self._flows:
+        for source, target, first, stride, steps, size in zip(*self._flows, strict=True):
             for step in range(steps):
                 key = way_of_flow(model.ways, source, target, first + stride * step), size
                 if key not in known:

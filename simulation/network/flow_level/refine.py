@@ -5,7 +5,7 @@ them, two ranks while the same kinds of hops begin and end there. One hop of eac
 Only what has a neighbour that changed is looked at again, and the largest part keeps its colour (Paige and Tarjan).
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -68,17 +68,18 @@ class _Neighbours:
 
     def __init__(self, net: Net) -> None:
         self._net, self._ranks = net, len(net.rank_kind)
-        self.on_link: dict[int, list[tuple[int, int]]] = {}
+        on_link: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self.at_rank: list[list[tuple[int, int]]] = [[] for _rank in net.rank_kind]
         self.children: list[list[int]] = [[] for _hop in net.hop_kind]
-        for number in range(len(net.hop_kind)):
-            for place, port in enumerate(self.links_of(number)):
-                self.on_link.setdefault(port, []).append((number, place))
-            for place, node in enumerate((net.source[number], net.target[number])):
+        for number, ends in enumerate(zip(net.source, net.target, strict=True)):
+            for place, port in enumerate((*net.forward[number], *net.back[number])):
+                on_link[port].append((number, place))
+            for place, node in enumerate(ends):
                 if node < self._ranks:
                     self.at_rank[node].append((number, place))
             for parent, _shift in net.parents[number]:
                 self.children[parent].append(number)
+        self.on_link = dict(on_link)
 
     def links_of(self, hop: int) -> tuple[int, ...]:
         """The links of a hop, forward and back."""

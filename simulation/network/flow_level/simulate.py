@@ -4,12 +4,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from types import ModuleType
 from typing import NamedTuple
 
 from common.progress import StepProgress
 from simulation.network.flow_level import fluid
-from simulation.network.flow_level.fluid_state import PLANNED
+from simulation.network.flow_level.fluid_state import PLANNED, FluidCode
 from simulation.network.flow_level.lanes import CostModel
 from simulation.network.flow_level.many_steps import in_fewer_steps
 from simulation.network.flow_level.net import HopNet, Laid, all_different, check_ways, laid_out
@@ -22,7 +21,8 @@ from simulation.network.job import Job
 from simulation.network.looks import Looks
 from simulation.network.tables import RankTimes
 
-MOST_IN_LISTS = 20_000  # flows that plain Python moves faster than numba is loaded
+MOST_IN_LISTS = 20_000  # flows that plain Python moves sooner than they are worth compiling for
+FEW = 1000  # flows that plain Python moves sooner than compiled code is loaded
 MOST_LOADS_IN_LISTS = 500_000  # links that they load in all, of which --routing spread has many
 MOST_ALONE_IN_LISTS = 500  # where each takes a way of its own
 ALIKE_BYTES, ALONE_BYTES = 250, 2700  # of memory that a simulated flow takes, measured; where it has a way of its own
@@ -80,25 +80,25 @@ class FlowRun:
         """The flows, hop by hop, in the order in which the collectives begin."""
         net, of_hop = self.classes.net, self.classes.likeness.hops
         sent: dict[tuple[int, int], int] = {}
-        strides = [Counter((net.hops[hop].source, net.hops[hop].target) for hop in net.of_key(key)) for key in net.keys]
+        strides = [Counter([net.hops[hop][:2] for hop in net.of_key(key)]) for key in net.keys]
         for number, key in enumerate(net.key_of):
             before: dict[tuple[int, int], int] = {}
+            its, hops = net.of_key(key), net.hops_of_key(key)
             stride = strides[key]
-            for place in net.of_key(key):
-                hop = net.hops[place]
-                pair = hop.source, hop.target
+            for place, hop in zip(its, hops, strict=True):
+                pair = hop[:2]
                 earlier = before.get(pair, 0)
                 before[pair] = earlier + 1
                 sport = FIRST_SPORT + sent.get(pair, 0) + earlier
                 yield FlowGroup(number, of_hop[place], *pair, hop.size, sport, stride[pair])
-            for place in net.of_key(key):
-                hop = net.hops[place]
-                sent[hop.source, hop.target] = sent.get((hop.source, hop.target), 0) + hop.steps
+            if number + 1 < len(net.key_of):
+                for hop in hops:
+                    sent[hop[:2]] = sent.get(hop[:2], 0) + hop.steps
 
     def times(self, number: int, colour: int) -> tuple[Sequence[float], Sequence[float]]:
         """Starts and ends of the flows of a kind of hops in one collective."""
         built, shift = self.work.built, 0.0
-        if (number, colour) not in built.hops:
+        if colour not in built.hops.get(number, ()):
             kind = self.classes.kind(self.classes.hop(colour).source)
             if kind < 0:
                 kind = self.classes.kind(self.classes.hop(colour).target)
@@ -108,10 +108,10 @@ class FlowRun:
                 return none, none
             shift = self.work.begins[number, kind]
             built, number = self.known[where], 0
-        place = built.hops[number, colour]
+        place = built.hops[number][colour]
         first, steps = built.state.hop_begin[place], built.state.hop_steps[place]
         if steps == 1:
-            return [float(built.state.start[first]) + shift], [float(built.state.end[first]) + shift]
+            return [built.state.start[first] + shift], [built.state.end[first] + shift]
         part = slice(int(first), int(first) + int(steps))
         starts, ends = built.state.start[part], built.state.end[part]
         if not isinstance(starts, list):
@@ -153,9 +153,9 @@ class FlowRun:
         """The end of the last flow of each rank that has flows."""
         net, by_kind = self.classes.net, dict[int, float]()
         parts = {(net.key_of[number], kind) for number, kind in self.work.built.parts} | set(self.known)
-        for (number, kind), end in self.work.ends.items():
-            if (net.key_of[number], kind) in parts:
-                by_kind[kind] = max(by_kind.get(kind, 0.0), end)
+        for (number, kind), end in reversed(self.work.ends.items()):  # the latest first
+            if end > by_kind.get(kind, -1.0) and (net.key_of[number], kind) in parts:
+                by_kind[kind] = end
         return [by_kind[kind] for kind in self.classes.likeness.ranks if kind in by_kind]
 
     def first_start(self) -> float:
@@ -200,7 +200,7 @@ def simulate(
     """
     began = time.perf_counter()
     net = HopNet(job, wishes.latency_ns, place)
-    check_ways({(hop.source, hop.target) for hop in net.hops}, ways, place)
+    check_ways({hop[:2] for hop in net.hops}, ways, place)
     model = CostModel(ways, wishes.payload, wishes.window)
     laid = laid_out(net, ways, model)
     if laid is None and wishes.most_ways is not None and net.flows > wishes.most_ways:
@@ -259,7 +259,7 @@ def _built(
     alike_lanes: AlikeLanes | None,
     model: CostModel,
     known: Collection[tuple[int, int]],
-) -> tuple[Built, ModuleType]:
+) -> tuple[Built, FluidCode]:
     """The state of all but what is known of its own, by collective and kind of rank, and the code that moves it."""
     net, builder = classes.net, Builder(classes)
     lanes = FlowLanes(builder, model) if alike_lanes is None else None
@@ -288,25 +288,29 @@ def _no_lane(_colour: int) -> int:
     return 0
 
 
-def _ready(builder: Builder, most: int) -> tuple[Built, ModuleType]:
+def _ready(builder: Builder, most: int) -> tuple[Built, FluidCode]:
     """The state before the first event: in lists for plain Python, for many flows in arrays for compiled code."""
-    if sum(builder.columns.steps) > most or _loads(builder) > MOST_LOADS_IN_LISTS:
+    flows = sum(builder.columns.steps)
+    if flows > min(FEW, most):
         try:
-            from simulation.network.flow_level.compiled import compiled, filled, in_arrays, whole
+            from simulation.network.flow_level import compiled as code
+
+            if flows > most or _loads(builder) > MOST_LOADS_IN_LISTS or code.is_compiled():
+                move = code.compiled()
+                built = builder.built(code.filled)
+                issued = {where: code.whole(hops) for where, hops in built.issued.items()}
+                built = built._replace(state=code.in_arrays(built.state), issued=issued)
+                return built, code.CompiledFluid(built.state, move)
         except ImportError as error:
             if error.name not in ("numba", "llvmlite", "numpy"):
                 raise
-        else:
-            built = builder.built(filled)
-            issued = {where: whole(hops) for where, hops in built.issued.items()}
-            return built._replace(state=in_arrays(built.state), issued=issued), compiled()
     return builder.built(lambda value, count: [value] * count), fluid
 
 
 def _loads(builder: Builder) -> int:
     """How many links all flows that share lanes load, each counted for each flow."""
     columns, begin = builder.columns, builder.book.lanes.load_begin
-    if builder.flow_lane:
+    if len(builder.flow_lane):
         return 0
     its = zip(columns.steps, columns.lane, strict=True)
     return sum(steps * (begin[lane + 1] - begin[lane]) for steps, lane in its)

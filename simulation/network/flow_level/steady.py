@@ -58,9 +58,10 @@ def _of_one_kind(classes: Classes) -> set[tuple[int, int]]:
 def _waited_for(classes: Classes) -> set[int]:
     """The different collectives for which their ranks wait."""
     net = classes.net
-    asked: dict[int, set[int]] = {}
-    for program in net.job.programs:
-        for phase in program:
-            if phase.collective is not None:
-                asked.setdefault(net.key_of[phase.collective], set()).add(phase.mode)
-    return {key for key, modes in asked.items() if modes == {WAITS}}
+    asked = {
+        (net.key_of[phase.collective], phase.mode)
+        for program in net.job.programs
+        for phase in program
+        if phase.collective is not None
+    }
+    return {key for key, mode in asked if mode == WAITS} - {key for key, mode in asked if mode != WAITS}

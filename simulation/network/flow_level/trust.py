@@ -1,6 +1,6 @@
 """Says where a result of the flow level cannot be trusted: marks, pauses, queues, rings that drift apart."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -92,19 +92,23 @@ def _is_paused(run: FlowRun, ways: PortRoutes, conf: NetworkConf) -> bool:
             alike = {of_link[port]: its for port, its in found.items() if port in of_link}
             found |= {port: alike[colour] for port, colour in of_link.items() if colour in alike}
         for port, (queue, came) in found.items():
-            held[ways.owner(port)] = held.get(ways.owner(port), 0) + int(queue)
-            entered[ways.peer[port]] = max(entered.get(ways.peer[port], 0), int(came))
+            node, sender = ways.peer[port], ways.peer[port ^ 1]
+            if queue:
+                held[sender] = held.get(sender, 0) + int(queue)
+            if came > entered.get(node, -1):
+                entered[node] = int(came)
+    reserved = _reserved(ways)
     return any(
-        came + conf.payload_bytes > conf.buffer_bytes - _reserved(ways, node) - held.get(node, 0) >> PAUSE_SHIFT
+        came + conf.payload_bytes > conf.buffer_bytes - reserved(node) - held.get(node, 0) >> PAUSE_SHIFT
         for node, came in entered.items()
         if ways.roles[node] != GPU
     )
 
 
-def _reserved(ways: PortRoutes, node: int) -> int:
+def _reserved(ways: PortRoutes) -> Callable[[int], int]:
     """The bytes of a switch's buffer that its ports do not share: 4 KiB each, and thrice what is on the wire."""
-    links = [ways.link(port) for port in ways.ports_at(node)]
-    return sum(RESERVED_BYTES + 3 * link.bps * link.delay_ns // BITS for link in links)
+    of_kind = [RESERVED_BYTES + 3 * link.bps * link.delay_ns // BITS for link in ways.kinds]
+    return lambda node: sum([of_kind[ways.kind_of[port]] for port in ways.ports_at(node)])
 
 
 def _of_rings(run: FlowRun, ways: PortRoutes) -> str:
@@ -133,9 +137,9 @@ def _drift(run: FlowRun, ways: PortRoutes) -> bool:
 
     hops = run.classes.net.hops
     return any(
-        slowest(hop.source, hop.target) != slowest(*hops[parent][:2])
-        for hop in map(run.classes.hop, run.classes.first_hop)
-        for parent, _shift in hop.parents
+        slowest(*hops[hop][:2]) != slowest(*hops[hop + behind][:2])
+        for hop in run.classes.first_hop.values()
+        for behind, _shift in hops[hop].parents
     )
 
 

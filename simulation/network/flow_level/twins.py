@@ -6,11 +6,10 @@ link and no rank.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 
 from simulation.network.flow_level.hops import Hop
-from simulation.network.flow_level.lanes import Costs
 from simulation.network.flow_level.net import HopNet, Laid
 from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.refine import Likeness, Net, refine
@@ -43,11 +42,15 @@ def alike(net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequen
     return found._replace(hops=hops)
 
 
-def hop_kinds(net: HopNet, laid: Sequence[Laid]) -> list[Hashable]:
-    """The properties that distinguish hops, whatever is around them."""
-    numbers: dict[Costs, int] = {}
+def hop_kinds(net: HopNet, laid: Sequence[Laid]) -> list[int]:
+    """Numbers of the properties that distinguish hops, whatever is around them."""
+    numbers: dict[Hashable, int] = {}
+    same: dict[int, int] = {}  # of the objects that many hops share, which are hashed once
+    for each in laid:
+        if id(each.costs) not in same:
+            same[id(each.costs)] = numbers.setdefault(each.costs, len(numbers))
     return [
-        (key, hop.steps, hop.size, hop.gap, numbers.setdefault(each.costs, len(numbers)))
+        numbers.setdefault((key, hop.steps, hop.size, hop.gap, same[id(each.costs)]), len(numbers))
         for key, hop, each in zip(net.key_of_hop(), net.hops, laid, strict=True)
     ]
 
@@ -69,7 +72,10 @@ def refined(
             [kinds[hop] for hop in chosen],
             [laid[hop].forward for hop in chosen],
             [laid[hop].back for hop in chosen],
-            [tuple([(place[first_of[parent]], shift) for parent, shift in hop.parents]) for hop in hops],
+            [
+                tuple([(place[first_of[number + behind]], shift) for behind, shift in hop.parents])
+                for number, hop in zip(chosen, hops, strict=True)
+            ],
             [hop.source for hop in hops],
             [hop.target for hop in hops],
             rank_kind,
@@ -85,21 +91,21 @@ def _parallel(net: HopNet) -> list[int]:
         known: dict[int, list[int]] = {}
         for number, (like, hops) in enumerate(groups):
             if like == number:
-                known[like] = _parallel_in(net.hops[hops.start : hops.stop], hops.start)
+                known[like] = _parallel_in(net.hops[hops.start : hops.stop])
             found += [hops.start + place for place in known[like]]
     return found
 
 
-def _parallel_in(hops: Sequence[Hop], begin: int) -> list[int]:
-    """Within one group, whose hops are numbered from `begin`: the places of the first hops."""
-    firsts: dict[Hop, int] = {}
-    found = [firsts.setdefault(hop._replace(parents=()), place) for place, hop in enumerate(hops)]
-    after = [sorted((found[parent - begin], shift) for parent, shift in hop.parents) for hop in hops]
+def _parallel_in(hops: Sequence[Hop]) -> list[int]:
+    """Within one group: the places of the first hops."""
+    firsts: dict[tuple[object, ...], int] = {}
+    found = [firsts.setdefault((*hop[:4], *hop[5:]), place) for place, hop in enumerate(hops)]  # all but the parents
+    after = [sorted((found[place + behind], shift) for behind, shift in hop.parents) for place, hop in enumerate(hops)]
     alike = all(after[place] == after[first] for place, first in enumerate(found))
     return found if alike else [*range(len(hops))]
 
 
-def _models(net: HopNet, laid: Sequence[Laid], kinds: Sequence[Hashable]) -> list[int]:
+def _models(net: HopNet, laid: Sequence[Laid], kinds: Sequence[int]) -> list[int]:
     """For each different collective the first one that tells its hops apart; itself if there is none before it."""
     found: list[int] = []
     by_count: dict[int, list[int]] = {}
@@ -112,30 +118,19 @@ def _models(net: HopNet, laid: Sequence[Laid], kinds: Sequence[Hashable]) -> lis
     return found
 
 
-def _is_model(net: HopNet, laid: Sequence[Laid], kinds: Sequence[Hashable], key: int, other: int) -> bool:
+def _is_model(net: HopNet, laid: Sequence[Laid], kinds: Sequence[int], key: int, other: int) -> bool:
     """Whether the hops of another collective are between the same ranks, on the same ways, after the same parents, and
     those of the same kind there are of the same kind here."""
-    later = net.first_hop[key] - net.first_hop[other]
-    own: dict[Hashable, Hashable] = {}
-    return all(
-        _alike_hops(net.hops[one], net.hops[two], later)
-        and laid[one].forward == laid[two].forward
-        and laid[one].back == laid[two].back
-        and own.setdefault(kinds[two], kinds[one]) == kinds[one]
-        for one, two in zip(net.of_key(key), net.of_key(other), strict=True)
-    )
-
-
-def _alike_hops(one: Hop, two: Hop, later: int) -> bool:
-    return (
-        one.source == two.source
-        and one.target == two.target
-        and len(one.parents) == len(two.parents)
-        and all(
-            parent == model + later and shift == its
-            for (parent, shift), (model, its) in zip(one.parents, two.parents, strict=True)
-        )
-    )
+    hops, own = net.hops, dict[int, int]()
+    for one, two in zip(net.of_key(key), net.of_key(other), strict=True):
+        mine, theirs = hops[one], hops[two]
+        if mine.source != theirs.source or mine.target != theirs.target or mine.parents != theirs.parents:
+            return False
+        if laid[one][:2] != laid[two][:2]:
+            return False
+        if own.setdefault(kinds[two], kinds[one]) != kinds[one]:
+            return False
+    return True
 
 
 class _Copies:
@@ -160,33 +155,36 @@ class _Copies:
 
     def _share_nothing(self, groups: Sequence[range]) -> bool:
         """Whether no two groups have a port or a rank in common."""
-        owner: dict[int, int] = {}
-        for number, hops in enumerate(groups):
-            for hop in hops:
-                ends = [~node for node in self.net.hops[hop][:2] if node < len(self.rank_kind)]
-                for each in (*self.laid[hop].forward, *self.laid[hop].back, *ends):
-                    if owner.setdefault(each, number) != number:
-                        return False
+        every, total = set[int](), 0
+        for hops in groups:
+            own = {~node for node in self._nodes(hops) if node < len(self.rank_kind)}.union(self._ports(hops))
+            total += len(own)
+            every |= own
+            if len(every) < total:
+                return False
         return True
+
+    def _ports(self, hops: range) -> list[int]:
+        """The ports of hops, one hop's after another's, forward and back."""
+        return list(chain.from_iterable(chain(*each[:2]) for each in self.laid[hops.start : hops.stop]))
+
+    def _nodes(self, hops: range) -> list[int]:
+        """The ends of hops, one hop's after another's."""
+        return list(chain.from_iterable(hop[:2] for hop in self.net.hops[hops.start : hops.stop]))
 
     def _is_copy(self, hops: range, model: range) -> bool:
         """Whether each hop has a like one in the same place of `model`, on links of the same kinds."""
-        links: dict[int, int] = {}
-        ranks: dict[int, int] = {}
-        kind_of, laid, rank_kind = self.ways.kind_of, self.laid, self.rank_kind
-        for one, two in zip(hops, model, strict=True):
-            mine, theirs = laid[one], laid[two]
-            if mine.costs != theirs.costs or len(mine.forward) != len(theirs.forward):
+        for mine, theirs in zip(self.laid[hops.start : hops.stop], self.laid[model.start : model.stop], strict=True):
+            alike = mine.costs is theirs.costs or mine.costs == theirs.costs
+            if not alike or len(mine.forward) != len(theirs.forward):
                 return False
-            for port, other in zip((*mine.forward, *mine.back), (*theirs.forward, *theirs.back), strict=True):
-                if links.setdefault(port, other) != other or kind_of[port] != kind_of[other]:
-                    return False
-            for node, other in zip(self.net.hops[one][:2], self.net.hops[two][:2], strict=True):
-                if node < len(rank_kind) and (
-                    ranks.setdefault(node, other) != other or rank_kind[node] != rank_kind[other]
-                ):
-                    return False
-        if len(set(links.values())) < len(links) or len(set(ranks.values())) < len(ranks):
+        kind_of, rank_kind = self.ways.kind_of, self.rank_kind
+        links = _one_to_one(zip(self._ports(hops), self._ports(model), strict=True))
+        ends = zip(self._nodes(hops), self._nodes(model), strict=True)
+        ranks = _one_to_one(each for each in ends if each[0] < len(rank_kind))
+        if links is None or ranks is None or any(kind_of[port] != kind_of[other] for port, other in links.items()):
+            return False
+        if any(rank_kind[rank] != rank_kind[other] for rank, other in ranks.items()):
             return False
         self._links |= links
         self._ranks |= ranks
@@ -199,3 +197,11 @@ class _Copies:
         of_link.update({port: of_link[model] for port, model in self._links.items()})
         for rank, like in self._ranks.items():
             of_rank[rank] = of_rank[like]
+
+
+def _one_to_one(pairs: Iterable[tuple[int, int]]) -> dict[int, int] | None:
+    """The pairs as a map, if each first has one second, and no two have the same."""
+    every = list(pairs)
+    found = dict(every)
+    alike = all(found[one] == other for one, other in every)
+    return found if alike and len(set(found.values())) == len(found) else None

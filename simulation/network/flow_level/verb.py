@@ -2,8 +2,8 @@
 
 import argparse
 from collections.abc import Callable, Sequence
+from math import fsum
 from pathlib import Path
-from statistics import fmean
 
 from common.errors import MistakeList
 from common.garbage import without_collection
@@ -134,7 +134,7 @@ def _summary(
 ) -> Summary:
     files = [str(path) for path in paths]
     ends, first = run.rank_ends(), loads.begin if loads else run.first_start()
-    marks = (max(ends), fmean(ends), ends[0]) if ends else (first, first, first)
+    marks = (max(ends), fsum(ends) / len(ends), ends[0]) if ends else (first, first, first)
     makespan, mean, zero = ((each - first) / 1000 for each in marks)
     data: dict[str, JsonValue] = {
         "files": [*files],

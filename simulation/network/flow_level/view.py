@@ -83,9 +83,9 @@ class FairFlows:
         number, hop, step = flow
         hops = self._net.hops
         return [
-            (number, parent, step - shift)
-            for parent, shift in hops[hop].parents
-            if 0 <= step - shift < hops[parent].steps
+            (number, hop + behind, step - shift)
+            for behind, shift in hops[hop].parents
+            if 0 <= step - shift < hops[hop + behind].steps
         ]
 
     def facts(self, flow: OneFlow) -> FlowFacts:
@@ -100,7 +100,7 @@ class FairFlows:
         if self._run.laid is not None:
             return self._run.laid[hop].forward
         state, built = self._state, self._run.work.built
-        lane = state.flow_lane[state.hop_begin[built.hops[number, self._of_hop[hop]]] + step]
+        lane = state.flow_lane[state.hop_begin[built.hops[number][self._of_hop[hop]]] + step]
         return [built.ports[link] for link in state.load_link[state.load_begin[lane] : state.data_end[lane]]]
 
     def users(self, ports: Collection[int]) -> dict[int, PortUsers]:

@@ -6,10 +6,9 @@ queue up, of which one runs at a time and then the latest.
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from types import ModuleType
 
 from simulation.network.flow_level.fluid import FOREVER, TOGETHER_NS
-from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, EVENTS, NOW
+from simulation.network.flow_level.fluid_state import ACTIVE, ENDED, EVENTS, NOW, FluidCode
 from simulation.network.flow_level.hops import PROCESSING_NS
 from simulation.network.flow_level.quotient import Built
 from simulation.network.job import QUEUES, SENDS, GroupCollective, JobPhase
@@ -39,7 +38,7 @@ class Work:
     def __init__(
         self,
         built: Built,
-        flows: ModuleType,
+        flows: FluidCode,
         collectives: list[GroupCollective],
         latency_ns: int,
         known: Callable[[int, int], float | None],
