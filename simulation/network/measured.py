@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, NonNegativeInt
 
 from common.errors import MistakeList
 from common.summary import JsonValue, Summary, counted
@@ -250,7 +250,7 @@ class _Node(BaseModel):
     """The fields that are read of a node of round.json."""
 
     host: str
-    node_rank: int
+    node_rank: NonNegativeInt
 
 
 class _Round(BaseModel):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from common.errors import MistakeList
 from common.summary import Summary, counted
-from common.whole_files import is_special, write_whole
+from common.whole_files import is_special, target, write_whole
 from simulation.topology import infragraph_export
 from simulation.topology.reading import read
 
@@ -28,7 +28,8 @@ def run(arguments: argparse.Namespace) -> Summary:
         InputProblems: the file has not the form, --output has another ending, or is there with other content.
         SimulationError: the package infragraph is not installed.
     """
-    path: Path = arguments.output or arguments.file.with_name(f"{arguments.file.name}.infragraph.yaml")
+    name = f"{arguments.file.name}.infragraph.yaml"
+    path = target(arguments.output, name) if arguments.output else arguments.file.with_name(name)
     form = FORMATS.get(path.suffix, "yaml" if is_special(path) else None)
     mistakes = MistakeList()
     if form is None:

@@ -4,12 +4,14 @@ numba and what it imports take a second and 100 MB to start; a loader of machine
 """
 
 import ctypes
+import hashlib
 import os
 import sys
 from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import FunctionType
@@ -25,6 +27,7 @@ SOURCES = ("compiled", "fluid", "fluid_state")
 NAME = "simulation.network.flow_level.fluid"
 ENTRY = "move_flows"  # the name of the compiled function, which issues hops where there are some, else runs
 OPTIMISED = 3
+DIGEST_BYTES = hashlib.sha256().digest_size
 _REAL = {
     "hop_size", "hop_gap", "release_gap", "load_cost", "wait_byte", "lane_delay", "lane_half", "lane_alone",
     "lane_turns", "lane_phase", "lane_slowest", "lane_most", "start", "end", "left", "rate", "room", "weight", "data",
@@ -75,25 +78,54 @@ def compiled() -> Code:
     Raises:
         ImportError: it has to be compiled, and there is no numba.
     """
-    file, code = _file(), None
-    with suppress(OSError):
-        code = file.read_bytes()
+    file = _file()
+    code = kept(file)
     if code is None:
         code = _compile(file)
-        _keep(code, file)
+        keep(code, file)
     return _loaded(code)
 
 
 def is_compiled() -> bool:
     """Whether the code was compiled before."""
-    return _file().exists()
+    return kept(_file()) is not None
 
 
 @cache
-def _file() -> Path:
-    """Where the code is for this machine."""
-    host = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    return code_folder(Path(__file__).parent, SOURCES, f"{llvmlite.__version__} {host}") / f"{ENTRY}.o"
+def _file() -> Path | None:
+    """Where the code is for this machine; None for a user without a home."""
+    versions = [llvmlite.__version__, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    with suppress(PackageNotFoundError):
+        versions.append(version("numba"))
+    with suppress(RuntimeError):
+        return code_folder(Path(__file__).parent, SOURCES, " ".join(versions)) / f"{ENTRY}.o"
+    return None
+
+
+def kept(file: Path | None) -> bytes | None:
+    """The code that `keep` wrote; None if there is none, or it is unreadable or damaged: loading that ends Python."""
+    with suppress(OSError):
+        content = file.read_bytes() if file else b""
+        digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        return code if digest == hashlib.sha256(code).digest() else None
+    return None
+
+
+def keep(code: bytes, file: Path | None) -> None:
+    """Write the code behind its digest for later runs, if that is possible; else nothing is left of it."""
+    if file is None:
+        return
+    new = file.with_name(f"{ENTRY}.{os.urandom(8).hex()}")  # machines that share a home have the same process ids
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with new.open("xb") as written:
+                written.write(hashlib.sha256(code).digest() + code)
+                written.flush()
+                os.fsync(written.fileno())
+            new.replace(file)
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def _machine() -> llvm.TargetMachine:
@@ -119,21 +151,13 @@ def _loaded(code: bytes) -> Code:
     return kind(engine.get_function_address(ENTRY))
 
 
-def _keep(code: bytes, file: Path) -> None:
-    """Write the code for later runs, if that is possible."""
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(f"{ENTRY}.{os.getpid()}")
-        new.write_bytes(code)
-        new.replace(file)
-
-
-def _compile(file: Path) -> bytes:
+def _compile(file: Path | None) -> bytes:
     """The machine code of `run` and `issue`. It raises nothing: with numpy's errors a division by 0 is infinite."""
     import numba
     from numba import types
 
-    print(f"compiling the flow level once, into {file.parent} (about half a minute)", file=sys.stderr)
+    where = f"once, into {file.parent}" if file else "for this run"
+    print(f"compiling the flow level {where} (about half a minute)", file=sys.stderr)
     spec = find_spec(NAME)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

@@ -255,6 +255,18 @@ def test_a_host_that_several_rounds_found_slow_is_slowed_down_once(
     assert network([*words, str(folder)], capsys)["what_if"] == once
 
 
+def test_a_negative_node_rank_is_a_mistake_of_the_record(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run_folder(tmp_path, finding("host", "host1"))
+    file = folder / "NETWORK" / "round1" / "round.json"
+    file.write_text(file.read_text(encoding="utf-8").replace('"node_rank": 1', '"node_rank": -1'), encoding="utf-8")
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/h-", "--op", "AllReduce", "--size", "1M", "--what-if", str(folder)]
+    assert main(["network", *words]) == 2
+    said = capsys.readouterr().err
+    assert "round.json" in said and "node_rank" in said
+
+
 def test_a_slow_host_costs_at_flow_level_what_the_same_network_edited_does(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

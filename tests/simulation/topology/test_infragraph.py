@@ -53,6 +53,14 @@ def test_every_template_comes_back(words: str, ending: str) -> None:
     assert Path("back").read_bytes() == Path("base").read_bytes()
 
 
+def test_in_a_folder_the_file_gets_its_usual_name() -> None:
+    assert call(*TEMPLATES[0].split(), "--output", "base") == 0
+    Path("folder").mkdir()
+    assert call("export", "base", "--output", "folder") == 0
+    assert call("import", "folder/base.infragraph.yaml", "--output", "back") == 0
+    assert Path("back").read_bytes() == Path("base").read_bytes()
+
+
 @pytest.mark.parametrize("name", ["DCN+SingleToR_16g_8gps_400Gbps_H100", "two.pods.topo", "Netz ä,b"])
 def test_a_files_name_need_not_be_one_of_the_schema(name: str) -> None:
     assert call("-topo", "DCN+", "-g", "16", "-psn", "2", "--output", name) == 0
