@@ -82,7 +82,7 @@ class Climb:
     before the first rung; gate: the health of hosts after each run. data: folders of the hosts' data. tools: by
     rung, the tools of others that hosts have. planned: the rungs to do, without which nothing is ready. expected: the
     estimate of each, in their order. usual: figures of an earlier acceptance; measured: those of this one. ran: the
-    cases and hosts of each run. kinds: by host, of runs with suspects.
+    cases and hosts of each run. kinds: by host, of runs with suspects. untested: sentences on devices without a rank.
     """
 
     vendor: str
@@ -93,6 +93,7 @@ class Climb:
     examine: Callable[[Sequence[str]], Looked]
     gate: Callable[[Sequence[str]], Looked]
     data: Sequence[DataPath] = ()
+    untested: Sequence[str] = ()
     tools: Mapping[str, Others] = field(default_factory=dict)
     planned: Sequence[str] = ()
     expected: Mapping[str, Estimate] = field(default_factory=dict)
@@ -140,11 +141,13 @@ class Climb:
                 if rung == HEALTH:
                     looked = self.examine(hosts)
                     self.warned.add(looked.warnings)
-                    record.out, record.not_run = dict(looked.sick), list(looked.unseen)
+                    record.out, record.not_run = dict(looked.sick), [*self.untested, *looked.unseen]
                 self._measure(record)
         except BaseException as error:
             said = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
             _add_reasons(record, said)
+            self._untested |= {*hosts}
+            record.verdict = "fail" if record.out else record.verdict
             raise
         finally:
             record.seconds = round(time.monotonic() - began, 1)
@@ -219,10 +222,10 @@ class Climb:
         named = Counter(host for found in self._suspected for host in found)
         for host, times in named.items():
             said = f"named on {times} of {took[host]} occasions"
-            if host in record.unsteady:
-                record.unsteady[host].append(said)
-            elif host in record.out and times < took[host]:
-                record.out[host].append(said)
+            if host in record.out:
+                record.out[host] += [said] if times < took[host] else []
+            elif host in record.unsteady:  # of one device, two occasions would have taken it out
+                record.unsteady[host] += [said, *(["each time another device"] if times > 1 else [])]
 
     def _note(self, record: RungRecord, loaded: LoadedRun) -> None:
         """Note of a run what needs no second occasion, before one that may be interrupted."""
@@ -399,7 +402,6 @@ class Climb:
         began = time.monotonic()
         loaded = self.run(f"{record.rung}{len(record.runs) + 1}", cases, hosts, max(1, int(self._room)))
         record.runs.append(loaded.folder.name)
-        self._occasions.append(loaded)
         self.ran[loaded.folder.name] = list(cases), list(hosts)
         self._took[loaded.folder.name] = round(time.monotonic() - began, 1)
         self.warned.add(warnings_of(loaded))
@@ -418,6 +420,7 @@ class Climb:
         found = suspects_of(loaded, choice_of(self.vendor).limit, self.usual)
         record.out |= {host: said for host, said in found.items() if host in proven(loaded) - looked.sick.keys()}
         suspects = {host: said for host, said in found.items() if host not in record.out}
+        self._occasions.append(loaded)
         self._suspected.append(found)
         return loaded, suspects
 

@@ -243,8 +243,9 @@ class Acceptance:
         return checked_settings(self._cluster, path, self._changes, HostSelection(hosts=",".join(hosts)))
 
 
-def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
-    """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor.
+def recorded(path: Path, vendor: str, nproc: int | None) -> AcceptRecord:
+    """The record of an earlier acceptance, whose figures can be compared with those of `nproc` devices of a vendor;
+    None: as many as it has.
 
     Raises:
         InputProblems: it is none, or one of another vendor or number of devices.
@@ -254,9 +255,10 @@ def recorded(path: Path, vendor: str, nproc: int) -> AcceptRecord:
     except (OSError, ValidationError) as error:
         allowed = f"the accept.json of an acceptance, of schema {SCHEMA_VERSION}: an older one is to be saved anew"
         raise InputProblems([Problem("--against", "", str(path), allowed)]) from error
-    if (found.vendor, found.nproc) != (vendor, nproc):
+    wanted = found.nproc if nproc is None else nproc
+    if (found.vendor, found.nproc) != (vendor, wanted):
         allowed = (
-            f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
+            f"an acceptance of {vendor} with --nproc {wanted}; this one is of {found.vendor}, --nproc {found.nproc}"
         )
         raise InputProblems([Problem("--against", "", str(path), allowed)])
     return found
@@ -295,9 +297,15 @@ def accept(
     mistakes.check()
     root = result_root(settings)
     hosts = list(settings.cluster.HOSTS)
+    untested: list[str] = []
+    _refuse_vendor(settings)
+    earlier = recorded(against, settings.test.VENDOR, nproc) if against else None
     try:
-        nproc = ranks_of_a_host(asked, settings) if nproc is None else nproc
-        earlier = recorded(against, settings.test.VENDOR, nproc).usual if against else {}
+        if nproc is None:
+            with _ended_by_signals():
+                nproc, untested = ranks_of_a_host(asked, settings)
+        if against and earlier and earlier.nproc != nproc:
+            recorded(against, settings.test.VENDOR, nproc)
         plan_all(asked, settings, names, nproc)
         folder = _new_folder(root)
     except OSError as error:
@@ -314,7 +322,8 @@ def accept(
         gate=acceptance.gate,
         data=data_paths(settings),
         planned=names,
-        usual=earlier,
+        usual=earlier.usual if earlier else {},
+        untested=untested,
     )
     began = time.time()
 
@@ -417,8 +426,9 @@ def save(record: AcceptRecord, path: Path) -> None:
     say(f"{path}: what is expected in {len(tests)} tests, learned from {good} hosts; for --against")
 
 
-def ranks_of_a_host(asked: Request, settings: Settings) -> int:
-    """As many as the hosts have devices; where none has or tells, WITHOUT_DEVICES.
+def ranks_of_a_host(asked: Request, settings: Settings) -> tuple[int, list[str]]:
+    """As many as the hosts have devices, and a sentence on each that has more; where none has or tells,
+    WITHOUT_DEVICES, which is said.
 
     Raises:
         InputProblems: the device tests cannot be planned.
@@ -426,14 +436,25 @@ def ranks_of_a_host(asked: Request, settings: Settings) -> int:
     """
     patterns, hosts = vendors.load(settings.test.VENDOR).device_files, list(settings.cluster.HOSTS)
     if not patterns:
-        return WITHOUT_DEVICES
+        return WITHOUT_DEVICES, []
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), 1)
         with (
             allocated(planned.look(hosts)) as prepared,
             connected(prepared.settings.cluster, prepared.allocation) as reached,
         ):
-            return usual_devices(reached, patterns) or WITHOUT_DEVICES
+            usual, untested = usual_devices(reached, patterns)
+    if usual is None:
+        say(words("no host has or tells devices: {n} ranks of each; --nproc sets another number", n=WITHOUT_DEVICES))
+    return usual or WITHOUT_DEVICES, untested
+
+
+def _refuse_vendor(settings: Settings) -> None:
+    """Refuse a vendor whose ranks use no device."""
+    vendor = vendors.load(settings.test.VENDOR)
+    if vendor.device_type == "cpu" and vendor.monitor_name:
+        allowed = "a vendor whose devices the ranks use: accept is not for this one, whose ranks compute on the CPU"
+        raise InputProblems([Problem(settings.source("VENDOR"), "VENDOR", vendor.name, allowed)])
 
 
 def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: int) -> None:
@@ -443,10 +464,7 @@ def plan_all(asked: Request, settings: Settings, names: Sequence[str], nproc: in
         InputProblems: the vendor's ranks use no device, it lacks a config, or --nproc suits none.
         OSError: the disk of temporary files is full.
     """
-    vendor = vendors.load(settings.test.VENDOR)
-    if vendor.device_type == "cpu" and vendor.monitor_name:
-        allowed = "a vendor whose devices the ranks use: accept is not for this one, whose ranks compute on the CPU"
-        raise InputProblems([Problem(settings.source("VENDOR"), "VENDOR", vendor.name, allowed)])
+    _refuse_vendor(settings)
     hosts, data = list(settings.cluster.HOSTS), data_paths(settings)
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), nproc)

@@ -52,30 +52,36 @@ FEW_REPLAYS = 10
 """PCIe replays of a round that are no finding: links correct single ones by themselves."""
 
 
-def device_findings(host: str, monitor: Mapping[str, Any] | None) -> Iterator[PartFinding]:
-    """The findings of a host's devices; `monitor` is the summary of its monitor.
+def device_findings(host: str, monitor: Mapping[str, Any] | None, told: object = None) -> Iterator[PartFinding]:
+    """The findings of a host's devices; `monitor` is the summary of its monitor, `told` its sys_info.json's devices,
+    whose names tell which are alike.
 
     Values of another form than the monitor's are passed over: a host may send anything.
     """
     devices = _devices(monitor)
     active = {links: [int(_state(each, f"{links}_up")) for each in devices] for links in _LINKS}
-    told = {name for each in devices for name in _TOLD if _tells(each, name)}
-    for device in devices:
-        index = device.get("index")
-        if isinstance(index, int):
-            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, told)]:
-                yield _finding(host, f"accelerator {index}", found)
+    named = {each.get("index"): str(each.get("name")) for each in _mappings(told) if _is_index(each)}
+    models = [named.get(each["index"], "") if _is_index(each) else "" for each in devices]
+    telling = {
+        (model, name) for model, each in zip(models, devices, strict=True) for name in _TOLD if _tells(each, name)
+    }
+    for model, device in zip(models, devices, strict=True):
+        if _is_index(device):
+            alike = {name for other, name in telling if other == model}
+            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, alike)]:
+                yield _finding(host, f"accelerator {device['index']}", found)
 
 
-def unseen_hosts(monitors: Mapping[str, Mapping[str, Any] | None]) -> Iterator[PartFinding]:
+def unseen_hosts(monitors: Mapping[str, Mapping[str, Any] | None], *, are_used: bool = True) -> Iterator[PartFinding]:
     """Hosts whose accelerators, or counters and states of them, their monitor did not see, where those of other hosts
-    were seen: nothing of that passes. monitors: the summary of each host's, None where there is none.
+    were seen: nothing of that passes. monitors: the summary of each host's, None where there is none. are_used: the
+    ranks use accelerators; else a host may have none.
     """
     devices = {host: _devices(monitor) for host, monitor in monitors.items()}
     telling = {host for host, own in devices.items() if any(_tells(each, name) for each in own for name in _TOLD)}
     for host, own in devices.items():
         said = ""
-        if not own and any(devices.values()):
+        if not own and are_used and any(devices.values()):
             said = "its accelerators were not seen, those of other hosts were"
         elif own and telling and host not in telling:
             said = "the state of its accelerators was not seen, that of other hosts' was"
@@ -85,8 +91,15 @@ def unseen_hosts(monitors: Mapping[str, Mapping[str, Any] | None]) -> Iterator[P
 
 
 def _devices(monitor: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    listed = (monitor or {}).get("devices")
+    return _mappings((monitor or {}).get("devices"))
+
+
+def _mappings(listed: object) -> list[Mapping[str, Any]]:
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _is_index(device: Mapping[str, Any]) -> bool:
+    return isinstance(device.get("index"), int)
 
 
 def _why_unseen(monitor: Mapping[str, Any] | None) -> str:
@@ -109,7 +122,7 @@ def _tells(device: Mapping[str, Any], name: str) -> bool:
 
 
 def _untold(device: Mapping[str, Any], told: Container[str]) -> Iterator[_Found]:
-    """The parts of which others of its host tell and it does not: none of them passes. A lost device tells nothing."""
+    """The parts of which others of its host and name tell and it does not: none passes. A lost device tells nothing."""
     lacking = [what for name, what in _TOLD.items() if name in told and not _tells(device, name)]
     if lacking and device.get("lost") is not True:
         said = f"others of its host tell, it does not: {', '.join(lacking)}"

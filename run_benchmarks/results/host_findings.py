@@ -7,7 +7,7 @@ from typing import Any
 from monitors.ports import ERRORS
 from protocol.finding import PartFinding
 from run_benchmarks.results.device_findings import device_findings
-from run_benchmarks.results.monitor_readings import PortLink, Sight, number
+from run_benchmarks.results.monitor_readings import PortLink, Sight, mapping, number
 
 MAX_OF_A_HOST = 50
 FEWEST = 3  # hosts among which most can agree against one
@@ -33,7 +33,7 @@ def host_findings(
     Values of another form than the monitor's are passed over: a host may send anything.
     """
     found = [
-        *device_findings(host, monitor),
+        *device_findings(host, monitor, mapping(info.get("accelerator")).get("devices")),
         *_transport(host, info),
         *_port_errors(host, info, monitor or {}),
         *_slow_links(host, info, usual or {}),

@@ -104,18 +104,21 @@ def round_record(
     for node, part in zip(nodes, record.nodes, strict=True):
         if record.integrity is not None and (remark := dead_monitor(node, part.monitor)) is not None:
             record.integrity.remarks.append(remark)
-    sights, seen = _seen_by_monitors(nodes, record)
+    sights, seen = _seen_by_monitors(nodes, record, case)
     return with_findings(case, record, seen, sights), judgement.step_curves
 
 
-def _seen_by_monitors(nodes: Sequence[RunningNode], record: RoundRecord) -> tuple[list[Sight], list[PartFinding]]:
+def _seen_by_monitors(
+    nodes: Sequence[RunningNode], record: RoundRecord, case: CasePlan
+) -> tuple[list[Sight], list[PartFinding]]:
     """The network as the hosts' monitors saw it, and the bad parts that they saw."""
     told = [(part.host, node.outcome.folder, part.monitor) for node, part in zip(nodes, record.nodes, strict=True)]
     # Read twice: the objects of a host's 4 MiB take 90 MB, and are never those of all hosts at once.
     sights = [sight_of(host, read_sys_info(folder), monitor) for host, folder, monitor in told]
     usual = usual_links(sights)
     seen = [each for host, at, monitor in told for each in host_findings(host, read_sys_info(at), monitor, usual)]
-    seen += unseen_hosts({host: monitor for host, _, monitor in told})
+    # Ranks of gloo compute on the CPU, whatever devices their vendor has.
+    seen += unseen_hosts({host: monitor for host, _, monitor in told}, are_used=case.backend != "gloo")
     return sights, seen
 
 

@@ -27,7 +27,7 @@ from run_benchmarks.acceptance.rungs import (
     soak_times,
     stages_of,
 )
-from run_benchmarks.acceptance.suspects import Suspects
+from run_benchmarks.acceptance.suspects import OfDevice, Suspects
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RoundRecord, RunRecord, Verdict
@@ -158,6 +158,45 @@ def test_the_diagnostics_of_the_vendor_are_a_run_of_health_whose_suspects_are_co
     (failing := Cluster({})).fails = {"health1"}
     (made := diagnosed(failing)).step(HEALTH)
     assert made.rungs[0].verdict == "fail" and made.rungs[0].reason == "PAIRS: rank 0 failed"
+
+
+def test_who_is_sick_fails_health_though_its_diagnostics_end_early_and_nobody_is_accepted() -> None:
+    cluster = Cluster({}, sick={"n0": ["disk: full"]})
+    cluster.ends = "health1"
+    made = diagnosed(cluster)
+    with pytest.raises(EndedError):
+        made.step(HEALTH)
+    assert made.rungs[0].verdict == "fail" and "interrupted" in made.rungs[0].reason
+    assert made.states() == dict.fromkeys(HOSTS, "not tested") | {"n0": "out"}
+
+
+def test_an_occasion_after_which_the_gate_ended_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster({"network": [{"n5"}, set()]})
+    cluster.sees = {"network1": [fault("n1", "n2")]}
+    made, gate = cluster.begun(), cluster.gate
+
+    def ends(hosts: Sequence[str]) -> Looked:
+        if cluster.asked[-1][0] == "network3":
+            raise EndedError("no host answers")
+        return gate(hosts)
+
+    made.gate = ends
+    with pytest.raises(EndedError):
+        made.step(NETWORK)
+    assert made.rungs[0].unsteady == {"n5": ["network1: slow", "named on 1 of 2 occasions"]}
+
+
+def test_whom_each_occasion_names_for_another_device_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_devices(run: LoadedRun, limit: float, usual: object) -> Suspects:
+        said = OfDevice(f"{run.folder.name}: slow")
+        said.devices = frozenset([run.folder.name])
+        return {"n2": [said]} if run.folder.name.startswith("run_single") else {}
+
+    monkeypatch.setattr("run_benchmarks.acceptance.climb.suspects_of", of_devices)
+    made = Cluster({}).begun()
+    made.step(SINGLE)
+    assert made.rungs[0].unsteady["n2"][2:] == ["named on 2 of 2 occasions", "each time another device"]
+    assert Words("zh").reason("each time another device") == "每次都是另一个设备"
 
 
 def test_a_soak_fills_what_is_left_of_the_budget_and_tells_of_suspects_like_a_training() -> None:

@@ -19,7 +19,7 @@ from run_benchmarks.acceptance import rungs
 from run_benchmarks.acceptance.climb import EndedError, Looked
 from run_benchmarks.acceptance.records import AcceptRecord
 from run_benchmarks.acceptance.rungs import RUNGS, choice_of
-from run_benchmarks.commands import starting
+from run_benchmarks.commands import accepting, starting
 from run_benchmarks.commands.accepting import (
     Acceptance,
     accept,
@@ -32,6 +32,7 @@ from run_benchmarks.commands.accepting import (
 )
 from run_benchmarks.commands.options import Request, asked_for
 from run_benchmarks.errors import InputProblems
+from run_benchmarks.results.records import record_text
 from run_benchmarks.session.preparation import prepare
 from run_benchmarks.state.exit_codes import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_USAGE
 from tests.run_benchmarks.acceptance.test_accept_record import sample
@@ -110,6 +111,48 @@ def test_the_cases_of_every_rung_can_be_planned_for_each_vendor(
     )
     with refused if is_on_cpu else contextlib.nullcontext():
         plan_all(asked, asked.settings(), RUNGS, nproc)
+
+
+def test_what_is_wrong_of_the_command_is_told_before_hosts_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "ranks_of_a_host", lambda *_: pytest.fail("hosts are asked"))
+    on_cpu = next(each for each in available() if load(each).device_type == "cpu" and load(each).monitor_name)
+    with pytest.raises(InputProblems, match="accept is not for this one"):
+        accept(asked_of(tmp_path, on_cpu, 1), rungs="health", budget="1m")
+    for text in ("no record", record_text(sample())):
+        (tmp_path / "accept.json").write_text(text)
+        with pytest.raises(InputProblems, match="--against"):
+            accept(asked_of(tmp_path, "amd", 1), rungs="health", budget="1m", against=tmp_path / "accept.json")
+
+
+def test_sigterm_while_devices_are_counted_gives_back_what_was_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = []
+
+    def counted(*_: object) -> tuple[int, list[str]]:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            ended.append("given back")
+        return 1, []
+
+    monkeypatch.setattr(accepting, "ranks_of_a_host", counted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is signal.SIG_DFL
+    with pytest.raises(KeyboardInterrupt):
+        accept(asked_of(tmp_path, "cpu", 1), rungs="health", budget="1m")
+    assert ended == ["given back"] and signal.getsignal(signal.SIGTERM) is before
+
+
+def test_hosts_without_devices_have_a_number_of_ranks_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = asked_of(tmp_path, "nvidia", 1)
+    monkeypatch.setattr(accepting, "usual_devices", lambda hosts, patterns: (None, []))
+    assert accepting.ranks_of_a_host(asked, asked.settings()) == (2, [])
+    assert "no host has or tells devices: 2 ranks of each" in capsys.readouterr().out
 
 
 def test_repaired_hosts_are_accepted_alone_though_the_users_case_needs_more_hosts(tmp_path: Path) -> None:

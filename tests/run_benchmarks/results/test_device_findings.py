@@ -13,6 +13,7 @@ import pytest
 from run_benchmarks.acceptance.suspects import not_run_in
 from run_benchmarks.results.device_findings import device_findings, unseen_hosts
 from run_benchmarks.results.drain import drain_list
+from run_benchmarks.results.host_findings import host_findings
 from run_benchmarks.results.verdict import Verdict
 from run_benchmarks.rounds.recording import with_findings
 from tests.run_benchmarks.results.network_rounds import a_round, case
@@ -112,6 +113,18 @@ def test_what_a_device_does_not_tell_beside_others_that_do_is_said_and_passes_no
     assert not_run_in(run) == [f"n1 accelerator 1: {said}"]
 
 
+def test_what_devices_tell_is_compared_with_those_of_their_name() -> None:
+    """A DGX Station A100 has a display card beside its A100s, without links and ECC memory."""
+    station = states(*4 * [{"nvlinks_up": 12, "rows_failed": 0}], {})
+    names = [{"index": index, "name": "A100" if index < 4 else "DGX Display"} for index in range(5)]
+    assert host_findings("n1", {"accelerator": {"devices": names}}, station) == []
+    station["devices"][2]["states"] = {}
+    (found,) = host_findings("n1", {"accelerator": {"devices": names}}, station)
+    assert (found.device, found.kind) == ("accelerator 2", "not_run")
+    for made_up in (3, [3], [{"index": []}], [{"index": 0, "name": [{}]}]):
+        assert len(host_findings("n1", {"accelerator": {"devices": made_up}}, station)) >= 1
+
+
 def test_a_host_whose_accelerators_are_not_seen_beside_hosts_whose_are_is_said() -> None:
     good, blind = states({"rows_failed": 0}), {"devices": [], "unavailable": {"accelerator": "NVML does not start"}}
     mute = states({}, errors={"accelerator_health": ["late", "it hangs"]})
@@ -123,6 +136,8 @@ def test_a_host_whose_accelerators_are_not_seen_beside_hosts_whose_are_is_said()
     ]
     assert {(each.kind, each.severity, each.drained_hosts) for each in found} == {("not_run", "warning", ())}
     assert not list(unseen_hosts({"n2": blind, "n3": None})), "hosts without accelerators"
+    of_cpus = unseen_hosts({"n1": good, "n2": blind, "n3": None, "n4": mute}, are_used=False)
+    assert [each.hosts for each in of_cpus] == [("n4",)], "ranks of gloo need none"
     assert not list(unseen_hosts({"n4": mute, "n5": states({}, {})})), "a vendor whose tool tells no state"
 
 

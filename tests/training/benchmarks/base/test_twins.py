@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -20,10 +22,11 @@ from training.benchmarks.base.pytorch import operations, products
 from training.benchmarks.base.pytorch.capacity import Capacity
 from training.benchmarks.base.pytorch.config import Config
 from training.benchmarks.base.pytorch.disks import Disk
-from training.benchmarks.base.pytorch.figures import DeviceFigure, _of_all
+from training.benchmarks.base.pytorch.figures import DeviceFigure, _of_all, device_of
 from training.benchmarks.base.pytorch.outcome import OUTCOME
 from training.benchmarks.base.pytorch.suite import odd_ones
 from training.benchmarks.base.pytorch.twins import LAYERS, Training, bits_of, kind_of
+from training.benchmarks.driver.workload.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 HOSTS, SIZE, STEPS = 8, 128, 2
@@ -164,6 +167,7 @@ def test_kinds_are_compared_each_by_itself() -> None:
 
 def test_the_number_of_threads_makes_another_kind() -> None:
     before, threads = kind_of(CPU), torch.get_num_threads()
+    assert kind_of(CPU, "2.1") != kind_of(CPU, "2.2") != before
     assert before == kind_of(CPU) and 0 <= before < 1 << 63
     torch.set_num_threads(threads + 1)
     try:
@@ -198,6 +202,18 @@ def test_a_rank_with_a_flipped_bit_is_a_finding_that_drains_its_host(tmp_path: P
 def test_what_a_host_makes_up_is_no_finding(step: dict[str, object]) -> None:
     case = MeasuredCase(name="D", config={}, nnodes=2, nproc=2)
     assert OUTCOME.findings(case, MeasuredRound(number=1, metrics={}, steps=[step], hosts={0: "n1", 1: "n2"})) == []
+
+
+@pytest.mark.parametrize("test", ["disk_read", "host_memory"])
+def test_wrong_bits_of_a_disk_or_host_accuse_no_device(test: str) -> None:
+    case = MeasuredCase(name="D", config={}, nnodes=3, nproc=2)
+    steps = [{"test": test, "odd_ranks": {"2": "other bits", "3": "other bits"}}]
+    hosts = {0: "n1", 1: "n2", 2: "n3"}
+    (found,) = OUTCOME.findings(case, MeasuredRound(number=1, metrics={}, steps=steps, hosts=hosts))
+    assert (found.part, found.device, found.drained_hosts) == ("host", "", ("n2",))
+    assert found.sentence == f"host n2: {test}: other bits" and "replace" not in found.suggested_action
+    group = Namespace(device=torch.device("cuda", 3))
+    assert device_of(test, cast(ProcessGroup, group)) == CPU, "compared among hosts of one kind of processor"
 
 
 def test_a_split_kind_is_a_warning_that_drains_nobody() -> None:

@@ -92,8 +92,8 @@ def measure(test: str, config: Config, group: ProcessGroup, data_dir: Path | Non
 
 
 def device_of(test: str, group: ProcessGroup) -> torch.device:
-    """The device of a test: that of this rank, or its host's processors."""
-    return torch.device("cpu") if test in HOST_TESTS else group.device
+    """The device of a test: that of this rank, or its host's processors, which fill and read disks, too."""
+    return torch.device("cpu") if test in (*HOST_TESTS, *DISK_TESTS) else group.device
 
 
 def _disk(test: str, config: Config, group: ProcessGroup, data_dir: Path | None) -> DeviceFigure:

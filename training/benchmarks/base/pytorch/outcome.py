@@ -12,7 +12,7 @@ from protocol.default_outcome import DefaultOutcome, is_measured
 from protocol.finding import MAX_CHARACTERS, PartFinding
 from protocol.outcome import Block, HostFigure, MeasuredCase, MeasuredRound, Metric, Picture, Table, TableCell
 from protocol.perflog import Event
-from training.benchmarks.base.pytorch.config import Config
+from training.benchmarks.base.pytorch.config import DISK_TESTS, HOST_TESTS, Config
 from training.benchmarks.base.pytorch.verdict import promised, summary
 from vendors.datasheets import datasheet
 
@@ -99,31 +99,37 @@ class BaseOutcome(DefaultOutcome):
 
 
 _ODD = "test it alone; replace it if its bits differ again, or equal its software with that of its kind"
+_ODD_HOST = dict.fromkeys(DISK_TESTS, "look at the disk, its controller and the host's memory: SMART, ECC errors")
+_ODD_HOST |= dict.fromkeys(HOST_TESTS, "look for machine-check and memory errors; test its processors and memory alone")
 
 
 def _odd_devices(step: Mapping[str, Any], case: MeasuredCase, measured: MeasuredRound) -> Iterator[PartFinding]:
-    """A fault for each device that differs from most of its kind; a warning where it is not known which is wrong."""
+    """A fault for each device, in tests of hosts each host, that differs from most of its kind; a warning where it is
+    not known which is wrong.
+    """
     odd, split, test = step.get("odd_ranks"), step.get("split_ranks"), str(step.get("test"))
+    found: dict[tuple[str, str], str] = {}
     for rank, why in odd.items() if isinstance(odd, dict) else ():
         place = _place(rank, case, measured)
         if place is not None:
-            host, name = place
-            said = f"{test}: {why}"
-            yield PartFinding(
-                part="device",
-                hosts=(host,),
-                device=name,
-                kind="different_results",
-                evidence=said,
-                suggested_action=_ODD,
-                drained_hosts=(host,),
-                sentence=f"{host} {name}: {said}",
-            )
+            found.setdefault((place[0], "") if test in _ODD_HOST else place, f"{test}: {why}")
+    for (host, name), said in found.items():
+        yield PartFinding(
+            part="device" if name else "host",
+            hosts=(host,),
+            device=name,
+            kind="different_results",
+            evidence=said,
+            suggested_action=_ODD_HOST.get(test, _ODD),
+            drained_hosts=(host,),
+            sentence=f"{host} {name}: {said}" if name else f"host {host}: {said}",
+        )
     for ranks in split if isinstance(split, list) else ():
         places = [place for rank in ranks if (place := _place(rank, case, measured)) is not None]
         if places:
             hosts = tuple(dict.fromkeys(host for host, _ in places))
-            said = f"{test}: {len(places)} devices of one kind differ in bits, and no more than half of them agree"
+            what = "ranks of hosts" if test in _ODD_HOST else "devices"
+            said = f"{test}: {len(places)} {what} of one kind differ in bits, and no more than half of them agree"
             yield PartFinding(
                 part="group",
                 hosts=hosts,

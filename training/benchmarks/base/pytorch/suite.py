@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -111,7 +112,9 @@ def _measure(run: WorkloadContext[Config], sheet: Datasheet | None) -> list[dict
         if figure.farthest is not None:
             result["farthest_of_ranks"] = [each.farthest for each in everyone]
         if figure.digests:
-            result |= _compared(figure.digests, group, device_of(test, group))
+            # numpy draws what is written to disks.
+            kind = kind_of(device_of(test, group), *([np.__version__] if test in DISK_TESTS else []))
+            result |= _compared(figure.digests, group, kind)
         if figure.of_peers is not None:
             result["peers_of_ranks"] = group.gathered(figure.of_peers)
         if test in DISK_TESTS:
@@ -137,9 +140,9 @@ def _of_every_rank(figure: DeviceFigure, group: ProcessGroup) -> list[_RankFigur
     return [_RankFigure(float(each[0]), bool(each[1]), float(each[2])) for each in found]
 
 
-def _compared(digests: dict[str, int], group: ProcessGroup, device: torch.device) -> dict[str, Any]:
-    """This rank's digests, computed on `device`, and whose differ from those of their kind; see OddOnes."""
-    mine = torch.tensor([kind_of(device), *digests.values()], dtype=torch.int64, device=group.device)
+def _compared(digests: dict[str, int], group: ProcessGroup, kind: int) -> dict[str, Any]:
+    """This rank's digests, and whose differ from those of their `kind`; see OddOnes."""
+    mine = torch.tensor([kind, *digests.values()], dtype=torch.int64, device=group.device)
     found = [torch.zeros_like(mine) for _ in range(group.placement.world_size)]
     dist.all_gather(found, mine)
     everyone = [[int(value) for value in each] for each in found]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -37,11 +36,11 @@ def signed(value: int) -> int:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def kind_of(device: torch.device) -> int:
+def kind_of(device: torch.device, *versions: str) -> int:
     """A number of 63 bits that devices share whose digests can be compared: model, threads of a CPU, build of torch,
-    numpy, which draws what is written to disks.
+    `versions` of other packages that take part.
     """
-    about: list[object] = [torch.__version__, torch.__config__.show(), np.__version__]
+    about: list[object] = [torch.__version__, torch.__config__.show(), *versions]
     about.append(device_name(device))
     if is_accelerator(device):
         about += [accelerators(device).capability(device), accelerators(device).multiprocessors(device)]
