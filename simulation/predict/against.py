@@ -56,8 +56,8 @@ class _Round(BaseModel):
     metrics: dict[str, JsonValue]
 
 
-def measured(folder: Path, gpus: int, flag: str = "--against") -> list[Measured]:
-    """The measurements of each case of a run on `gpus` ranks.
+def measured(folder: Path, gpus: int | None, flag: str = "--against") -> list[Measured]:
+    """The measurements of each case of a run on `gpus` ranks; None: on any number.
 
     Raises:
         InputProblems: the folder is no run's, or no round that passed measured an iteration on as many ranks.
@@ -73,7 +73,7 @@ def measured(folder: Path, gpus: int, flag: str = "--against") -> list[Measured]
             value = record.metrics.get(metric)
             if isinstance(value, int | float) and value > 0:
                 sizes.add(record.world_size)
-                if record.world_size == gpus:
+                if gpus in (record.world_size, None):
                     found.setdefault(record.case, []).append(value * unit)
                     for part, ms in _parts(record.metrics).items():
                         parts.setdefault(record.case, {}).setdefault(part, []).append(ms)

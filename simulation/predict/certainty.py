@@ -15,8 +15,9 @@ EXTRAPOLATED = 1.2
 """By how much it widens beyond the GPUs and lengths that were measured."""
 MOST_GPUS, LONGEST = 1024, 32768
 HOST_MS = 6.7
-"""Of a host for both passes of a layer of FSDP2: twelve small ones took 80 ms a step, their kernels 31 (one H100 in a
-virtual machine, 2026-11-27). One host is no law: what is predicted stays, and the interval ends there.
+"""Milliseconds in which a host starts both passes of a layer of FSDP2: twelve small layers took 80 ms a step, their
+kernels 31 (one H100 in a virtual machine, 2026-11-27). One host is no law: what is predicted stays, and the interval
+ends there. Without a compiler DDP starts the same kernels; full recomputation starts the forward pass twice.
 """
 
 
@@ -82,8 +83,12 @@ def _is_unknown_recomputation(job: TrainingJob) -> bool:
 
 
 def _host_ms(job: TrainingJob) -> float:
-    """Milliseconds in which a host starts an iteration of FSDP2, as the one that was measured; 0: no FSDP2."""
-    return HOST_MS * job.layers / job.pp * job.micro_batches if job.of_torch and not job.replicated else 0.0
+    """Milliseconds in which a host starts an iteration, as the one that was measured; 0: of unknown kernels."""
+    if not job.of_torch or (job.replicated and job.compiled):
+        return 0.0
+    # The backward pass starts about twice as many kernels as the forward pass.
+    passes = 4 / 3 if job.recompute == "full" else 1.0
+    return HOST_MS * passes * job.layers / job.pp * job.micro_batches
 
 
 def _unknown_scaling(job: TrainingJob) -> list[str]:

@@ -115,13 +115,14 @@ def _one(arguments: argparse.Namespace) -> Summary:
     mistakes = MistakeList()
     if arguments.output is not None:
         mistakes.add("--output", arguments.output, "has no effect without --rows; --report writes a page")
-    with mistakes.noted():
-        job = described_job(arguments)
-        network = mistakes.result(lambda: _network(arguments, job))
-        links = mistakes.result(lambda: MeasuredLinks(arguments.measured, network) if arguments.measured else network)
-        held = mistakes.result(lambda: against.measured(arguments.against, job.gpus) if arguments.against else [])
-        machine = mistakes.result(lambda: _machine(arguments.calibrate, job))
+    job: TrainingJob | None = mistakes.result(lambda: described_job(arguments))
+    gpus = job.gpus if job else None
+    network = mistakes.result(lambda: _network(arguments, job))
+    links = mistakes.result(lambda: MeasuredLinks(arguments.measured, network) if arguments.measured else network)
+    held = mistakes.result(lambda: against.measured(arguments.against, gpus) if arguments.against else [])
+    machine = mistakes.result(lambda: _machine(arguments.calibrate, job))
     mistakes.check()
+    assert job and machine
     found = predict(job, machine, links)
     text = "\n".join([report.text(found), *(against.sentence(found, its) for its in held)])
     data = report.data(found)
@@ -181,19 +182,22 @@ def _check_inference(arguments: argparse.Namespace) -> None:
     mistakes.check()
 
 
-def _machine(calibrate: Path | None, job: "TrainingJob") -> "Machine":
-    """The job's machine, calibrated on rows, or on what a run of the job itself took."""
+def _machine(calibrate: Path | None, job: "TrainingJob | None") -> "Machine | None":
+    """The job's machine, calibrated on rows, or on what a run of the job itself took; a wrong job has none."""
     if calibrate is None or not calibrate.is_dir():
-        return calibrated_machines(calibrate)[job.gpu]
+        fitted = calibrated_machines(calibrate)
+        return fitted[job.gpu] if job else None
     from simulation.predict import against
     from simulation.predict.calibration import calibrated
 
-    took = against.measured(calibrate, job.gpus, "--calibrate")
+    took = against.measured(calibrate, job.gpus if job else None, "--calibrate")
+    if job is None:
+        return None
     return calibrated(calibrated_machines(None)[job.gpu], [(job, its.ms) for its in took])
 
 
-def _network(arguments: argparse.Namespace, job: "TrainingJob") -> "Network | None":
-    """The network of -n, on which the job fits."""
+def _network(arguments: argparse.Namespace, job: "TrainingJob | None") -> "Network | None":
+    """The network of -n, on which the job fits, where it is right."""
     mistakes = MistakeList()
     if arguments.network is None:
         if arguments.level:
@@ -203,6 +207,8 @@ def _network(arguments: argparse.Namespace, job: "TrainingJob") -> "Network | No
     from simulation.predict.network import Network
 
     network = Network(arguments.network, arguments.level or LEVELS[0])
+    if job is None:
+        return network
     network.check(job.gpus, mistakes)
     if arguments.row_gpus_per_node and job.gpus_per_node != network.per_server:
         mistakes.add("--gpus-per-node", job.gpus_per_node, f"{network.path} has servers of {network.per_server}")

@@ -4,9 +4,9 @@ Megatron-LM: activations are those that TransformerEngine's modules keep (the te
 arXiv:2205.05198, without masks of dropout, with gated MLPs, grouped heads and fused attention); held against 8 layouts
 of SimuMax's B200 rows. FSDP2: those that torch's own modules keep; held against torchtitan's rows and our H100's.
 
-Gradients that FSDP2 clears before each step come as activations go: allocated is the most of the loss, of the last
-layer's backward pass, of the first's and of the last gradients' sum. They lie in another stream's part of the
-allocator, which no other tensor takes: reserved has them at once.
+FSDP2 clears gradients before each step, so they come as activations go: allocated is the largest sum of both at the
+loss, in the backward pass of a layer, or when the last gradients are summed. Gradients lie in another stream's part of
+the allocator, which no other tensor takes: reserved has them at once.
 """
 
 from dataclasses import dataclass
@@ -87,26 +87,30 @@ def _stage(job: TrainingJob, stage: int) -> Memory:
 
 
 def _moments(job: TrainingJob, held: StageWeights, all_: _Moment, added: tuple[float, float]) -> tuple[_Moment, ...]:
-    """FSDP2's step: at the loss, in the last layer's backward pass, in the first's, and when the gradients outside of
-    the layers are summed. Of several micro-batches the first leaves gradients to the others.
+    """FSDP2's step: at the loss, in backward passes of layers, and when the gradients outside of the layers are summed.
+    Of several micro-batches the first leaves gradients to the others.
 
     all_: all gradients and activations; added: what the backward pass of a layer and the loss add. The 16-bit copies
     outside of the layers stay from their first use to the backward pass, in which the head's gradient joins them. Of
     layers there are the one in use and the next one, and in float32 the gradients of the one before, which are summed;
-    a layer's own gradients come as its activations go.
+    a layer's own gradients come as its activations go. Layers in between hold no more than one of the four at the ends.
     """
     peak, head = added
-    layer, outside = (held.layers + held.experts) / job.layers, held.shared - held.layers
-    to_come = (layer + outside) / (held.shared + held.experts)
+    layer, outside = held.widest, held.shared - held.layers
     copies, of_head = HALF * outside, HALF * job.vocab * job.hidden / job.tp
-    used, next_, summed = HALF * layer, HALF * layer, SINGLE * layer
-    last = max(all_.activations / job.layers, HALF * layer - peak)
     left = all_.gradients if job.micro_batches > 1 else 0.0
-    late = max(left, all_.gradients * (1 - to_come))
+    of_layer = all_.gradients * (held.layers + held.experts) / (held.shared + held.experts) / job.layers
+    own = max(all_.activations / job.layers, HALF * layer - peak)
+
+    def backward(done: int) -> _Moment:
+        """In the backward pass of the layer before `done` others."""
+        rest = all_.activations * (job.layers - 1 - done) / job.layers
+        next_, summed = HALF * layer * (done < job.layers - 1), SINGLE * layer * (done > 0)
+        return _Moment(max(left, done * of_layer), rest + own, peak + copies + of_head + HALF * layer + next_ + summed)
+
     return (
-        _Moment(left, all_.activations, head + copies + (next_ if job.fsdp > 1 else 0.0)),
-        _Moment(left, all_.activations, peak + copies + of_head + used + next_),
-        _Moment(late, last, peak + copies + of_head + used + summed),
+        _Moment(left, all_.activations, head + copies + (HALF * layer if job.fsdp > 1 else 0.0)),
+        *(backward(done) for done in {0, 1, job.layers - 2, job.layers - 1} if 0 <= done < job.layers),
         _Moment(all_.gradients, 0.0, (SINGLE if job.fsdp == 1 else HALF + SINGLE) * outside),
     )
 

@@ -11,13 +11,15 @@ class StageWeights:
     """Weights on one rank of a stage: those that all data-parallel ranks share, and those of its experts.
 
     layers: of the shared ones, those inside layers; products: of these, those of linear layers, without norms and
-    routers. matrices: sizes of the distinct weight matrices; TransformerEngine has a spare gradient for each.
+    routers. widest: of one layer, with its experts, the most. matrices: sizes of the distinct weight matrices;
+    TransformerEngine has a spare gradient for each.
     """
 
     shared: float
     layers: float
     products: float
     experts: float
+    widest: float
     matrices: frozenset[float]
 
 
@@ -86,13 +88,19 @@ def stage_weights(job: TrainingJob, stage: int) -> StageWeights:
     in_layers = total
     matrices = set(attention) if dense or expert else set()
     matrices |= set(mlp if dense else []) | set([*shared, *one] if expert else [])
+    experts = sum(one) * job.experts / job.ep
+    widest = max(
+        sum(mlp) if dense else 0.0,
+        sum(shared) + job.hidden * job.experts + experts if expert else 0.0,
+    )
     vocabulary = job.vocab * job.hidden / job.tp
     if stage == 0:
         total += vocabulary
     if stage == job.pp - 1:
         total += 0 if job.tied and job.pp == 1 else vocabulary
         matrices.add(vocabulary)
-    return StageWeights(total, in_layers, products, expert * sum(one) * job.experts / job.ep, frozenset(matrices))
+    widest += sum(attention) + norms
+    return StageWeights(total, in_layers, products, expert * experts, widest, frozenset(matrices))
 
 
 def parameters(job: TrainingJob) -> float:

@@ -75,6 +75,19 @@ def test_options_that_do_not_fit_are_refused(
     assert "has no effect with --rows" in refused(capsys, "predict", "--rows", "x.csv", "-n", name)
 
 
+@pytest.mark.parametrize("wrong", [("--tp", "3"), ("--model", "llama9")])
+def test_mistakes_of_files_are_told_beside_those_of_the_job(
+    wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ("--calibrate", "-n", "--measured", "--against")
+    found = refused(capsys, *WORDS, *wrong, *(word for flag in files for word in (flag, f"no{flag}")))
+    assert all(f"no{flag}" in found for flag in files), found
+    assert wrong[1] in found or "must be tp x pp" in found
+    folder = str(run_folder(1.0, ranks=8))
+    found = refused(capsys, *WORDS, *wrong, "--calibrate", folder, "--against", folder)
+    assert folder + ":" not in found, found
+
+
 def run_folder(*seconds: float, ranks: int = 32) -> Path:
     """A run's folder, as far as predict reads it."""
     for number, each in enumerate(seconds, 1):
