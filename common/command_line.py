@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 from common.errors import InputNote, InputProblems, SimulationError, allowed_names, input_problem, stated
 from common.printable import printable
 from common.summary import Answer, Summary
-from common.unread import has_readers, unread
+from common.unread import drop, has_readers, open_closed, unread
 from common.whole_files import STDOUT, STDOUT_NAMES, others_kept
 
 WORKED, FAILED, WRONG_INPUT, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 PYTHON = ".venv/bin/python"
-EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 worked, 1 failed, 2 a mistake in the input, 130 interrupted, 141 nobody read the output."
 COMPLETION = "completion"
 FORCE = "overwrite files that are there"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
@@ -172,6 +172,7 @@ class Program(NamedTuple):
         """Run one verb; returns 0 (worked), 1 (failed), 2 (a mistake in the input), 130 (Ctrl-C) or 141,
         as a shell says of SIGPIPE (the reader of its --output - has gone).
         """
+        open_closed()
         words = list(sys.argv[1:] if argv is None else argv)
         former = {} if self.controls_hosts else _stop_at_termination()
         try:
@@ -203,7 +204,8 @@ class Program(NamedTuple):
             _complain(f"{error.filename or 'output'}: {error.strerror or error}")
             return FAILED
         except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
+            with unread():
+                print("interrupted", file=sys.stderr)
             return INTERRUPTED
 
     def overview(self) -> str:
@@ -345,7 +347,10 @@ def _notes_on_stderr() -> Iterator[None]:
         message: Warning | str, category: type[Warning], filename: str, lineno: int,
         file: TextIO | None = None, line: str | None = None,
     ) -> None:  # fmt: skip
-        print(f"note: {printable(str(message))}", file=sys.stderr)
+        try:
+            print(f"note: {printable(str(message))}", file=sys.stderr)
+        except BrokenPipeError:
+            drop(sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputNote)

@@ -9,6 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
+
+
+def open_closed() -> None:
+    """Drop what is printed to a stdout or stderr that is closed from the start (`>&-`): Python has None there."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager
@@ -21,10 +29,12 @@ def unread() -> Iterator[None]:
         drop()
 
 
-def drop() -> None:
-    """Let go what stdout and stderr hold and are given later, where it cannot be written: it would fail at the exit."""
+def drop(*streams: TextIO) -> None:
+    """Let go what stdout and stderr, or these streams, hold and are given later, where it cannot be written: it would
+    fail at the exit.
+    """
     with Path(os.devnull).open("wb") as null:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in streams or (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except OSError:

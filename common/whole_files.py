@@ -171,6 +171,8 @@ def whole_file(path: Path, *, size: int = 0) -> Generator[BinaryIO, None, None]:
         OSError: the file cannot be written; its filename is `path`.
     """
     if path == STDOUT:
+        if sys.__stdout__ is None:  # closed from the start
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdout")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return

@@ -14,7 +14,7 @@ from types import FrameType
 from pydantic import ValidationError
 
 import vendors
-from common.errors import MistakeList
+from common.errors import MistakeList, input_problem
 from common.reading import read_bounded
 from common.whole_files import PRESENT
 from run_benchmarks.acceptance.climb import GOOD_BESIDE, Climb, EndedError, Looked
@@ -399,6 +399,8 @@ def _refuse_cases(asked: Request) -> None:
 
 def _refuse_file(save_expected: Path | None, names: Sequence[str], *, force: bool) -> None:
     if save_expected is None:
+        if force:
+            raise input_problem("--force", None, "needs --save-expected, whose file it overwrites")
         return
     if SINGLE not in names:
         allowed = f"a file, with {SINGLE} among --rungs"

@@ -122,7 +122,8 @@ PROGRAM = Program(
     streams=("attach",),
     controls_hosts=True,
     operands=_operands,
-    exit_codes="Exit codes: 0 passed, 1 failed, 2 a mistake in the input, 3 a host failed the check, 130 interrupted.",
+    exit_codes="Exit codes: 0 passed, 1 failed, 2 a mistake in the input, 3 a host failed the check, 130 interrupted, "
+    "141 nobody read the output.",
 )
 
 

@@ -69,6 +69,8 @@ def _run(arguments: argparse.Namespace) -> Answer | int:
     if file is not None:
         learn = BaselineTarget(file=file.expanduser().absolute(), overwrite=arguments.force)
     mistakes = MistakeList()
+    if file is None and arguments.force:
+        mistakes.add("--force", None, "needs --save-baseline, whose file it overwrites")
     with mistakes.noted():
         starting.refuse_target(learn)
     with mistakes.noted():

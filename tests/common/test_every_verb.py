@@ -173,6 +173,13 @@ def test_how_a_process_ends_whose_reader_has_gone(words: str, code: int) -> None
     assert (done.returncode, done.stderr) == (code, "")
 
 
+@pytest.mark.parametrize(("words", "code"), [("list vendors", 0), ("list vendors --json", 0), ("list Q", 2)])
+def test_stdout_that_is_closed_from_the_start_changes_nothing(words: str, code: int) -> None:
+    line = f"{sys.executable} run_benchmarks/run.py {words} >&-"
+    done = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
+
+
 def test_a_run_in_the_background_prints_no_document(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its own console; who started it prints the run's name."""
     ended = 0, here.folder / "result" / A
@@ -214,6 +221,8 @@ def test_a_missing_package_is_a_failure_and_no_mistake_in_the_input(
 
 
 MISTAKES = {
+    f"run run {FILES} --force --set NO=1": ["--force: needs --save-baseline", "NO = 1"],
+    f"run accept {FILES} --force --set NO=1": ["--force: needs --save-expected", "NO = 1"],
     f"run run {FILES} --set NO=1 --case Q --save-baseline /none/x": ["NO = 1", "--case 'Q'", "--save-baseline /none/x"],
     f"run accept {FILES} --rungs a --budget 3 --nproc 0 --set NO=1 --save-expected /none/x --repeat 1": [
         "--rungs 'a'", "--budget '3'", "--nproc 0", "NO = 1", "--save-expected '/none/x'", "--repeat '1'",

@@ -18,6 +18,7 @@ _TOLD = (
     *("part", "hosts", "node_ranks", "device", "kind", "symptoms", "share_of_expected", "p_value", "evidence", "cause"),
     *("suggested_action", "sentence"),
 )
+_MAY_LACK = ("device", "sentence")
 _GROUPS: tuple[FindingPart, ...] = ("pair", "rail", "batch", "half")
 _ACTION = (
     "check the speed and number of links that the case expects, then NIC, PCIe, cables and the library's transport"
@@ -71,11 +72,14 @@ def findings_of(values: object, names: Mapping[int, str] | None = None) -> tuple
     found = []
     for value in values:
         known = value.items() if isinstance(value, Mapping) else ()
+        missing = [name for name in _TOLD if name not in _MAY_LACK and name not in dict(known)]
+        if missing:
+            raise ValueError(f"findings: {value!r} is no finding: it lacks {', '.join(missing)}")
         try:
             finding = PartFinding.model_validate({name: each for name, each in known if name in _TOLD})
         except ValidationError as error:
             raise ValueError(f"findings: {value!r} is no finding: {error.error_count()} wrong values") from error
-        if finding.kind not in get_args(FaultKind):
+        if finding.kind not in get_args(FaultKind) or finding.part == "group":
             raise ValueError(f"findings: {value!r} is no finding: a part is not slow in this way")
         if not finding.hosts or len(finding.hosts) != len(finding.node_ranks):
             raise ValueError(f"findings: {value!r}: hosts and node_ranks differ in number, or there are none")

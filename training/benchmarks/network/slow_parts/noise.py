@@ -99,12 +99,12 @@ def spread(left: Sequence[float]) -> float:
     return scatter(every_nth(left)) if left else 0.0
 
 
-def repeat_noise(scatter: Sequence[Sequence[float]]) -> float:
+def repeat_noise(distances: Sequence[Sequence[float]]) -> float:
     """Standard deviation from repeat to repeat, in the unit of the values (logarithms), pooled over the groups'
     distances from their medians.
     """
-    degrees = sum(len(each) - 1 for each in scatter)
-    return math.sqrt(sum(value**2 for each in scatter for value in each) / degrees) if degrees > 0 else 0.0
+    degrees = sum(len(each) - 1 for each in distances)
+    return math.sqrt(sum(value**2 for each in distances for value in each) / degrees) if degrees > 0 else 0.0
 
 
 def plain_noise(repeats: Sequence[Sequence[float]]) -> float:

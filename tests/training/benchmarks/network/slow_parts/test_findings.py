@@ -97,6 +97,11 @@ def test_the_subject_and_the_hosts_to_drain(fields: dict[str, Any], subject: str
         [{**to_json(a_finding()), "node_ranks": [1, 2]}],
         [{**to_json(a_finding()), "hosts": [], "node_ranks": []}],
         [{**to_json(a_finding()), "p_value": 2}],
+        [{**to_json(a_finding()), "part": "group"}],
+        *(
+            [{key: value for key, value in to_json(a_finding()).items() if key != name}]
+            for name in ("cause", "symptoms", "share_of_expected", "p_value")
+        ),
         [{**to_json(a_finding()), "share_of_expected": float("nan")}],
     ],
 )
