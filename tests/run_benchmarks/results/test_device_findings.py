@@ -121,7 +121,8 @@ def test_what_devices_tell_is_compared_with_those_of_their_name() -> None:
     station["devices"][2]["states"] = {}
     (found,) = host_findings("n1", {"accelerator": {"devices": names}}, station)
     assert (found.device, found.kind) == ("accelerator 2", "not_run")
-    for made_up in (3, [3], [{"index": []}], [{"index": 0, "name": [{}]}]):
+    nonsense: tuple[Any, ...] = (3, [3], [{"index": []}], [{"index": 0, "name": [{}]}])
+    for made_up in nonsense:
         assert len(host_findings("n1", {"accelerator": {"devices": made_up}}, station)) >= 1
 
 

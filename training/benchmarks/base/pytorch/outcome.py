@@ -128,8 +128,9 @@ def _odd_devices(step: Mapping[str, Any], case: MeasuredCase, measured: Measured
         places = [place for rank in ranks if (place := _place(rank, case, measured)) is not None]
         if places:
             hosts = tuple(dict.fromkeys(host for host, _ in places))
-            what = "ranks of hosts" if test in _ODD_HOST else "devices"
-            said = f"{test}: {len(places)} {what} of one kind differ in bits, and no more than half of them agree"
+            said = f"{test}: {len(places)} devices of one kind differ in bits, and no more than half of them agree"
+            if test in _ODD_HOST:
+                said = f"{test}: {len(hosts)} hosts of one kind differ in bits, and no more than half of them agree"
             yield PartFinding(
                 part="group",
                 hosts=hosts,

@@ -71,15 +71,8 @@ def findings_of(values: object, names: Mapping[int, str] | None = None) -> tuple
         raise ValueError(f"findings: {values!r} is no list")
     found = []
     for value in values:
-        known = value.items() if isinstance(value, Mapping) else ()
-        missing = [name for name in _TOLD if name not in _MAY_LACK and name not in dict(known)]
-        if missing:
-            raise ValueError(f"findings: {value!r} is no finding: it lacks {', '.join(missing)}")
-        try:
-            finding = PartFinding.model_validate({name: each for name, each in known if name in _TOLD})
-        except ValidationError as error:
-            raise ValueError(f"findings: {value!r} is no finding: {error.error_count()} wrong values") from error
-        if finding.kind not in get_args(FaultKind) or finding.part == "group":
+        finding = _of_values(value)
+        if finding.kind not in get_args(FaultKind):
             raise ValueError(f"findings: {value!r} is no finding: a part is not slow in this way")
         if not finding.hosts or len(finding.hosts) != len(finding.node_ranks):
             raise ValueError(f"findings: {value!r}: hosts and node_ranks differ in number, or there are none")
@@ -87,6 +80,17 @@ def findings_of(values: object, names: Mapping[int, str] | None = None) -> tuple
         hosts = tuple((names or {}).get(rank, own) for rank, own in pairs)
         found.append(worded(finding.model_copy(update={"hosts": hosts})))
     return tuple(found)
+
+
+def _of_values(value: object) -> PartFinding:
+    known = dict(value) if isinstance(value, Mapping) else {}
+    lacking = [name for name in _TOLD if name not in _MAY_LACK and name not in known]
+    if lacking or known["part"] == "group":
+        raise ValueError(f"findings: {value!r} is no finding: {len(lacking) or 1} wrong values")
+    try:
+        return PartFinding.model_validate({name: each for name, each in known.items() if name in _TOLD})
+    except ValidationError as error:
+        raise ValueError(f"findings: {value!r} is no finding: {error.error_count()} wrong values") from error
 
 
 def missed_link(config: Mapping[str, Any], metrics: Mapping[str, Any], hosts: Sequence[str]) -> list[PartFinding]:
