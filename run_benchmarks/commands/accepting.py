@@ -255,13 +255,17 @@ def recorded(path: Path, vendor: str, nproc: int | None) -> AcceptRecord:
     except (OSError, ValidationError) as error:
         allowed = f"the accept.json of an acceptance, of schema {SCHEMA_VERSION}: an older one is to be saved anew"
         raise InputProblems([Problem("--against", "", str(path), allowed)]) from error
-    wanted = found.nproc if nproc is None else nproc
-    if (found.vendor, found.nproc) != (vendor, wanted):
+    _refuse_unlike(found, path, vendor, found.nproc if nproc is None else nproc)
+    return found
+
+
+def _refuse_unlike(found: AcceptRecord, path: Path, vendor: str, nproc: int) -> None:
+    """Refuse a record of another vendor or number of devices."""
+    if (found.vendor, found.nproc) != (vendor, nproc):
         allowed = (
-            f"an acceptance of {vendor} with --nproc {wanted}; this one is of {found.vendor}, --nproc {found.nproc}"
+            f"an acceptance of {vendor} with --nproc {nproc}; this one is of {found.vendor}, --nproc {found.nproc}"
         )
         raise InputProblems([Problem("--against", "", str(path), allowed)])
-    return found
 
 
 def accept(
@@ -280,32 +284,26 @@ def accept(
     Raises:
         InputProblems: the settings are wrong; nothing was run then.
     """
-    mistakes, names, seconds = MistakeList(), [*RUNGS], 0.0
+    asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
+    mistakes = MistakeList()
     with mistakes.noted():
         _refuse_cases(asked)
-    with mistakes.noted():
-        names = chosen_rungs(rungs)
-    with mistakes.noted():
-        seconds = budget_seconds(budget)
+    names, seconds = _read_options(mistakes, rungs, budget, nproc)
     with mistakes.noted():
         _refuse_file(save_expected, names, force=force)
-    asked = asked._replace(changes=asked.changes.model_copy(update={"brings_cases": True}))
-    if nproc is not None and nproc < 1:
-        mistakes.add("--nproc", nproc, "expected at least 1")
     with mistakes.noted():
         settings = asked.settings()
     mistakes.check()
-    root = result_root(settings)
-    hosts = list(settings.cluster.HOSTS)
-    untested: list[str] = []
     _refuse_vendor(settings)
     earlier = recorded(against, settings.test.VENDOR, nproc) if against else None
+    root = result_root(settings)
+    untested: list[str] = []
     try:
         if nproc is None:
             with _ended_by_signals():
                 nproc, untested = ranks_of_a_host(asked, settings)
-        if against and earlier and earlier.nproc != nproc:
-            recorded(against, settings.test.VENDOR, nproc)
+        if against and earlier:
+            _refuse_unlike(earlier, against, settings.test.VENDOR, nproc)
         plan_all(asked, settings, names, nproc)
         folder = _new_folder(root)
     except OSError as error:
@@ -315,7 +313,7 @@ def accept(
     climb = Climb(
         vendor=settings.test.VENDOR,
         nproc=nproc,
-        hosts=hosts,
+        hosts=list(settings.cluster.HOSTS),
         budget_s=seconds,
         run=acceptance.run,
         examine=acceptance.examine,
@@ -341,6 +339,18 @@ def accept(
     if acceptance.interrupted:
         return EXIT_INTERRUPTED, record
     return EXIT_PASS if record.ready and not acceptance.is_unwritten else EXIT_FAIL, record
+
+
+def _read_options(mistakes: MistakeList, rungs: str, budget: str, nproc: int | None) -> tuple[list[str], float]:
+    """The rungs, all where they are mistaken, and the seconds of the budget; notes what is wrong."""
+    names, seconds = [*RUNGS], 0.0
+    with mistakes.noted():
+        names = chosen_rungs(rungs)
+    with mistakes.noted():
+        seconds = budget_seconds(budget)
+    if nproc is not None and nproc < 1:
+        mistakes.add("--nproc", nproc, "expected at least 1")
+    return names, seconds
 
 
 def _new_folder(root: Path) -> Path:
