@@ -5,9 +5,9 @@ from typing import TextIO
 
 import numpy as np
 
+from simulation.network.flow_level.lanes import BITS, on_wire
 from simulation.network.flow_level.port_routes import round_trip
 from simulation.network.outcome import NetworkRun
-from simulation.network.packet_state import HEADER_BYTES
 from simulation.network.packets import Network
 from simulation.network.tables import flow_line
 
@@ -47,5 +47,5 @@ class FlowFile:
         if (source, target) not in self._known:
             self._known[source, target] = round_trip(self._ways.first_links(source, target), self._payload)
         rtt, bps = self._known[source, target]
-        packets = -(-size // self._payload)
-        return rtt + (size + packets * HEADER_BYTES) * 8_000_000_000 // bps
+        sent: int = on_wire(size, self._payload)[0]
+        return rtt + sent * BITS // bps

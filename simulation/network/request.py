@@ -134,7 +134,7 @@ def _fabric(path: Path) -> tuple[Fabric, list[str]]:
 
 def _names(arguments: argparse.Namespace) -> list[str]:
     """The names of the jobs."""
-    return [_path(text).stem for text in arguments.workload or ()] or [arguments.op or ""]
+    return [_placed(text)[0].stem for text in arguments.workload or ()] or [arguments.op or ""]
 
 
 def _check_options(arguments: argparse.Namespace, mistakes: MistakeList) -> None:
@@ -243,12 +243,13 @@ def _jobs(arguments: argparse.Namespace, fabric: Fabric | None, mistakes: Mistak
     for text in arguments.workload or ():
         where: range | None = None
         with mistakes.noted():
-            where = _place(text, fabric) if fabric else None
+            path, gpus = _placed(text)
+            where = _on_fabric(text, gpus, fabric) if fabric else None
         if where:
-            placed.append((_path(text), where))
+            placed.append((path, where))
             continue
         with mistakes.noted():
-            read_rows(_opened(_path(text), original=original))
+            read_rows(_opened(path, original=original))
     if fabric is None:
         return []
     for number, (path, gpus) in enumerate(placed):
@@ -266,27 +267,26 @@ def _jobs(arguments: argparse.Namespace, fabric: Fabric | None, mistakes: Mistak
     return jobs
 
 
-def _path(text: str) -> Path:
-    """The file of a workload, without the GPUs that it is placed on."""
-    match = None if Path(text).exists() else _PLACED.fullmatch(text)
-    return Path(match["path"] if match else text)
-
-
-def _place(text: str, fabric: Fabric) -> range:
-    """The GPUs of a workload; all of them where the text does not say which."""
+def _placed(text: str) -> tuple[Path, range | None]:
+    """The file of a workload, and the GPUs that the text places it on, if it does."""
     match = None if Path(text).exists() else _PLACED.fullmatch(text)
     if not match:
+        return Path(text), None
+    return Path(match["path"]), range(int(match["first"]), int(match["last"]) + 1)
+
+
+def _on_fabric(text: str, gpus: range | None, fabric: Fabric) -> range:
+    """The GPUs of a workload; all of them where the text does not say which."""
+    if gpus is None:
         return range(fabric.gpus)
-    first, last = int(match["first"]), int(match["last"])
-    if not first <= last < fabric.gpus:
+    if not gpus or gpus.stop > fabric.gpus:
         raise input_problem("-w", text, f"must name GPUs from 0 to {fabric.gpus - 1}, the first before the last")
-    return range(first, last + 1)
+    return gpus
 
 
 def _collective(arguments: argparse.Namespace, fabric: Fabric, schedules: Schedules, *, original: bool) -> Job:
-    mistakes, size = MistakeList(), 0
-    with mistakes.noted():
-        size = _size(arguments)
+    mistakes = MistakeList()
+    size = mistakes.result(lambda: _size(arguments))
     gpus = fabric.gpus
     kind = arguments.group or "TP"
     ep = 1 if arguments.ep is None else arguments.ep

@@ -8,7 +8,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from common.whole_files import write_whole
-from simulation.network.flow_level.lanes import BITS, HEADER_BYTES, Way, on_wire, way_of_flow
+from simulation.network.flow_level.lanes import BITS, Way, on_wire, way_of_flow
+from simulation.network.flow_level.net import fixed_way
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, PortRoutes, round_trip
 from simulation.network.flow_level.simulate import FlowGroup, FlowRun
 from simulation.network.tables import address_text
@@ -51,7 +52,18 @@ def _tails(run: FlowRun, group: FlowGroup, ideal: int) -> list[tuple[float, str]
 def _ideal(ways: PortRoutes, payload: int, kinds: tuple[int, ...], size: int) -> int:
     """ns of a flow alone on links of these kinds: round trip, and its bytes with headers over the slowest link."""
     rtt, bps = round_trip(tuple([ways.kinds[kind] for kind in kinds]), payload)
-    return rtt + (size + -(-size // payload) * HEADER_BYTES) * BITS // bps
+    sent: int = on_wire(size, payload)[0]
+    return rtt + sent * BITS // bps
+
+
+def _sent(way: Way, data: int, acks: int) -> list[tuple[int, float]]:
+    """The bytes of a flow on each port, there and back."""
+    sides = (way.forward, way.forward_shares, data), (way.back, way.back_shares, acks)
+    return [
+        (port, share * size)
+        for ports, shares, size in sides
+        for port, share in zip(ports, shares or (1.0,) * len(ports), strict=True)
+    ]
 
 
 class LinkLoads:
@@ -71,8 +83,8 @@ class LinkLoads:
             self.loads = loads_of_lanes(built.state, built.ports, payload, begin, self.slice_ns, SLICES)
             return
         known: dict[tuple[int, int], list[list[float]]] = {}
-        fixed_on: dict[int, Counter[tuple[int, int, int]]] = {}
-        fixed_ways = cache(self._fixed)
+        fixed_on: dict[int, Counter[tuple[int, int, float]]] = {}
+        fixed_ways = cache(partial(fixed_way, ways))
         for group in run.groups():
             where = group.number, group.kind
             if where not in known:
@@ -81,27 +93,17 @@ class LinkLoads:
             data, acks = on_wire(group.size, payload)
             fixed = fixed_ways(group.source, group.target)
             if fixed is not None:
-                for way, size in zip(fixed, (data, acks), strict=True):
-                    for port in way:
-                        fixed_on.setdefault(port, Counter())[*where, size] += 1
+                for port, size in _sent(fixed, data, acks):
+                    fixed_on.setdefault(port, Counter())[*where, size] += 1
                 continue
             for step, parts in enumerate(known[where]):
                 number = group.sport - FIRST_SPORT + step * group.stride
-                self._add_way(way_of_flow(ways, group.source, group.target, number), data, acks, parts)
+                for port, size in _sent(way_of_flow(ways, group.source, group.target, number), data, acks):
+                    self._add(port, size, parts)
         totals = {where: [sum(column) for column in zip(*parts, strict=True)] for where, parts in known.items()}
         for port, hops in fixed_on.items():
             for (number, kind, size), count in hops.items():
                 self._add(port, count * size, totals[number, kind])
-
-    def _fixed(self, source: int, target: int) -> tuple[list[int], list[int]] | None:
-        """The ports there and back, where there is one way for all flows."""
-        forward, back = self.ways.only_path(source, target), self.ways.only_path(target, source)
-        return None if forward is None or back is None else (forward, back)
-
-    def _add_way(self, way: Way, data: int, acks: int, parts: list[float]) -> None:
-        for ports, shares, size in ((way.forward, way.forward_shares, data), (way.back, way.back_shares, acks)):
-            for port, share in zip(ports, shares or (1.0,) * len(ports), strict=True):
-                self._add(port, share * size, parts)
 
     def _add(self, port: int, size: float, parts: list[float]) -> None:
         its = self.loads.setdefault(port, [0.0] * SLICES)

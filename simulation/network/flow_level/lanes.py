@@ -6,7 +6,7 @@ Transmissions take whole ns, truncated, as in SimAI's ns-3; a packet has a heade
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation.network.flow_level.fluid_state import Lanes
+from simulation.network.flow_level.fluid_state import Lanes, Whole
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, SPREAD, Link, PortRoutes
 
 HEADER_BYTES, ACK_BYTES = 52, 60
@@ -127,8 +127,8 @@ def way_of_flow(ways: PortRoutes, source: int, target: int, number: int) -> Way:
     return Way(tuple(forward), tuple(ways.path(target, source, DPORT, FIRST_SPORT + number)))
 
 
-def on_wire(size: int, payload: int) -> tuple[int, int]:
-    """The bytes of a flow with its headers, and those of its ACKs; `size` and `payload` are in bytes."""
+def on_wire(size: Whole, payload: int) -> tuple[Whole, Whole]:
+    """The bytes of a flow, or of each of an array, with headers, and those of the ACKs; both arguments are in bytes."""
     packets = -(-size // payload)
     return size + packets * HEADER_BYTES, packets * ACK_BYTES
 

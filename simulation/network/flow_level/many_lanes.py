@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulation.network.flow_level.fluid_state import Fluid, Lanes, Whole
-from simulation.network.flow_level.lanes import ACK_BYTES, HEADER_BYTES, CostModel, LaneBook, SentFlows, Way
+from simulation.network.flow_level.lanes import CostModel, LaneBook, SentFlows, Way, on_wire
 from simulation.network.flow_level.port_routes import DPORT, FIRST_SPORT, HOST_SEED, PortRoutes, address, hashed
 
 Ints = NDArray[np.int64]
@@ -158,7 +158,7 @@ def loads_of_lanes(
     flow, links = _listed(np.asarray(state.load_begin)[lanes], np.asarray(state.data_end)[lanes], state.load_link)
     back, ack_links = _listed(waits[lanes], waits[lanes + 1], state.wait_link)
     sizes = np.asarray(state.hop_size)[np.asarray(state.flow_hop)]
-    packets = np.ceil(sizes / payload)
+    data, acks = on_wire(sizes, payload)
     starts, ends = np.asarray(state.start), np.asarray(state.end)
     took = ends - starts
     at_once = np.where(took > 0, -1, np.clip((starts - begin) // slice_ns, 0, slices - 1).astype(np.int64))
@@ -167,8 +167,8 @@ def loads_of_lanes(
     for number, (since, until) in enumerate(pairwise(edges.tolist())):
         within = np.clip(np.minimum(ends, until) - np.maximum(starts, since), 0, None)
         part = np.where(at_once < 0, within / np.where(took > 0, took, 1.0), at_once == number)
-        data, acks = part * (sizes + packets * HEADER_BYTES), part * packets * ACK_BYTES
-        table[:, number] = np.bincount(links, data[flow], len(ports)) + np.bincount(ack_links, acks[back], len(ports))
+        there = np.bincount(links, (part * data)[flow], len(ports))
+        table[:, number] = there + np.bincount(ack_links, (part * acks)[back], len(ports))
     return {ports[link]: table[link].tolist() for link in np.unique(np.concatenate([links, ack_links])).tolist()}
 
 

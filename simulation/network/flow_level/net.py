@@ -107,7 +107,7 @@ def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | No
         pair = hop[:2]
         way = fixed.get(pair, _UNKNOWN)
         if way is _UNKNOWN:
-            way = fixed[pair] = _fixed(ways, *pair)
+            way = fixed[pair] = fixed_way(ways, *pair)
             if way is None and not slack.takes(*pair):
                 return None
         ways_of_hops.append(way)
@@ -127,7 +127,8 @@ def laid_out(net: HopNet, ways: PortRoutes, model: CostModel) -> list[Laid] | No
     return laid
 
 
-def _fixed(ways: PortRoutes, source: int, target: int) -> Way | None:
+def fixed_way(ways: PortRoutes, source: int, target: int) -> Way | None:
+    """The way of all flows from one GPU to another; None if each takes its own."""
     if ways.routing in (SPREAD, RAIL):
         return way_of_flow(ways, source, target, 0)
     forward = ways.only_path(source, target)
