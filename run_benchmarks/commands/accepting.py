@@ -46,6 +46,7 @@ from run_benchmarks.console.console import complain, say
 from run_benchmarks.console.language import words
 from run_benchmarks.console.terminal import print_table
 from run_benchmarks.errors import ClusterDynoError, InputProblems, Problem
+from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.check import check_hosts
 from run_benchmarks.inspection.findings import HostReport
@@ -166,10 +167,7 @@ class Acceptance:
         return self._looked(hosts, is_before=False)
 
     def _looked(self, hosts: Sequence[str], *, is_before: bool) -> Looked:
-        with (
-            allocated(self.look(hosts)) as prepared,
-            connected(prepared.settings.cluster, prepared.allocation) as reached,
-        ):
+        with self.reached(hosts) as (prepared, reached):
             plan, vendor = prepared.plan, prepared.resolved.vendor
             if is_before:
                 reports = check_hosts(reached, prepared.settings, plan, vendor, prepared.runtime())
@@ -219,10 +217,7 @@ class Acceptance:
         return configs
 
     def _asked(self, names: Sequence[str], hosts: Sequence[str]) -> tuple[set[str] | None, list[str]]:
-        with (
-            allocated(self.look(hosts)) as prepared,
-            connected(prepared.settings.cluster, prepared.allocation) as reached,
-        ):
+        with self.reached(hosts) as (_, reached):
             return installed(reached, names)
 
     def _inspector(self, hosts: Sequence[str]) -> str | None:
@@ -235,6 +230,15 @@ class Acceptance:
         """A run by which hosts are reached and looked at, of device tests: the user's own cases may need more hosts."""
         cases = stages_of(SINGLE, self._vendor, hosts, self._nproc)[0]
         return prepare(self.conf(HEALTH, cases, hosts, 1), new_run_id())
+
+    @contextmanager
+    def reached(self, hosts: Sequence[str]) -> Iterator[tuple[PreparedRun, dict[str, Host]]]:
+        """The run by which hosts are reached, and they."""
+        with (
+            allocated(self.look(hosts)) as prepared,
+            connected(prepared.settings.cluster, prepared.allocation) as reached,
+        ):
+            yield prepared, reached
 
     def conf(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> Settings:
         """The settings of a rung's run on these hosts, whose test_conf.py stays in the acceptance's folder."""
@@ -451,10 +455,7 @@ def ranks_of_a_host(asked: Request, settings: Settings) -> tuple[int, list[str]]
         return WITHOUT_DEVICES, []
     with tempfile.TemporaryDirectory() as folder:
         planned = Acceptance(asked, settings, Path(folder), 1)
-        with (
-            allocated(planned.look(hosts)) as prepared,
-            connected(prepared.settings.cluster, prepared.allocation) as reached,
-        ):
+        with planned.reached(hosts) as (_, reached):
             usual, untested = usual_devices(reached, patterns)
     if usual is None:
         say(words("no host has or tells devices: {n} ranks of each; --nproc sets another number", n=WITHOUT_DEVICES))

@@ -1,7 +1,7 @@
 """Runs `run.py compare A B`: which case became better or worse between two runs or sets of runs."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -52,8 +52,8 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[Path], list[Path], Rules
     mistakes = MistakeList()
     if (second is None) == (baseline is None):
         mistakes.mistakes.append(Problem("compare", "B", ABSENT, "expected either B or --baseline F"))
-    later = _folders(first if second is None else second, conf, mistakes)
-    earlier = _folders(first, conf, mistakes) if baseline is None else _of_baseline(baseline, conf, mistakes)
+    later = _folders((first if second is None else second).split(","), conf, mistakes)
+    earlier = _folders(first.split(","), conf, mistakes) if baseline is None else _of_baseline(baseline, conf, mistakes)
     kept = mistakes.result(lambda: read_rules(rules) if rules is not None else Rules())
     if not mistakes.mistakes and not (earlier and later):
         mistakes.mistakes.append(Problem("compare", "RUN", ABSENT, "names no run on one side; expected A and B"))
@@ -63,10 +63,9 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[Path], list[Path], Rules
     return earlier, later, kept
 
 
-def _folders(runs: str, test_conf: Path | None, mistakes: MistakeList) -> list[Path]:
-    """The folders of runs separated by commas; that one is not there is noted."""
-    words = dict.fromkeys(word for word in runs.split(",") if word)
-    return [mistakes.result(partial(find_run, word, test_conf, DEFAULT_TEST)) for word in words]
+def _folders(runs: Iterable[str], test_conf: Path | None, mistakes: MistakeList) -> list[Path]:
+    """The folder of each run once; that one is not there is noted."""
+    return [mistakes.result(partial(find_run, run, test_conf, DEFAULT_TEST)) for run in dict.fromkeys(runs) if run]
 
 
 def _of_baseline(word: str, test_conf: Path | None, mistakes: MistakeList) -> list[Path]:
@@ -75,7 +74,7 @@ def _of_baseline(word: str, test_conf: Path | None, mistakes: MistakeList) -> li
     with mistakes.noted():
         file = find_baseline(word, test_conf, DEFAULT_TEST)
         try:
-            found = _folders(",".join(each.run for each in load(file).cases), test_conf, mistakes)
+            found = _folders((each.run for each in load(file).cases), test_conf, mistakes)
         except BaselineError as error:
             raise InputProblems([Problem("compare", "--baseline", word, str(error))]) from error
     return found

@@ -20,16 +20,15 @@ def run(arguments: argparse.Namespace) -> Summary:
         InputProblems: there is no such run, format or table, or one that is no text would go to a terminal.
     """
     name, table, output = arguments.format, arguments.table, arguments.output
-    problems = []
+    mistakes = MistakeList()
     if name not in FORMATS:
-        problems.append(Problem("export", "--format", name, f"expected a format; {nearest(name, FORMATS)}"))
+        mistakes.mistakes.append(Problem("export", "--format", name, f"expected a format; {nearest(name, FORMATS)}"))
     elif table is not None and FORMATS[name].of_table is None:
         tabular = ", ".join(each for each, found in FORMATS.items() if found.of_table)
-        problems.append(Problem("export", "--table", table, f"{name} holds the whole run; expected it with {tabular}"))
+        allowed = f"{name} holds the whole run; expected it with {tabular}"
+        mistakes.mistakes.append(Problem("export", "--table", table, allowed))
     if table is not None and table not in TABLES:
-        problems.append(Problem("export", "--table", table, f"expected a table; {nearest(table, TABLES)}"))
-    mistakes = MistakeList()
-    mistakes.mistakes += problems
+        mistakes.mistakes.append(Problem("export", "--table", table, f"expected a table; {nearest(table, TABLES)}"))
     with mistakes.noted():
         if name in FORMATS and not FORMATS[name].is_text:
             refuse_terminal(output, name)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common.errors import MistakeList, stated
+from common.errors import stated
 from run_benchmarks.commands.detaching import CONSOLE_FILE, go_to_the_background
 from run_benchmarks.commands.diagnose import Ladder, Rung, ladder_case
 from run_benchmarks.commands.outcome_console import show_outcomes
@@ -60,13 +60,7 @@ def start(settings: Settings, *, detach: bool = False, learn: BaselineTarget | N
         InputProblems: the settings are wrong; nothing has been written then.
     """
     os.umask(UMASK)
-    mistakes = MistakeList()
-    with mistakes.noted():
-        refuse_target(learn)
-    with mistakes.noted():
-        prepared = prepare(settings, new_run_id())
-    mistakes.check()
-    named = _named(prepared)
+    named = _named(prepare(settings, new_run_id()))
     if named is None:
         return EXIT_USAGE, None
     prepared, folder = named

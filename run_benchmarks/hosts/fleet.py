@@ -34,7 +34,6 @@ def for_each(
     action: Callable[[ItemT], ResultT],
     *,
     concurrency: int = MAX_PARALLEL,
-    on_done: Callable[[str], None] | None = None,
     reads_hosts: bool = False,
 ) -> FleetResult[ResultT]:
     """Call `action` on every value in parallel threads and wait for all.
@@ -60,8 +59,6 @@ def for_each(
                     raise
                 errors[key] = HostError(key, f"cannot be handled: {type(error).__name__}: {str(error)[:SHOWN]}")
                 errors[key].__cause__ = error
-            if on_done is not None:
-                on_done(key)
     return FleetResult(_ordered(results, items), _ordered(errors, items))
 
 

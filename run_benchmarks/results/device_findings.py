@@ -62,13 +62,12 @@ def device_findings(host: str, monitor: Mapping[str, Any] | None, told: object =
     active = {links: [int(_state(each, f"{links}_up")) for each in devices] for links in _LINKS}
     named = {each.get("index"): str(each.get("name")) for each in _mappings(told) if _is_index(each)}
     models = [named.get(each["index"], "") if _is_index(each) else "" for each in devices]
-    telling = {
-        (model, name) for model, each in zip(models, devices, strict=True) for name in _TOLD if _tells(each, name)
-    }
+    telling: dict[str, set[str]] = {model: set() for model in models}
+    for model, device in zip(models, devices, strict=True):
+        telling[model].update(name for name in _TOLD if _tells(device, name))
     for model, device in zip(models, devices, strict=True):
         if _is_index(device):
-            alike = {name for other, name in telling if other == model}
-            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, alike)]:
+            for found in [*_of_device(device), *_lost_links(device, active), *_untold(device, telling[model])]:
                 yield _finding(host, f"accelerator {device['index']}", found)
 
 

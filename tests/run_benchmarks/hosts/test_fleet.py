@@ -49,17 +49,6 @@ def test_everything_runs_at_once_and_never_more_than_allowed() -> None:
     assert MAX_PARALLEL == 64
 
 
-def test_each_end_is_told() -> None:
-    told: list[str] = []
-
-    def work(number: int) -> None:
-        if number == 1:
-            raise ConnectError("node1", "no")
-
-    for_each({f"node{number}": number for number in range(3)}, work, on_done=told.append)
-    assert sorted(told) == ["node0", "node1", "node2"]
-
-
 def test_a_defect_of_ours_is_raised_after_all_have_ended() -> None:
     ended: list[int] = []
 

@@ -184,10 +184,8 @@ def _by_numa_node(config: Config, group: ProcessGroup) -> DeviceFigure:
     if not found:
         raise UnusableSettingsError("tests: host_to_device_numa: this process may use no NUMA node's processors")
     best = max(found, key=lambda number: found[number].value)
-    return DeviceFigure(
-        unit=found[best].unit,
-        value=found[best].value,
-        slowest=found[best].slowest,
+    return replace(
+        found[best],
         is_correct=all(figure.is_correct for figure in found.values()),
         digests=_of_all(found.values()),
         farthest=min(figure.value for figure in found.values()),

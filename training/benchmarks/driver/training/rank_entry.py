@@ -24,6 +24,7 @@ from training.benchmarks.driver.training.measuring import report
 from training.benchmarks.driver.training.measuring.steady import SteadyState
 from training.benchmarks.driver.training.model import kernels
 from training.benchmarks.driver.training.model.attention import chosen_by_torch
+from training.benchmarks.driver.training.model.precision import DTYPES
 from training.benchmarks.driver.training.model.vendors_parts import with_optimizer
 from training.benchmarks.driver.training.settings.schedule import ScheduleError
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
@@ -145,9 +146,12 @@ def _attention(used: str, run: WorkloadContext[TrainingConfig]) -> dict[str, str
         return {}
     tp_size, _ = run.config.tensor_parallelism()
     heads, groups = (max(1, model[key] // tp_size) for key in ("heads", "kv_heads"))
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(run.config.precision, torch.float32)
     shape = (heads, groups, model["hidden"] // model["heads"])
-    return {"attention_kernel": chosen_by_torch(shape, min(model["seq"], ASKED_TOKENS), dtype, run.group.device)}
+    return {
+        "attention_kernel": chosen_by_torch(
+            shape, min(model["seq"], ASKED_TOKENS), DTYPES[run.config.precision], run.group.device
+        )
+    }
 
 
 def _result(

@@ -167,7 +167,8 @@ class Trainer:
     def compare(self, *, with_loss: bool = True) -> None:
         """Compare the ranks now, `with_loss` also by a forward pass."""
         with self.meter.excluded():
-            self.model.clear_gradients()
+            if with_loss:
+                self.model.clear_gradients()
             self.proof.check(self.step, self.precision, with_loss=with_loss)
 
     def check_gradients(self) -> None:

@@ -10,6 +10,7 @@ from training.benchmarks.driver.training.model.experts import (
     mixtures,
 )
 from training.benchmarks.driver.training.model.model import LOSS, Batch
+from training.benchmarks.driver.training.model.precision import DTYPES
 from training.benchmarks.driver.training.model.recomputation import recomputed
 from training.benchmarks.llama.pytorch.model import Llama, LlamaAttention
 from training.benchmarks.mixtral.pytorch.config import Config
@@ -49,7 +50,7 @@ class Mixtral(Llama):
         super().__init__(config)
         self.router_aux_loss_coef = config.router_aux_loss_coef
         self.model.layers = nn.ModuleDict({str(number): MixtralBlock(config) for number in range(config.num_layers)})
-        self._dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+        self._dtype = DTYPES[config.precision]
         self._load: Tensor | None = None
 
     def make_constants(self, device: torch.device) -> None:

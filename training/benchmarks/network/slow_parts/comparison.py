@@ -101,7 +101,7 @@ class PeerComparison:
             settled = replace(settled, calm=0.0, degrees=max(1, len(peers) - 1))
         bound, expected = self._bounds.of(symptom), [usual] * len(alike)
         judge = Judge(settled, expected, bound, len(chosen), spreads={0: spread}, alpha=_ALPHA).without_extremes()
-        slow = dict.fromkeys(alike[place] for place in judge.outliers())
+        slow = {alike[place] for place in judge.outliers()}
         known += [typical[group] for group in alike if group not in slow]
         del known[:-_KEPT]
         over = {group: typical[group] - usual for group in chosen if group in slow}

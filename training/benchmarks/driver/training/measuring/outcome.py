@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -151,9 +151,7 @@ class TrainingOutcome(DefaultOutcome):
                 _rate(f"throughput({unit})_pure_compute", "samples/s", "samples of all ranks / computing time"),
                 _rate("training_sequences_per_second", "samples/s", "equals the raw throughput", is_reference=False),
                 _rate("tokens_per_second_per_device", "tokens/s", "of one device, without evaluations"),
-                replace(
-                    _rate(f"throughput({unit})_steady", "samples/s", "of all ranks after the warm-up"), is_steady=True
-                ),
+                _rate(f"throughput({unit})_steady", "samples/s", "of all ranks after the warm-up", is_steady=True),
                 *(
                     _rate(
                         f"throughput({unit})_steady_{end}", "samples/s", "end of its 95 % interval", is_reference=False
@@ -272,5 +270,7 @@ def _efficiency(measured: MeasuredRound) -> list[str]:
     return [f"tokens per joule of all hosts, evaluations included: {found}"]
 
 
-def _rate(name: str, unit: str, meaning: str, *, is_reference: bool = True) -> Metric:
-    return Metric(name=name, unit=unit, better="higher", meaning=meaning, is_reference=is_reference)
+def _rate(name: str, unit: str, meaning: str, *, is_reference: bool = True, is_steady: bool = False) -> Metric:
+    return Metric(
+        name=name, unit=unit, better="higher", meaning=meaning, is_reference=is_reference, is_steady=is_steady
+    )

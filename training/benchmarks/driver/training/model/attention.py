@@ -87,7 +87,6 @@ def attend(
     )
 
 
-@torch.no_grad()
 def chosen_by_torch(shape: tuple[int, int, int], seq: int, dtype: torch.dtype, device: torch.device) -> str:
     """The kernel that torch picks for causal attention without a mask, such as cudnn_attention; "" if it does not tell.
 

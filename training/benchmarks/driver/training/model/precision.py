@@ -38,12 +38,15 @@ class _Scaler(GradScaler):
         return {found_inf.device: found_inf}
 
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
 class Precision:
     """The parts of a step that differ between fp32, bf16 and fp16."""
 
     def __init__(self, config: TrainingConfig, device: torch.device) -> None:
         self._device = device
-        self._dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+        self._dtype = None if config.precision == "fp32" else DTYPES[config.precision]
         self._scales = config.precision == "fp16"
         self.scaler = _Scaler(device.type, init_scale=config.init_loss_scale, enabled=self._scales)
         if is_accelerator(device):
