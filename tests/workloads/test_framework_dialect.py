@@ -308,5 +308,8 @@ def test_every_stage_in_one_call_is_what_a_call_for_each_writes(
     assert main([*words, "--every_stage", "--pp_rank", "1", "--output", "-"]) == 2
     said = capsys.readouterr().err
     assert "--pp_rank 1: is one stage" in said and "--output -: needs a file's name" in said
+    (tmp_path / "job.yaml").write_text("pp_rank: 1\n", encoding="utf-8")
+    assert main([*words, "--every_stage", "--job", str(tmp_path / "job.yaml")]) == 2
+    assert "--pp_rank 1: is one stage" in capsys.readouterr().err
     assert main(["generate", "-m", "7", "--dialect", "aicb", "--every_stage"]) == 2
     assert "--dialect aicb: has the schedule of the first stage" in capsys.readouterr().err

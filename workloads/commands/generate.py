@@ -55,12 +55,12 @@ class Writing:
         form = given.pop("format", None)
         every = given.pop("every_stage", False)
         mistakes = MistakeList()
-        if every:
-            _refuse_stages(given, output, dialect, mistakes)
         with mistakes.noted():
             args = options.described(given, self.target, dialect)
             if every:
                 check(args, dialects.get(dialects.DEFAULT_DIALECT), "csv", break_rules=breaks)
+        if every:  # `given` has what the job's file says by now
+            _refuse_stages(given, output, dialect, mistakes)
         mistakes.check()
         if every:
             return _of_every_stage(args, output, form, break_rules=breaks)
