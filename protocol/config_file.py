@@ -17,10 +17,7 @@ def read_config_file(path: Path) -> dict[str, object]:
     Raises:
         InputProblems: the file is missing, does not parse or fails when executed; the message names the line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputProblems([_unreadable(path, error)]) from error
+    text = text_of(path)
     namespace: dict[str, object] = {"__name__": "case_config", "__file__": str(path)}
     try:
         tree = ast.parse(text, filename=str(path))
@@ -95,13 +92,16 @@ def _last_line(path: Path, error: BaseException) -> int | None:
     return lines[-1] if lines else None
 
 
-def unreadable(path: Path) -> list[Problem]:
-    """Why a file is no text that can be read, before any is executed; empty if it is one."""
+def text_of(path: Path) -> str:
+    """The text of a config file, before it is executed.
+
+    Raises:
+        InputProblems: it is missing or no text.
+    """
     try:
-        path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        return [_unreadable(path, error)]
-    return []
+        raise InputProblems([_unreadable(path, error)]) from error
 
 
 def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> Problem:

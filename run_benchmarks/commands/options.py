@@ -114,11 +114,13 @@ def of_a_run(
     """A verb of a run that exists. run: what it does with the options and the run's folder; add: its options."""
 
     def find_and_run(arguments: argparse.Namespace) -> Answer | int:
-        from protocol.config_file import unreadable
+        from protocol.config_file import text_of
         from run_benchmarks.commands.run_reference import find_run
 
         mistakes, files = MistakeList(), (getattr(arguments, "cluster_conf", None), arguments.test_conf)
-        mistakes.mistakes += [problem for file in files if file is not None for problem in unreadable(file)]
+        for file in filter(None, files):
+            with mistakes.noted():
+                text_of(file)
         folder = mistakes.result(lambda: find_run(arguments.run_id, arguments.test_conf, DEFAULT_TEST))
         mistakes.check()
         return run(arguments, folder)

@@ -74,7 +74,7 @@ NAMES = (*_GPT, "30", "65", *_DEEPSEEK)
 
 
 def values(name: str, *, target: str, frame: str | None) -> Values:
-    """The values of a preset. target: "csv" or "simai". Without a global_batch in it, see `batches_per_rank`.
+    """The values of a preset. target: "csv" or "simai". Without a global_batch, see `options.resolve`.
 
     Raises:
         ValueError: no such preset; the message lists those of this target and frame.
