@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
-from protocol.finding import FindingKind, PartFinding
 from run_benchmarks.acceptance.climb import Climb, EndedError, Looked
-from run_benchmarks.acceptance.estimate import Estimate
 from run_benchmarks.acceptance.rungs import (
     HEALTH,
     NETWORK,
     RUNGS,
     SINGLE,
-    WHOLE,
     Cases,
     Others,
-    conf_text,
-    left_out,
-    shortened,
     soak_of,
     soak_times,
     stages_of,
@@ -30,86 +22,8 @@ from run_benchmarks.acceptance.rungs import (
 from run_benchmarks.acceptance.suspects import OfDevice, Suspects
 from run_benchmarks.console.language import Words
 from run_benchmarks.results.loading import LoadedRun
-from run_benchmarks.results.records import CaseRecord, DrainEvidence, DrainRecord, RoundRecord, RunRecord, Verdict
-from tests.run_benchmarks.results.network_rounds import a_round, case
-
-NONE: Mapping[str, float] = MappingProxyType({})
-HOSTS = [f"n{number}" for number in range(6)]
-
-
-class Cluster:
-    """Answers runs as a cluster with bad hosts would: by rung and occasion, who is named."""
-
-    def __init__(self, bad: dict[str, list[set[str]]], sick: Suspects | None = None) -> None:
-        self.bad, self.sick = bad, sick or {}
-        self.asked: list[tuple[str, list[str], list[str]]] = []
-        self.fails: set[str] = set()
-        self.skipped: set[str] = set()
-        self.ends: str | None = None
-        self.guilty: set[str] = set()
-        self.falls_ill: dict[str, str] = {}
-        self.kind: FindingKind = "constant"
-        self.warns: list[Looked] = []
-        self.rounds: dict[str, list[RoundRecord]] = {}
-        self.sees: dict[str, list[PartFinding]] = {}
-        self.steps: list[int] = []
-
-    def run(self, name: str, cases: Cases, hosts: Sequence[str], seconds: int) -> LoadedRun:
-        if name == self.ends:
-            raise EndedError(f"run_{name} was interrupted")
-        self.asked.append((name, list(cases), list(hosts)))
-        self.steps += [each["overrides"]["max_steps"] for each in cases.values() if name.startswith("whole")]
-        rung, occasion = name.rstrip("0123456789"), int(name[-1]) - 1
-        named = self.bad.get(rung, [])
-        drained = sorted((named[occasion] if occasion < len(named) else set()) & set(hosts))
-        failed = name in self.fails or (rung == "whole" and not self.guilty.isdisjoint(hosts))
-        verdict = Verdict.FAIL if failed else Verdict.DEGRADED if drained else Verdict.PASS
-        if name in self.skipped:
-            verdict = Verdict.SKIPPED
-        like = DrainEvidence(
-            case="C", rounds=[1], part="host", hosts=[], device="", kind=self.kind, evidence="", action=""
-        )
-        drain = [DrainRecord(host=host, reasons=[f"{name}: slow"], evidence=[like]) for host in drained]
-        record = RunRecord(
-            run_id="run1", verdict=verdict, exit_code=0, started_ms=0, finished_ms=1, command=[], runtime="process",
-            vendor="cpu", code_digest="", git_revision=None, versions={}, hosts=[], drain=drain,
-            cases=[self._case(verdict)],
-        )  # fmt: skip
-        seen = [a_round([]).model_copy(update={"findings": self.sees[name]})] if name in self.sees else []
-        return LoadedRun(folder=Path(f"run_{name}"), record=record, rounds=self.rounds | {"SEES": seen})
-
-    def gate(self, hosts: Sequence[str]) -> Looked:
-        """The health after a run: `falls_ill` has by run whom it finds."""
-        name = self.asked[-1][0]
-        sick = {host: ["XID: 79"] for host in hosts if self.falls_ill.get(name) == host}
-        return Looked(sick=sick, warnings=self.warns.pop(0).warnings if self.warns else {})
-
-    def _case(self, verdict: Verdict) -> CaseRecord:
-        reason = "" if verdict.is_measured else "rank 0 failed"
-        return case().model_copy(update={"verdict": verdict, "reason": reason})
-
-    def climb(
-        self, hosts: list[str] | None = None, budget: float = 3600.0, expected: Mapping[str, float] = NONE
-    ) -> Climb:
-        made = self.begun(hosts, budget, expected)
-        for rung in RUNGS:
-            made.step(rung)
-        return made
-
-    def begun(
-        self, hosts: list[str] | None = None, budget: float = 3600.0, expected: Mapping[str, float] = NONE
-    ) -> Climb:
-        """A climb before its first rung."""
-        return Climb(
-            vendor="cpu",
-            nproc=1,
-            hosts=hosts or HOSTS,
-            budget_s=budget,
-            run=self.run,
-            examine=lambda names: Looked(sick=self.sick, unseen=["clock of n0: no tool"] if self.sick else []),
-            gate=self.gate,
-            expected={rung: Estimate(seconds=seconds, source="estimate") for rung, seconds in expected.items()},
-        )
+from tests.run_benchmarks.acceptance.scripted_cluster import HOSTS, Cluster, fault
+from tests.run_benchmarks.results.network_rounds import a_round
 
 
 def test_a_healthy_cluster_is_ready_and_nobody_is_tested_twice() -> None:
@@ -448,91 +362,6 @@ def test_rungs_that_do_not_fit_into_a_small_budget_are_shrunk_and_say_what_they_
     assert all(rung.shrunk == [] for rung in Cluster({}).climb(expected={"single": 60.0, "whole": 20.0}).rungs)
 
 
-@pytest.mark.parametrize("rung", [SINGLE, NETWORK, WHOLE])
-@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
-@pytest.mark.parametrize("hosts", [4, 40])
-def test_whatever_a_shrunk_rung_leaves_out_is_said(rung: str, vendor: str, hosts: int) -> None:
-    names, data = [f"n{number}" for number in range(hosts)], [("/data", "/data")]
-    full = stages_of(rung, vendor, names, 8, data, Others(names=["dcgmi"]))
-    short = shortened(rung, full)
-    said = left_out(full, short)
-    cases = {name: each for stage in short for name, each in stage.items()}
-    for name, each in ((name, each) for stage in full for name, each in stage.items()):
-        words = [word for word in said if word.startswith(f"{name}: ")]
-        assert (name in cases and cases[name] == each) == (not words), name
-        assert name in cases or words == [f"{name}: not run"]
-    assert said and left_out(full, full) == []
-
-
-@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
-def test_the_cases_are_those_of_a_test_conf_and_the_users_own_settings_stay(vendor: str) -> None:
-    cases = stages_of("network", vendor, HOSTS, 8)[1]
-    names: dict[str, object] = {}
-    exec(conf_text('VENDOR = "x"\nCASES = ["MINE"]\nMINE = {}', cases, 60), names)
-    assert (names["VENDOR"], names["CASES"], names["RUN_TIME_LIMIT"]) == ("x", list(cases), 60)
-    assert names["ACCEPT_ALL_REDUCE"] == cases["ACCEPT_ALL_REDUCE"]
-
-
-def test_many_hosts_are_searched_and_few_are_measured_pair_by_pair() -> None:
-    few, many = (stages_of("network", "nvidia", [f"n{n}" for n in range(count)], 8)[0] for count in (16, 17))
-    assert few["ACCEPT_PAIRS"]["config"] == "config_pairs"
-    assert many["ACCEPT_PAIRS"]["config"] == "config_adaptive"
-
-
-def fault(*hosts: str, drained: bool = False, **more: object) -> PartFinding:
-    """A bad link between two hosts, or what `more` says."""
-    found = PartFinding(
-        part="link",
-        hosts=hosts,
-        kind="constant",
-        evidence="60 % slow",
-        suggested_action="check the cables",
-        drained_hosts=hosts if drained else (),
-        sentence=f"pair {'-'.join(hosts)}: 60 % slow",
-    )
-    return found.model_copy(update=more)
-
-
-def test_a_bad_link_fails_its_rung_though_no_host_is_guilty_once_it_is_seen_again() -> None:
-    cluster = Cluster({})
-    cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n2", "n1")]}
-    found = cluster.climb()
-    assert (found.rungs[2].verdict, found.rungs[2].reason) == ("fail", "pair n1-n2: 60 % slow") and not found.ready
-    assert set(found.states().values()) == {"accepted"}, "no host is named"
-    assert [name for name, *_ in cluster.asked] == ["single1", "network1", "network2", "network3", "whole1", "whole2"]
-
-
-def test_a_bad_link_that_is_not_seen_again_is_told_and_passes() -> None:
-    cluster = Cluster({})
-    cluster.sees = {"network1": [fault("n1", "n2")], "network2": [fault("n3", "n4")]}
-    found = cluster.climb()
-    assert found.ready and found.rungs[2].verdict == "pass"
-    (told, later) = found.warned.records()
-    assert told.hosts["n1"] == ["seen once: pair n1-n2: 60 % slow"]
-    assert later.hosts["n3"] == ["seen once, on the second occasion: pair n3-n4: 60 % slow"]
-
-
-def told_of(found: Climb, host: str) -> list[str]:
-    return [said for each in found.warned.records() for said in each.hosts.get(host, [])]
-
-
-@pytest.mark.parametrize("again", [True, False])
-def test_what_the_second_occasion_beside_suspects_alone_shows_comes_and_goes_and_is_said(again: bool) -> None:
-    cluster = Cluster({"network": [{"n2"}, {"n1", "n2"} if again else {"n1"}]})
-    cluster.sees = {"network2": [fault("n0", "n3"), fault(part="rack", sentence="rack 7: slow")]}
-    network = (found := cluster.climb()).rungs[2]
-    assert network.unsteady["n1"] == ["network2: slow", "named on 1 of 2 occasions"]
-    assert ([*network.out], "n2" in network.unsteady) == ((["n2"], False) if again else ([], True))
-    assert (network.verdict, network.reason) == ("fail" if again else "pass", "") and not found.ready
-    assert found.states()["n1"] == "comes and goes" and "n1" in found.rungs[3].hosts
-    assert told_of(found, "n3") == ["seen once, on the second occasion: pair n0-n3: 60 % slow"]
-    assert told_of(found, "-") == ["seen once, on the second occasion: rack 7: slow"]
-    assert [each.count for each in found.warned.records()] == [0, 2]
-    chinese = Words("zh").reason(told_of(found, "-")[0])
-    assert chinese == "只出现一次，在第二次测试中：rack 7：slow"
-    assert [name for name, *_ in cluster.asked if name.startswith("network")] == ["network1", "network2", "network3"]
-
-
 def test_whom_a_second_occasion_that_fails_names_first_is_in_doubt() -> None:
     cluster = Cluster({"network": [{"n2"}, {"n1"}]})
     cluster.fails = {"network2"}
@@ -540,143 +369,6 @@ def test_whom_a_second_occasion_that_fails_names_first_is_in_doubt() -> None:
     said = "n1: suspected, left in doubt: network2: slow"
     assert said in found.rungs[2].not_run and found.states()["n1"] == "not tested"
     assert "tested again" not in "; ".join([found.rungs[2].reason, *found.rungs[2].not_run]), "it was, and failed"
-
-
-def test_a_link_that_two_of_three_occasions_show_fails_its_rung() -> None:
-    cluster = Cluster({"network": [{"n2"}, {"n2"}]})
-    cluster.sees = {"network1": [fault("n0", "n1")], "network2": [fault("n1", "n0")]}
-    network = cluster.climb().rungs[2]
-    assert (network.reason, len(network.runs)) == ("pair n0-n1: 60 % slow", 3), "it needs no occasion of its own"
-    cluster = Cluster({"network": [{"n2"}, {"n2"}]})
-    cluster.sees = {name: [fault(*pair)] for name, pair in zip(
-        ("network1", "network2", "network3"), (("n0", "n1"), ("n0", "n3"), ("n3", "n0")), strict=True
-    )}  # fmt: skip
-    found = cluster.climb()
-    assert found.rungs[2].reason == "pair n0-n3: 60 % slow" and len(found.rungs[2].runs) == 4
-    assert told_of(found, "n1") == ["seen once: pair n0-n1: 60 % slow"] and told_of(found, "n3") == []
-
-
-def test_a_bad_link_of_a_run_that_failed_with_a_host_alone_is_said() -> None:
-    cluster = Cluster({"whole": [{"n3"}]})
-    cluster.guilty, cluster.sees = {"n3"}, {"whole1": [fault("n0", "n1")]}
-    found = cluster.climb()
-    assert [*found.rungs[3].out] == ["n3"] and told_of(found, "n1") == ["seen once: pair n0-n1: 60 % slow"]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "is_seen"),
-    [
-        (["n1", "n2"], [["n1", "n3"], ["n2", "n4"]], False),
-        (["n1", "n2", "n3"], [["n2", "n3"]], True),
-        (["n1"], [["n1"]], True),
-        ([], [["n1", "n2"]], False),
-        ([], [[]], True),
-    ],
-)
-def test_a_fault_is_seen_again_if_one_of_the_second_occasion_is_like_it(
-    first: list[str], second: list[list[str]], is_seen: bool
-) -> None:
-    cluster = Cluster({})
-    cluster.sees = {"network1": [fault(*first)], "network2": [fault(*hosts) for hosts in second]}
-    assert (cluster.climb().rungs[2].verdict == "fail") is is_seen
-    cluster.sees["network2"] = [fault(*hosts, part="device") for hosts in second]
-    assert cluster.climb().rungs[2].verdict == "pass", "another kind of part"
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_whom_the_second_look_at_a_link_suspects_comes_and_goes_or_is_not_tested_again(fails: bool) -> None:
-    cluster = Cluster({"network": [{"n5"}, set(), {"n4"}]})
-    cluster.sees = {"network1": [fault("n1", "n2")]}
-    cluster.fails = {"network3"} if fails else set()
-    found = cluster.climb()
-    once = "named on 1 of {} occasions"  # n4 was not beside n5 on the second one
-    said = {"n5": ["network1: slow", once.format(3)]} | ({} if fails else {"n4": ["network3: slow", once.format(2)]})
-    assert found.rungs[2].unsteady == said
-    assert ("n4: suspected, left in doubt: network3: slow" in found.rungs[2].not_run) is fails
-    assert (found.rungs[2].verdict == "fail") is fails
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("at", [0, 1])
-def test_whom_two_of_three_occasions_name_is_out(at: int, fails: bool) -> None:
-    first = [{"n2"}, {"n1"}]
-    cluster = Cluster({"network": [*first, first[at]]})
-    cluster.sees = {"network1": [fault("n0", "n3")]}
-    cluster.fails = {"network3"} if fails else set()
-    found = cluster.climb()
-    (host,), (other,) = first[at], first[1 - at]
-    often = "named on 2 of 3 occasions"
-    assert found.rungs[2].out == {host: [f"network{at + 1}: slow", "again: network3: slow", often]}
-    assert found.rungs[2].unsteady == {other: [f"network{2 - at}: slow", "named on 1 of 3 occasions"]}
-    assert found.states()[host] == "out" and Words("zh").reason(often) == "3 次测试中有 2 次被指出"
-    assert not found.rungs[2].not_run
-
-
-def test_a_fault_of_a_host_that_the_second_look_takes_out_went_with_it() -> None:
-    for seen in ({"network1"}, {"network1", "network2"}):
-        cluster = Cluster({})
-        cluster.sees = {name: [fault("n1", "n2")] for name in seen}
-        cluster.falls_ill = {"network2": "n1"}
-        found = cluster.climb()
-        assert [*found.rungs[2].out] == ["n1"] and found.rungs[2].reason == "" and told_of(found, "n2") == []
-
-
-def test_a_run_that_failed_is_not_run_again_for_a_link() -> None:
-    cluster = Cluster({})
-    cluster.sees, cluster.fails = {"network1": [fault("n1", "n2")]}, {"network1"}
-    (pairs, *_) = (found := cluster.climb().rungs[2]).runs
-    assert found.reason == "PAIRS: rank 0 failed; pair n1-n2: 60 % slow: not tested again: its run failed"
-    assert (pairs, len(found.runs)) == ("run_network1", 2), "one of pairs, one of all links"
-
-
-@pytest.mark.parametrize("how", ["interrupted", "spent"])
-def test_a_bad_link_that_could_not_be_looked_at_again_passes_nothing(how: str) -> None:
-    cluster = Cluster({})
-    cluster.sees = {"network1": [fault("n1", "n2")]}
-    made = cluster.begun()
-    if how == "interrupted":
-        cluster.ends = "network2"
-        with pytest.raises(EndedError):
-            made.step(NETWORK)
-    else:
-
-        def gate(hosts: Sequence[str]) -> Looked:
-            made.budget_s = 0.0
-            return Looked()
-
-        made.gate = gate
-        made.step(NETWORK)
-    (rung,) = made.rungs
-    assert rung.verdict != "pass" and rung.reason.startswith("pair n1-n2: 60 % slow: not tested again: ")
-
-
-def test_a_bad_link_of_a_host_that_is_out_went_with_it() -> None:
-    cluster = Cluster({"network": [{"n1"}, {"n1"}]})
-    cluster.sees = {"network1": [fault("n1", "n2"), fault("n1", drained=True)]}
-    found = cluster.climb()
-    assert [*found.rungs[2].out] == ["n1"] and not found.rungs[2].reason
-
-
-def test_two_hosts_whose_bits_differ_are_not_ready_though_nobody_knows_which_one_is_wrong() -> None:
-    cluster = Cluster({})
-    unlike = fault(
-        "n1", "n2", part="group", kind="different_results", severity="warning", sentence="n1, n2: bits differ"
-    )
-    cluster.sees = {"single1": [unlike]}
-    found = cluster.climb()
-    assert (found.rungs[1].verdict, found.rungs[1].reason) == ("fail", "n1, n2: bits differ") and not found.ready
-    assert found.rungs[1].runs == ["run_single1"], "they are no matter of chance"
-    quiet = Cluster({})
-    rows = fault("n1", part="device", kind="memory_errors", severity="warning")
-    quiet.sees = {
-        "single1": [fault("n1", kind="not_run"), fault("n1", severity="warning"), fault("n1", drained=True), rows]
-    }
-    assert quiet.climb().ready
-    later = Cluster({"single": [{"n0"}]})
-    later.sees = {"single1": [], "single2": [unlike]}
-    assert later.climb().rungs[1].reason == "n1, n2: bits differ", "those of a second occasion, too"
-    later.fails, later.sees = {"single1"}, {"single1": [unlike], "single2": [unlike]}
-    assert later.climb().rungs[1].reason == "n1, n2: bits differ", "and of a run that failed, once"
 
 
 def test_what_a_run_proves_is_kept_though_the_second_occasion_is_interrupted() -> None:

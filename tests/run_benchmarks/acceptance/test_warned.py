@@ -9,7 +9,7 @@ from run_benchmarks.acceptance.climb import Looked
 from run_benchmarks.acceptance.warned import MOST_HOSTS, MOST_KINDS, MOST_PARTS, Warned
 from run_benchmarks.inspection.findings import HostReport
 from run_benchmarks.inspection.health import judged, parsed
-from tests.run_benchmarks.acceptance.test_climb import HOSTS, Cluster
+from tests.run_benchmarks.acceptance.scripted_cluster import HOSTS, Cluster
 from tests.run_benchmarks.results.network_rounds import a_round
 
 
