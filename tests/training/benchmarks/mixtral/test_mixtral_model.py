@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of, prepared
+from tests.training.benchmarks.driver.training.tiny import alone, benchmark_of, config_of, prepared
 from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.training.model.experts import Experts, has_grouped_products, mixtures
@@ -121,11 +120,10 @@ def test_a_device_without_the_kernel_takes_the_loop(monkeypatch: pytest.MonkeyPa
     assert "loss" in model.train()(benchmark_of("mixtral").synthetic_data(config).train[[0]])
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    yield
-    dist.destroy_process_group()
+@pytest.fixture(name="alone")
+def one_process() -> Iterator[None]:
+    with alone():
+        yield
 
 
 @pytest.mark.parametrize("experts", [8, 1])

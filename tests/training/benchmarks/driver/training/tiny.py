@@ -1,9 +1,12 @@
 """Tiny training cases that the tests of the trainer share; every model has two layers of 32."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from protocol.perflog import PerfLogger
 from training.benchmarks.bert.pytorch.config import Config as BertConfig
@@ -14,6 +17,7 @@ from training.benchmarks.driver.training.benchmark import PreparedTraining, Trai
 from training.benchmarks.driver.training.model.kernels import Libraries, choose
 from training.benchmarks.driver.training.settings.settings import TrainingConfig
 from training.benchmarks.driver.training.trainer import Trainer
+from training.benchmarks.driver.workload.placement import Placement
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.run_context import WorkloadContext
 from training.benchmarks.glm.pytorch.config import Config as GlmConfig
@@ -88,3 +92,14 @@ def prepared(model: str, config: TrainingConfig, data_dir: Path | None = None) -
     """What a rank on the CPU prepares."""
     benchmark = benchmark_of(model)
     return prepare(benchmark, config, data_dir, choose(config, benchmark.attentions, Libraries(torch.device("cpu"))))
+
+
+@contextmanager
+def alone() -> Iterator[ProcessGroup]:
+    """A group of this process alone."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    try:
+        place = Placement(rank=0, local_rank=0, world_size=1, local_world_size=1, nnodes=1)
+        yield ProcessGroup(placement=place, device=torch.device("cpu"), backend="gloo")
+    finally:
+        dist.destroy_process_group()

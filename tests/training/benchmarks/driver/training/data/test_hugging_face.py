@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
-from tests.training.benchmarks.driver.training.tiny import benchmark_of, config_of, prepared
+from tests.training.benchmarks.driver.training.tiny import alone, benchmark_of, config_of, prepared
 from training.benchmarks.driver.training.data import hugging_face
 from training.benchmarks.driver.training.data.data_error import DataError
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
@@ -23,11 +22,10 @@ ROPE = 500_000.0
 SETTINGS: dict[str, Any] = {"rope_theta": ROPE}
 
 
-@pytest.fixture
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    yield
-    dist.destroy_process_group()
+@pytest.fixture(name="alone")
+def one_process() -> Iterator[None]:
+    with alone():
+        yield
 
 
 @pytest.fixture

@@ -3,27 +3,23 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from protocol.case_config import load_case_config
 from tests.training.benchmarks.driver.launch.launching import ROOT
-from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of, trainer_of
+from tests.training.benchmarks.driver.training.tiny import MODELS, alone, benchmark_of, config_of, trainer_of
 from training.benchmarks.driver.training.benchmark import checked_parameters
 from training.benchmarks.driver.training.measuring.meter import Meter, peak_memory_bytes, peak_tflops
 from training.benchmarks.driver.training.measuring.rates import flops_without_attention, model_flops_utilization
 from training.benchmarks.driver.training.model.model import Batch, BenchmarkModel, parameter_count
 from training.benchmarks.driver.training.trainer import Trainer
 from training.benchmarks.driver.training.update import Update
-from training.benchmarks.driver.workload.placement import Placement
-from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 
 CPU = torch.device("cpu")
@@ -157,17 +153,6 @@ def test_no_micro_batch_s_loading_counts_as_computing(tmp_path: Path) -> None:
         update.run(batches(), 1, meter)
     times = meter.read()
     assert 0 < times.pure_compute <= times.raw - 3 * LOADING_SECONDS
-
-
-@contextmanager
-def alone() -> Iterator[ProcessGroup]:
-    """A group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
-        place = Placement(rank=0, local_rank=0, world_size=1, local_world_size=1, nnodes=1)
-        yield ProcessGroup(placement=place, device=CPU, backend="gloo")
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("look", [Trainer.evaluate, Trainer.compare])

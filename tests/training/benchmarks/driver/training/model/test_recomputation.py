@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.errors import InputProblems
 from protocol.case_config import load_case_config
-from tests.training.benchmarks.driver.training.tiny import MODELS, benchmark_of, config_of
+from tests.training.benchmarks.driver.training.tiny import MODELS, alone, benchmark_of, config_of
 from training.benchmarks.driver.training.layout.memory_estimate import HeldStorages, activation_bytes
 from training.benchmarks.driver.training.model import parallel
 from training.benchmarks.driver.training.model.model import BenchmarkModel
@@ -155,8 +154,7 @@ def test_a_wrong_word_is_named_with_what_is_allowed() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_sharded_blocks_in_bf16_recompute_what_they_computed(name: str) -> None:
     """FSDP2 casts the inputs of a block in the forward pass alone; torch refuses a recomputation of another type."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    try:
+    with alone():
         mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
         layout = parallel.Layout(dp_rank=0, dp_size=1, shard_size=1, tp_size=1, sequence_parallel=False, mesh=mesh)
         found = {}
@@ -172,7 +170,5 @@ def test_sharded_blocks_in_bf16_recompute_what_they_computed(name: str) -> None:
                 loss = wrapped(batch)["loss"]
             torch.autograd.backward(loss)
             found[kind] = [loss.detach(), *(parameter.grad.to_local() for parameter in model.parameters())]  # type: ignore[union-attr]
-    finally:
-        dist.destroy_process_group()
     for kind in ("selective", "full"):
         assert all(torch.equal(a, b) for a, b in zip(found[kind], found["none"], strict=True)), kind
