@@ -7,6 +7,7 @@ equal paths, begin anew for each part.
 import heapq
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from simulation.network.packet_state import HEADER_BYTES, MOST_HOPS
 from simulation.network.packets import Network, check_numba
 from simulation.network.profiles import Instance, Profile, Profiles, Sketch
 from simulation.network.request import Wishes
-from simulation.network.routing import Ints, Ports
+from simulation.network.routing import Ints, Places, Ports
 
 MOST_FLOWS = 1 << 20  # of a run that keeps them
 NEGLIGIBLE = 0.005  # of a part's time, for which the next one may overlap it as if alone
@@ -300,7 +301,9 @@ class FastForward:
             count = 0
         return _Flows(begin, np.full(count, NOT_YET, np.int64), np.full(count, NOT_YET, np.int64))
 
-    def _found(self, seconds: float) -> NetworkRun:
+    @cached_property
+    def _columns(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Places, Ints, Ints]:
+        """What no event changes of the flows: source, target, port, size, collective, way, and their parents."""
         sketches = [
             (number, self.profiles.sketch(number, schedule))
             for number, collective in enumerate(self.job.collectives)
@@ -315,12 +318,15 @@ class FastForward:
         numbers: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]] = [
             np.full(len(sketch.size), number, np.int64) for number, sketch in sketches
         ]
+        path = np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)])
+        parents = _joined([sketch for _number, sketch in sketches])
+        return source, target, sport, size, np.concatenate([none, *numbers]), path, *parents
+
+    def _found(self, seconds: float) -> NetworkRun:
         counted = Counted.sum([self._counted, *(each.counted for each in self._clusters)])
         return NetworkRun(
-            source, target, sport, size, np.concatenate([none, *numbers]),
-            self._flows.start, self._flows.end,
-            np.concatenate([np.zeros((0, MOST_HOPS), np.int32), *(sketch.path for _number, sketch in sketches)]),
-            *_joined([sketch for _number, sketch in sketches]), self.begin, self.end, self.walked, self.finished,
+            *self._columns[:5], self._flows.start, self._flows.end, *self._columns[5:],
+            self.begin, self.end, self.walked, self.finished,
             np.zeros((len(self.network.ports.bps), 1), np.int64), 1,
             **counted._asdict(), events=self.profiles.events, seconds=seconds,
             not_kept=0 if self._flows.begin else self._flow_count, moved=self._moved,

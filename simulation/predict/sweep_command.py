@@ -74,8 +74,9 @@ def run(arguments: argparse.Namespace) -> Summary:
     from simulation.predict import ready_configs, sweep_report
     from simulation.predict.kept import KeptLayouts
 
-    row, machine, needed = _asked(arguments)
-    network = _network(arguments, row)
+    row, machine, needed, network = _asked(arguments)
+    if network is not None:
+        _take_gpus(network, arguments, row)
     written = None if arguments.output == STDOUT else arguments.output
     kept = KeptLayouts(written, _identity(arguments, row, machine))
     try:
@@ -123,19 +124,22 @@ def _best(found: "Ranking", machine: "Machine", top: int, network: "Network | No
     return sorted(best, key=lambda each: each.ms)
 
 
-def _network(arguments: argparse.Namespace, row: dict[str, str]) -> "Network | None":
-    """The network of -n; without --gpus the row's are all of its GPUs."""
-    if arguments.network is None:
+def _network(path: Path | None) -> "Network | None":
+    """The network of -n, if there is one."""
+    if path is None:
         return None
     from simulation.predict.network import FLOW, Network
 
-    network = Network(arguments.network, FLOW)
+    return Network(path, FLOW)
+
+
+def _take_gpus(network: "Network", arguments: argparse.Namespace, row: dict[str, str]) -> None:
+    """Let the row's GPUs be all of the network where --gpus does not say how many, which it may not exceed."""
     if arguments.gpus is None:
         row["gpus"] = str(network.fabric.gpus)
     mistakes = MistakeList()
     network.check(int(row["gpus"]), mistakes)
     mistakes.check()
-    return network
 
 
 def _identity(arguments: argparse.Namespace, row: Mapping[str, str], machine: "Machine") -> str:
@@ -157,11 +161,10 @@ def _nothing(
     return f"none fits: {what}; the least memory is {found.least_gib:.0f} GiB of {machine.memory_GiB:g}"
 
 
-def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float]":
-    """The model's row, the machine, and tokens a second that --target needs (0: no target)."""
+def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, float, Network | None]":
+    """The model's row, the machine, tokens a second that --target needs (0: no target), and the network of -n."""
     from simulation.predict.job_table import preset, read_job
     from simulation.predict.machine import machine_of, machines, other_part
-    from simulation.topology.reading import read
 
     mistakes = MistakeList()
     if arguments.dialect != DEFAULT_DIALECT:
@@ -174,7 +177,7 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
     needed = _target(arguments.target, mistakes) if arguments.target else 0.0
     _check_numbers(arguments, mistakes)
     mistakes.result(lambda: _lists(arguments))
-    mistakes.result(lambda: arguments.network and read(arguments.network))
+    network = mistakes.result(lambda: _network(arguments.network))
     row = mistakes.result(lambda: preset(arguments.model) if arguments.model else read_job(arguments.job))
     known = mistakes.result(lambda: calibrated_machines(arguments.calibrate))
     mistakes.check()
@@ -187,7 +190,7 @@ def _asked(arguments: argparse.Namespace) -> "tuple[dict[str, str], Machine, flo
         row.pop(key, None)
     row |= {"gpu": arguments.gpu, "gpus": arguments.gpus or "16384", "gbs": arguments.gbs}
     row |= {key: value for key in ("seq", "precision") if (value := getattr(arguments, key))}
-    return row, known[machine.gpu], needed
+    return row, known[machine.gpu], needed, network
 
 
 def _target(text: str, mistakes: MistakeList) -> float:
