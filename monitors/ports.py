@@ -138,7 +138,7 @@ class PortSampler(Sampler):
         return self.sample_last()
 
     def sample_last(self) -> Values | None:
-        """The same at the end of the round, whenever the last sample was."""
+        """As sample() gives them, but at once: for the end of a round, however recent the last sample is."""
         self._due = time.monotonic() + PERIOD_S
         found = {name: _numbers(counters) for name, counters in self._ports.items()}
         for name in self._interfaces:

@@ -42,9 +42,9 @@ SIMAI_TEXT, AICB_CSV, CHAKRA = "SimAI text", "AICB CSV", "Chakra trace"
 
 
 def open_source(path: Path, arguments: argparse.Namespace, cluster: Cluster | None, simai: bool) -> RowSource:
-    """The workload of a file. In the original's dialect it is SimAI's text, whose surplus rows are not read.
+    """Open a workload file; with `simai`, SimAI's dialect, rows beyond the count in its header are left unread.
 
-    cluster: None where its options are wrong; then mistakes are looked for alone.
+    cluster: None if its options are wrong; the file is then read only to find its mistakes, too.
 
     Raises:
         InputProblems: it cannot be read, or its form is not known.

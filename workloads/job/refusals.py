@@ -91,7 +91,7 @@ def dispatcher(name: str) -> str:
 
 
 def split_by_torchtitan(job: WorkloadArgs, heads: int) -> Iterator[str]:
-    """Name what torchtitan's plan cannot shard or split over tensor-parallel ranks."""
+    """Yield a sentence for each thing that torchtitan's plan cannot shard, or split over tensor-parallel ranks."""
     tp = job.tensor_model_parallel_size
     if job.fsdp_units == TORCHTITAN and not job.untie_embeddings:
         yield "fsdp_units torchtitan shards the head apart from the embedding: it needs --untie_embeddings"

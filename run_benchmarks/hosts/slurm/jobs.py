@@ -116,7 +116,7 @@ class Job:
         return not self.has_no_nodes and bool(self.hosts) and host not in self.hosts
 
     def without(self, nodes: Iterable[str]) -> Job:
-        """It, as one whose node failed if it ended with some of these `nodes` missing: it went on without them.
+        """This job, as NODE_FAIL if it ended on fewer hosts than these `nodes`: it went on without the lost ones.
 
         Slurm says COMPLETED of a job with --no-kill whose last step died with a node.
         """
