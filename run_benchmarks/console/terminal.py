@@ -36,7 +36,8 @@ class _Console(Console):
             yield segment._replace(text=printable(segment.text)) if is_text else segment
 
     def on_broken_pipe(self) -> None:
-        """Leave it to `outliving`: rich's own would end the program here."""
+        """Leave it to `outliving`: rich's own would end the program here, and would keep what nobody read for later."""
+        del self._buffer[:]
         raise BrokenPipeError
 
 

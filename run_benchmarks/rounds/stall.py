@@ -67,13 +67,21 @@ class StallWatch:
     """Context manager that asks the hosts periodically for the progress of their ranks.
 
     A host that cannot be asked counts as progress: its loss is detected elsewhere. `now`: the clock, in seconds.
+    `slept`: the seconds in which this process stood still; when they grow, each limit starts anew.
     """
 
-    def __init__(self, nodes: Collection[RunningNode], limit: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        nodes: Collection[RunningNode],
+        limit: float,
+        now: Callable[[], float] = time.monotonic,
+        slept: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._nodes = {node.plan.host: node for node in nodes}
         self._limit = limit
         self._poll = min(max(limit / POLLS_PER_LIMIT, MIN_POLL_SECONDS), MAX_POLL_SECONDS)
-        self._now = now
+        self._now, self._slept = now, slept
+        self._slept_before = slept()
         self._looks = {
             (node.plan.host, rank): RankSnapshot(log_bytes=None, state=None)
             for node in nodes
@@ -100,7 +108,11 @@ class StallWatch:
         A rank whose launcher no longer reports, as in a paused container, may have ceased to wait: it counts, too.
         """
         with self._lock:
-            now = self._now()
+            now, slept = self._now(), self._slept()
+            if slept != self._slept_before:
+                self._slept_before = slept
+                self._moved_at = dict.fromkeys(self._moved_at, now)
+                self._renewed_at = dict.fromkeys(self._renewed_at, now)
             since = {key: now - self._moved_at[key] for key in self._running()}
             still = {key for key, seconds in since.items() if seconds > self._limit}
             silent = self._silent_hosts(now)

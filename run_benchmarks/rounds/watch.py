@@ -49,7 +49,7 @@ class Watch:
             threading.Thread(target=self._wait_for, args=(node,), name=f"wait-{node.plan.host}", daemon=True)
             for node in self._nodes.values()
         ]
-        stalls = StallWatch(self._nodes.values(), self._case.stall_limit, self._clock.now)
+        stalls = StallWatch(self._nodes.values(), self._case.stall_limit, self._clock.now, lambda: self._clock.slept)
         with stalls as stall, self._follow() as progress:
             for thread in threads:
                 thread.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from common.printable import printable
 from run_benchmarks.console.command_line import ROOT
+from run_benchmarks.console.terminal import CONSOLE
 from run_benchmarks.report.html import write_report
 from run_benchmarks.results.records import Verdict
 from tests.run_benchmarks.results.rounds import round_record, run_record
@@ -157,3 +159,16 @@ breaks()
     answer = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert answer.returncode == 1 and answer.stderr.count("FORGED") == 3 and answer.stderr.count("Traceback") == 2
     assert not ORDERS.search(answer.stderr)
+
+
+class ClosedPipe(io.StringIO):
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError(text)
+
+
+def test_what_a_closed_pipe_did_not_take_is_not_printed_later(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(BrokenPipeError):
+        patched.setattr(sys, "stdout", ClosedPipe())
+        CONSOLE.print("for nobody")
+    CONSOLE.print("for the reader")
+    assert capsys.readouterr().out.split() == ["for", "the", "reader"]

@@ -119,3 +119,17 @@ def test_what_is_no_stall(bed: Bed, looks: dict[str, Any]) -> None:
 def test_a_host_that_cannot_be_asked_is_no_stall(bed: Bed) -> None:
     bed.node.lost = True
     assert bed.verdict(2 * LIMIT, moving=(), printing=()) is None
+
+
+def test_a_limit_starts_anew_when_the_controller_stood_still(bed: Bed) -> None:
+    """What the ranks did meanwhile comes only with the next looks, which a broken connection may delay."""
+    clock = {"now": 0.0, "slept": 0.0}
+    stall = StallWatch([bed.node], 8.0, lambda: clock["now"], lambda: clock["slept"])
+    clock["now"] = 7.0
+    assert stall.stalled() is None
+    clock.update(now=9.0, slept=26.0)
+    assert stall.stalled() is None
+    clock["now"] = 16.9
+    assert stall.stalled() is None
+    clock["now"] = 17.1
+    assert str(stall.stalled()).startswith("no rank made progress for 8.1 s")
