@@ -35,12 +35,13 @@ if TYPE_CHECKING:  # torch is imported by the ranks alone
     import torch
 
     from training.benchmarks.driver.workload.team import Team
+    from training.benchmarks.network.pytorch.choices import CollectiveName
 
 RANKS, WIDTH, OCCASIONS = 4, 384, 3
 COMPUTE_MS = 5.0  # about what the product takes that the ranks of a core share
 GOAL_PERCENT, WORST_PERCENT = 5.0, 10.0
 SIZES = [1 << exponent for exponent in range(10, 25, 2)]
-KINDS = {
+KINDS: "dict[CommType, CollectiveName]" = {
     CommType.all_reduce: "all_reduce", CommType.all_gather_into_tensor: "all_gather",
     CommType.reduce_scatter_tensor: "reduce_scatter", CommType.all_to_all_single: "all_to_all",
 }  # fmt: skip
