@@ -9,6 +9,7 @@ from statistics import median
 from pydantic import BaseModel, JsonValue
 
 from common.errors import input_problem
+from common.summary import counted
 from simulation.common.run_folder import read_record, rounds
 from simulation.predict.duration import Links
 from simulation.predict.machine import Machine
@@ -24,22 +25,27 @@ class _Round(BaseModel):
     steps: list[dict[str, JsonValue]]
 
 
-def _collectives(folder: Path) -> Iterator[tuple[bool, str, int, int, float]]:
-    """Of each collective of rounds that passed: whether it came after compute, name, ranks, bytes, time in us."""
+_Place = tuple[str, int, int | None]
+"""A collective's name, ranks, and hosts; None: not said."""
+
+
+def _collectives(folder: Path) -> Iterator[tuple[bool, _Place, int, float]]:
+    """Of each collective of rounds that passed: whether it came after compute, its place, bytes, time in us."""
     for path in rounds(folder, "--measured"):
         record = read_record(path, _Round)
         for step in record.steps if record.verdict in ("pass", "degraded") else ():
             name, ranks, size, us = (step.get(key) for key in ("collective", "world_size", "size_bytes", "time_us"))
+            hosts = len(its) if isinstance(its := step.get("hosts"), list) else None
             usual = us.get("p50") if isinstance(us, dict) else None
             # After compute, as in a job, what counts is from when the last rank begins.
             last = step.get("last_rank_us")
             took = usual if last is None else last
             if name in KNOWN and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
-                yield last is not None, KNOWN[str(name)], ranks, size, took
+                yield last is not None, (KNOWN[str(name)], ranks, hosts), size, took
 
 
 class MeasuredLinks:
-    """Medians in us by collective, ranks and bytes; those after compute where there are some.
+    """Medians in us by collective, ranks, hosts and bytes; those after compute where there are some.
 
     What was not measured is asked of `behind`, if there is one.
     """
@@ -50,12 +56,12 @@ class MeasuredLinks:
         Raises:
             InputProblems: the folder is no run's, or no collective of all ranks was measured there.
         """
-        self.folder, self._behind = folder, behind
-        times: dict[bool, dict[tuple[str, int], dict[int, list[float]]]] = {True: {}, False: {}}
-        for after_compute, op, ranks, size, took in _collectives(folder):
+        self.folder, self._behind, self._per_server = folder, behind, 0
+        times: dict[bool, dict[_Place, dict[int, list[float]]]] = {True: {}, False: {}}
+        for after_compute, place, size, took in _collectives(folder):
             if size > 0 and took > 0:
-                times[after_compute].setdefault((op, ranks), defaultdict(list))[size].append(took)
-        self.curves: dict[tuple[str, int], _Curve] = {
+                times[after_compute].setdefault(place, defaultdict(list))[size].append(took)
+        self.curves: dict[_Place, _Curve] = {
             key: sorted((size, median(its)) for size, its in curve.items())
             for key, curve in {**times[False], **times[True]}.items()
         }
@@ -63,23 +69,36 @@ class MeasuredLinks:
             raise input_problem("--measured", folder, f"no round that passed measured {', '.join(KNOWN)} of all ranks")
 
     def machine_on(self, machine: Machine) -> Machine:
-        """The machine as it is behind."""
-        return self._behind.machine_on(machine) if self._behind else machine
+        """The machine as it is behind; its servers say from now on which groups are within one host."""
+        found = self._behind.machine_on(machine) if self._behind else machine
+        self._per_server = found.server
+        return found
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
         """A collective of `size` bytes, in us, straight in its bytes between two measured sizes; None: not measured.
 
         Beyond the measured sizes it grows as between the last two; below them it is that of the smallest.
         """
-        curve = self.curves.get((op, ranks))
+        curve = self._curve(op, ranks, stride)
         if not curve:
             return self._behind.collective_us(op, ranks, stride, size, gpus) if self._behind else None
         return _on(curve, size)
 
+    def _curve(self, op: str, ranks: int, stride: int) -> _Curve | None:
+        """What was measured on as many hosts as the group has; of what says no hosts, on any."""
+        hosts = min(ranks, -(-ranks * stride // self._per_server)) if self._per_server else None
+        for (name, number, on), curve in self.curves.items():
+            if (name, number) == (op, ranks) and (on == hosts or None in (on, hosts)):
+                return curve
+        return None
+
     def said(self) -> str:
         """In words, what was measured."""
-        found = [f"{op} of {ranks} ranks ({len(curve)} sizes)" for (op, ranks), curve in sorted(self.curves.items())]
-        return f"{self.folder}: {', '.join(found)}"
+        texts = []
+        for (op, ranks, hosts), curve in sorted(self.curves.items(), key=lambda each: (*each[0][:2], each[0][2] or 0)):
+            where = f" on {counted(hosts, 'host')}" if hosts else ""
+            texts.append(f"{op} of {ranks} ranks{where} ({len(curve)} sizes)")
+        return f"{self.folder}: {', '.join(texts)}"
 
 
 def _on(curve: _Curve, size: float) -> float:

@@ -205,6 +205,22 @@ def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pyt
     assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")
 
 
+def test_what_was_measured_inside_a_host_is_not_taken_for_a_group_over_several(tmp_path: Path) -> None:
+    """Four ranks on one host, and one on each of four: the job's servers have 8 GPUs."""
+    steps = [
+        {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "time_us": {"p50": us}, "hosts": hosts}
+        for hosts, us in ((["a"], 10.0), (["a", "b", "c", "d"], 900.0))
+    ]
+    path = tmp_path / "case/round1/round.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+    links = MeasuredLinks(tmp_path)
+    assert links.machine_on(machines()["H100"]).server == 8
+    found = [links.collective_us("ALLGATHER", 4, stride, 1 << 20, 64) for stride in (1, 2, 4, 8, 16)]
+    assert found == [10.0, 10.0, None, 900.0, 900.0]
+    assert "of 4 ranks on 1 host (1 sizes), ALLGATHER of 4 ranks on 4 hosts (1 sizes)" in links.said()
+
+
 def test_of_several_rounds_the_median_counts(tmp_path: Path) -> None:
     for number, us in enumerate((140.0, 100.0, 130.0), start=1):
         path = tmp_path / f"case/round{number}/round.json"
