@@ -85,7 +85,7 @@ class MeasuredLinks:
         return _on(curve, size)
 
     def _curve(self, op: str, ranks: int, stride: int) -> _Curve | None:
-        """What was measured on as many hosts as the group has; of what says no hosts, on any."""
+        """The times of as many hosts as the group has; those that say no hosts are of any."""
         hosts = min(ranks, -(-ranks * stride // self._per_server)) if self._per_server else None
         for (name, number, on), curve in self.curves.items():
             if (name, number) == (op, ranks) and (on == hosts or None in (on, hosts)):
