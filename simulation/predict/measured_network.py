@@ -1,13 +1,15 @@
 """Times collectives by what a run of our network benchmark measured: `predict --measured RUN_FOLDER`."""
 
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
-from math import exp, log
 from pathlib import Path
+from statistics import median
 
 from pydantic import BaseModel, JsonValue
 
 from common.errors import input_problem
-from common.interpolation import over_logs
+from common.summary import counted
 from simulation.common.run_folder import read_record, rounds
 from simulation.predict.duration import Links
 from simulation.predict.machine import Machine
@@ -23,22 +25,27 @@ class _Round(BaseModel):
     steps: list[dict[str, JsonValue]]
 
 
-def _collectives(folder: Path) -> Iterator[tuple[bool, str, int, int, float]]:
-    """Of each collective of rounds that passed: whether it came after compute, name, ranks, bytes, time in us."""
+_Place = tuple[str, int, int | None]
+"""A collective's name, ranks, and hosts; None: not said."""
+
+
+def _collectives(folder: Path) -> Iterator[tuple[bool, _Place, int, float]]:
+    """Of each collective of rounds that passed: whether it came after compute, its place, bytes, time in us."""
     for path in rounds(folder, "--measured"):
         record = read_record(path, _Round)
         for step in record.steps if record.verdict in ("pass", "degraded") else ():
             name, ranks, size, us = (step.get(key) for key in ("collective", "world_size", "size_bytes", "time_us"))
-            median = us.get("p50") if isinstance(us, dict) else None
+            hosts = len(its) if isinstance(its := step.get("hosts"), list) else None
+            usual = us.get("p50") if isinstance(us, dict) else None
             # After compute, as in a job, what counts is from when the last rank begins.
             last = step.get("last_rank_us")
-            took = median if last is None else last
+            took = usual if last is None else last
             if name in KNOWN and isinstance(ranks, int) and isinstance(size, int) and isinstance(took, int | float):
-                yield last is not None, KNOWN[str(name)], ranks, size, took
+                yield last is not None, (KNOWN[str(name)], ranks, hosts), size, took
 
 
 class MeasuredLinks:
-    """Medians in us by collective, ranks and bytes; those after compute where there are some.
+    """Medians in us by collective, ranks, hosts and bytes; those after compute where there are some.
 
     What was not measured is asked of `behind`, if there is one.
     """
@@ -49,33 +56,58 @@ class MeasuredLinks:
         Raises:
             InputProblems: the folder is no run's, or no collective of all ranks was measured there.
         """
-        self.folder, self._behind = folder, behind
-        times: dict[bool, dict[tuple[str, int], dict[int, float]]] = {True: {}, False: {}}
-        for after_compute, op, ranks, size, took in _collectives(folder):
-            curve = times[after_compute].setdefault((op, ranks), {})
-            curve[size] = min(took, curve.get(size, took))
-        self.curves: dict[tuple[str, int], _Curve] = {
-            key: sorted((size, us) for size, us in curve.items() if size > 0 and us > 0)
+        self.folder, self._behind, self._per_server = folder, behind, 0
+        times: dict[bool, dict[_Place, dict[int, list[float]]]] = {True: {}, False: {}}
+        for after_compute, place, size, took in _collectives(folder):
+            if size > 0 and took > 0:
+                times[after_compute].setdefault(place, defaultdict(list))[size].append(took)
+        self.curves: dict[_Place, _Curve] = {
+            key: sorted((size, median(its)) for size, its in curve.items())
             for key, curve in {**times[False], **times[True]}.items()
         }
         if not any(self.curves.values()):
             raise input_problem("--measured", folder, f"no round that passed measured {', '.join(KNOWN)} of all ranks")
 
     def machine_on(self, machine: Machine) -> Machine:
-        """The machine as it is behind."""
-        return self._behind.machine_on(machine) if self._behind else machine
+        """The machine as it is behind; its servers say from now on which groups are within one host."""
+        found = self._behind.machine_on(machine) if self._behind else machine
+        self._per_server = found.server
+        return found
 
     def collective_us(self, op: str, ranks: int, stride: int, size: float, gpus: int) -> float | None:
-        """A collective of `size` bytes, in us, straight in the logarithms of size and time; None: not measured.
+        """A collective of `size` bytes, in us, straight in its bytes between two measured sizes; None: not measured.
 
         Beyond the measured sizes it grows as between the last two; below them it is that of the smallest.
         """
-        curve = self.curves.get((op, ranks))
+        curve = self._curve(op, ranks, stride)
         if not curve:
             return self._behind.collective_us(op, ranks, stride, size, gpus) if self._behind else None
-        return exp(over_logs([each for each, _ in curve], [log(us) for _, us in curve], size, beyond=True))
+        return _on(curve, size)
+
+    def _curve(self, op: str, ranks: int, stride: int) -> _Curve | None:
+        """The times of as many hosts as the group has; those that say no hosts are of any."""
+        hosts = min(ranks, -(-ranks * stride // self._per_server)) if self._per_server else None
+        for (name, number, on), curve in self.curves.items():
+            if (name, number) == (op, ranks) and (on == hosts or None in (on, hosts)):
+                return curve
+        return None
 
     def said(self) -> str:
         """In words, what was measured."""
-        found = [f"{op} of {ranks} ranks ({len(curve)} sizes)" for (op, ranks), curve in sorted(self.curves.items())]
-        return f"{self.folder}: {', '.join(found)}"
+        texts = []
+        for (op, ranks, hosts), curve in sorted(self.curves.items(), key=lambda each: (*each[0][:2], each[0][2] or 0)):
+            where = f" on {counted(hosts, 'host')}" if hosts else ""
+            texts.append(f"{op} of {ranks} ranks{where} ({len(curve)} sizes)")
+        return f"{self.folder}: {', '.join(texts)}"
+
+
+def _on(curve: _Curve, size: float) -> float:
+    """A latency and a rate between two sizes. In the logarithms of both that would be too long, by up to
+    6 % where sizes are a factor of four apart.
+    """
+    if size <= curve[0][0] or len(curve) == 1:
+        return curve[0][1]
+    above = min(bisect_right(curve, size, key=lambda each: each[0]), len(curve) - 1)
+    (low, from_us), (high, to_us) = curve[above - 1 : above + 1]
+    us = from_us + (to_us - from_us) * (size - low) / (high - low)
+    return us if size <= high else max(us, to_us)

@@ -94,17 +94,26 @@ class Guest:
         Raises:
             TestBedError: the guest is down, the deadline passed, or (with `check`) the exit code is not 0.
         """
-        enter = ["nsenter", f"--target={self._require()}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
         bounded = ["timeout", "--signal=KILL", f"{timeout:g}", *argv]
         environment = GUEST_ENVIRONMENT | (env or {})
         begin = time.monotonic()
-        done = run([*enter, *bounded], timeout=timeout + 5, check=False, text_input=text_input, env=environment)
+        done = run(
+            [*self.entering(), *bounded], timeout=timeout + 5, check=False, text_input=text_input, env=environment
+        )
         if done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL) and time.monotonic() - begin >= timeout:
             raise TestBedError(f"{self.folder.name}: {shlex.join(argv)}: no end within {timeout:g} s")
         if check and done.returncode != 0:
             printed = (done.stderr.strip() or done.stdout.strip() or "no output")[-2000:]
             raise TestBedError(f"{self.folder.name}: {shlex.join(argv)}: exit code {done.returncode}: {printed}")
         return done
+
+    def entering(self) -> list[str]:
+        """Words that run the command after them inside, as root, in "/", with the environment of the caller.
+
+        Raises:
+            TestBedError: the guest is down.
+        """
+        return ["nsenter", f"--target={self._require()}", "--mount", "--uts", "--ipc", "--net", "--pid", "--"]
 
     def start_daemon(self, argv: Sequence[str], log: str) -> Callable[[], bool]:
         """Start a command inside as a child of the init, its output appended to the guest's file `log`.

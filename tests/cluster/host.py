@@ -20,7 +20,7 @@ from subprocess import CompletedProcess
 import docker
 
 from tests.cluster import engine as engines
-from tests.cluster.guest import GUEST_PATH, Guest
+from tests.cluster.guest import GUEST_ENVIRONMENT, GUEST_PATH, Guest
 from tests.cluster.netem import Impairment, Netem
 from tests.cluster.network import NETNS_FOLDER, Network
 from tests.cluster.system import TestBedError, kill_and_wait, run, wait_until
@@ -116,6 +116,11 @@ class ClusterHost:
             TestBedError: the host is off, the deadline passed, or (with `check`) the exit code is not 0.
         """
         return self._guest.exec(argv, timeout=timeout, check=check, text_input=text_input, env=env)
+
+    def entering(self, **environment: str) -> list[str]:
+        """Words that run the command after them on the host in the repository's folder, with this environment."""
+        values = [f"{name}={value}" for name, value in (GUEST_ENVIRONMENT | environment).items()]
+        return [*self._guest.entering(), "env", "--ignore-environment", f"--chdir={REPOSITORY}", *values]
 
     def path(self, inside: str) -> Path:
         """A path of the host as this process can read and write it."""

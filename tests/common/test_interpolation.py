@@ -13,10 +13,4 @@ def test_between_sizes_and_outside_them_values_are_those_of_numpy() -> None:
         expected = np.interp(np.log(at), np.log(SIZES), VALUES)
         assert over_logs(SIZES, VALUES, at) == pytest.approx(float(expected), rel=1e-12)
     assert [over_logs(SIZES, VALUES, size) for size in SIZES] == [*VALUES]
-    assert over_logs((8,), (3.0,), 1) == over_logs((8,), (3.0,), 9, beyond=True) == 3.0
-
-
-def test_beyond_the_last_size_its_line_goes_on_where_that_is_wanted() -> None:
-    slope = (8.0 - 2.0) / np.log(100 / 16)
-    assert over_logs(SIZES, VALUES, 400, beyond=True) == pytest.approx(8.0 + slope * np.log(4), rel=1e-12)
-    assert over_logs(SIZES, VALUES, 1, beyond=True) == 1.0
+    assert over_logs((8,), (3.0,), 1) == over_logs((8,), (3.0,), 9) == 3.0

@@ -3,24 +3,48 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE_OPTION = "--smoke"
+END_S = 30
 
 
-def measured_by_ranks(module: str, mark: str, *, ranks: int, smoke: bool, timeout_s: float) -> dict[str, Any]:
+def measured_by_ranks(
+    module: str,
+    mark: str,
+    *,
+    ranks: int,
+    smoke: bool,
+    timeout_s: float,
+    address: str = "127.0.0.1",
+    nodes: Sequence[Sequence[str]] = ((),),
+) -> dict[str, Any]:
     """What rank 0 of `python -m module` printed after `mark`; their stderr, with the progress, goes to ours.
+
+    nodes: words that run a command on a node, which has an equal share of the ranks; address: the first's, of all.
 
     Raises:
         RuntimeError: the ranks fail, or print another number of such lines than one.
     """
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks), "-m", module]
-    argv += [SMOKE_OPTION] * smoke
-    result = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=timeout_s, check=False)
-    lines = [line for line in result.stdout.splitlines() if line.startswith(mark)]
-    if result.returncode or len(lines) != 1:
-        raise RuntimeError(f"{' '.join(argv)} left with {result.returncode}")
+    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks // len(nodes))]
+    argv += ["--nnodes", str(len(nodes)), "--master_addr", address] if len(nodes) > 1 else []
+    job = ["-m", module, *[SMOKE_OPTION] * smoke]
+    places = [["--node_rank", str(place)] * (len(nodes) > 1) for place in range(len(nodes))]
+    first, *others = [[*node, *argv, *place, *job] for node, place in zip(nodes, places, strict=True)]
+    beside = [subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL) for words in others]
+    try:
+        result = subprocess.run(first, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=timeout_s, check=False)
+        lines = [line for line in result.stdout.splitlines() if line.startswith(mark)]
+        if result.returncode or len(lines) != 1:
+            raise RuntimeError(f"{' '.join(first)} left with {result.returncode}")
+        for each in beside:
+            each.wait(END_S)
+    finally:
+        for each in beside:
+            each.terminate()
+            each.wait()
     found: dict[str, Any] = json.loads(lines[0].removeprefix(mark))
     return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
+from statistics import fmean, median
 
 import pytest
 
 from simulation import cli
+from simulation.analytical import nvlink_times
 from simulation.predict.duration import Stopwatch
 from simulation.predict.iteration import _pipeline, predict
 from simulation.predict.machine import NIC_SHARE, machines
@@ -184,8 +187,9 @@ def network_folder() -> Path:
 
 def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     links = MeasuredLinks(network_folder())
-    for size in (1 << 20, 1 << 21, 1 << 26):
-        assert links.collective_us("ALLGATHER", 4, 1, size, 32) == pytest.approx(10 + size / 1024, rel=0.02)
+    for size in (1 << 10, 1 << 15, 1 << 21, 1 << 26, 1 << 32):
+        assert links.collective_us("ALLGATHER", 4, 1, size, 32) == pytest.approx(10 + size / 1024)
+    assert links.collective_us("ALLGATHER", 4, 1, 100, 32) == 11.0
     assert links.collective_us("ALLGATHER", 8, 1, 1 << 20, 32) is None
     words = (*WORDS, "--overlap", "none")
     plain, slow = (asked(capsys, *words, *more) for more in ((), ("--measured", "network")))
@@ -199,3 +203,57 @@ def test_collectives_that_a_run_measured_replace_those_of_the_tables(capsys: pyt
     run_folder(1.0)
     Path("run/llama/round1/round.json").write_text('{"verdict": "pass", "steps": []}')
     assert "no round that passed measured all_reduce" in refused(capsys, *words, "--measured", "run")
+
+
+def test_what_was_measured_inside_a_host_is_not_taken_for_a_group_over_several(tmp_path: Path) -> None:
+    """Four ranks on one host, and one on each of four: the job's servers have 8 GPUs."""
+    steps = [
+        {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "time_us": {"p50": us}, "hosts": hosts}
+        for hosts, us in ((["a"], 10.0), (["a", "b", "c", "d"], 900.0))
+    ]
+    path = tmp_path / "case/round1/round.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+    links = MeasuredLinks(tmp_path)
+    assert links.machine_on(machines()["H100"]).server == 8
+    found = [links.collective_us("ALLGATHER", 4, stride, 1 << 20, 64) for stride in (1, 2, 4, 8, 16)]
+    assert found == [10.0, 10.0, None, 900.0, 900.0]
+    assert "of 4 ranks on 1 host (1 sizes), ALLGATHER of 4 ranks on 4 hosts (1 sizes)" in links.said()
+
+
+def test_of_several_rounds_the_median_counts(tmp_path: Path) -> None:
+    for number, us in enumerate((140.0, 100.0, 130.0), start=1):
+        path = tmp_path / f"case/round{number}/round.json"
+        path.parent.mkdir(parents=True)
+        step = {"collective": "all_gather", "world_size": 4, "size_bytes": 1 << 20, "time_us": {"p50": us}}
+        path.write_text(json.dumps({"verdict": "pass", "steps": [step]}))
+    assert MeasuredLinks(tmp_path).collective_us("ALLGATHER", 4, 1, 1 << 20, 4) == 130.0
+
+
+def test_measured_sizes_tell_nccls_times_of_the_sizes_between_them(tmp_path: Path) -> None:
+    """One half of NVIDIA's tables, sizes a factor of four apart, judged by the other half."""
+    beside = Path(__file__).parents[2] / "data" / "simulation" / "nvlink" / "held_back.csv"
+    curves: list[dict[tuple[str, str, str], dict[int, float]]] = []
+    for file in (nvlink_times.DATA, beside):
+        half: dict[tuple[str, str, str], dict[int, float]] = {}
+        for row in csv.DictReader(file.open(encoding="utf-8")):
+            if row["type"] == "half":
+                half.setdefault((row["gpu"], row["operation"], row["gpus"]), {})[int(row["bytes"])] = float(row["us"])
+        curves.append(half)
+    errors = []
+    for number, (key, measured) in enumerate(curves[0].items()):
+        steps = [
+            {"collective": "all_reduce", "world_size": 8, "size_bytes": size, "time_us": {"p50": us}}
+            for size, us in measured.items()
+        ]
+        path = tmp_path / str(number) / "case/round1/round.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"verdict": "pass", "steps": steps}))
+        links = MeasuredLinks(tmp_path / str(number))
+        for size, us in curves[1][key].items():
+            if min(measured) < size < max(measured):
+                found = links.collective_us("ALLREDUCE", 8, 1, size, 8)
+                assert found is not None
+                errors.append(100 * (found / us - 1))
+    assert len(errors) > 400 and abs(fmean(errors)) < 1.0
+    assert median(map(abs, errors)) < 3.0 and sorted(map(abs, errors))[int(0.9 * len(errors))] < 12.0
