@@ -1,14 +1,13 @@
-"""Defines one communication call: `Call` as a rule states it, at no point in time, `TracedOp` as a framework made it.
+"""Defines one communication call, as the tracer records it and as a rule of the dialect `framework` states it.
 
-What the tracer records, the dialect `framework` predicts, and the second form of the workload CSV stores. Two op
-sequences are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase. Without positions a repeated
-call is one object, so that a training step stays as small as its distinct calls.
+Two sequences of calls are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase. Without positions
+a repeated call is one object, so that a training step stays as small as its distinct calls.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from workloads.rows.ops import CommType
+from workloads.rows.ops import NEVER, CommType
 from workloads.rows.ranks import Ranks, shifted_module
 
 GROUPS = (
@@ -53,6 +52,8 @@ class Call:
     micro_batch: number in the iteration from 0, None outside of forward and backward.
     kernel: of a computation its operator, the axes of its shape, FLOPs and bytes that it reads and writes, such as
     `gemm m=8 k=4 n=2 flops=128 bytes=112`; its group is "", its ranks are NOBODY.
+    overlap: calls that the program issued between this one and its wait for it, 0 for a blocking call, `NEVER` if
+    nothing waits; None where a rule leaves it open.
     """
 
     comm_type: CommType
@@ -67,6 +68,7 @@ class Call:
     peer: int | None = None
     micro_batch: int | None = None
     kernel: str = ""
+    overlap: int | None = None
 
     def shifted(self, offset: tuple[int, int]) -> "Call":
         """This call so many layers and micro-batches later; without such a number it is the same."""
@@ -82,26 +84,8 @@ class Call:
             self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer, self.kernel
         )  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedOp(Call):
-    """A call as a framework made it.
-
-    issue: position of the call among the recorded ops of this rank, from 0, through all iterations.
-    wait: number of ops issued when the call was complete for the program: issue + 1 for a blocking call, later for
-    an asynchronous one (`overlap` is their distance), None if nothing ever waits for it.
-    """
-
-    issue: int
-    wait: int | None
-
-    @property
-    def overlap(self) -> int | None:
-        """Number of other ops issued between issue and wait: 0 for a blocking call, None if nothing waits."""
-        return None if self.wait is None else self.wait - self.issue - 1
-
     def problems(self) -> list[str]:
-        """Breaches of the definitions above, in words; empty for a valid op."""
+        """Breaches of the definitions above, in words; empty for a valid call."""
         found = []
         if self.group not in GROUPS and self.comm_type is not CommType.computation:
             found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
@@ -109,8 +93,8 @@ class TracedOp(Call):
             found.append(f"phase is {self.phase!r}, not one of {', '.join(PHASES)}")
         if self.bytes < 0:
             found.append(f"bytes are {self.bytes}, less than 0")
-        if self.wait is not None and self.wait <= self.issue:
-            found.append(f"wait is {self.wait}, not after issue {self.issue}")
+        if self.overlap is not None and self.overlap < NEVER:
+            found.append(f"overlap is {self.overlap}, less than {NEVER}")
         for name, splits in (("in_splits", self.in_splits), ("out_splits", self.out_splits)):
             if splits is not None and len(splits) != len(self.ranks):
                 found.append(f"{name} has {len(splits)} entries for {len(self.ranks)} ranks")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from workloads.job.parameters import TRAINING, ZERO_STAGES
-from workloads.rows.traced_op import TracedOp
+from workloads.rows.traced_op import Call
 from workloads.trace import buckets
-from workloads.trace.depth import DepthError, Inferred, at_depth, depth_of, is_divided, placed, prove
+from workloads.trace.depth import DepthError, Inferred, at_depth, depth_of, is_divided, prove
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
 from workloads.trace.runs import NoPatternError
@@ -93,10 +93,9 @@ def with_ends(trace: Trace, bare: Trace) -> Trace:
     """The trace with the ends of its iterations as the framework itself says for this depth, padding included: without
     overlap they do not depend on the passes.
     """
-    ends = [replace(op, wait=op.wait and op.wait - op.issue) for op in bare.iterations[1]]
-    started = [trace.iterations[0], *([op for op in ops if op.phase not in ENDS] for ops in trace.iterations[1:])]
-    ops = [[replace(op, wait=op.wait and op.wait - op.issue) for op in each] for each in started]
-    return replace(trace, iterations=placed([ops[0], *([*each, *ends] for each in ops[1:])]))
+    first, *others = trace.iterations
+    started = [tuple(op for op in ops if op.phase not in ENDS) for ops in others]
+    return replace(trace, iterations=(first, *(ops + bare.iterations[1] for ops in started)))
 
 
 def _sizes(job: TraceJob, inferred: Inferred, bare: Trace | None) -> Iterator[str]:
@@ -119,7 +118,7 @@ def _megatron(job: TraceJob, inferred: Inferred, bare: Trace) -> Iterator[str]:
             yield f"{_named(op)} would be {op.bytes} bytes, but a bucket closes at {limit} elements (bucket_size)"
 
 
-def _named(op: TracedOp) -> str:
+def _named(op: Call) -> str:
     return f"{op.comm_type.name} over {op.group} ({op.phase})"
 
 

@@ -24,7 +24,7 @@ _TENSOR_FORM = {
 class RankCall:
     """One call as a rank makes it. Equal calls are one object in a stream.
 
-    ranks: of the group, global, in its order; bytes: as in `TracedOp`, scaled and rounded; peer: global rank of a root
+    ranks: of the group, global, in its order; bytes: as in `Call`, scaled and rounded; peer: global rank of a root
     or of the other end; in_splits: bytes for each rank of the group, None for equal shares; out_splits: bytes from
     each, which the other ranks' in_splits determine.
     """
