@@ -14,10 +14,10 @@ from pathlib import Path
 from tests.performance.aicb import ROOT, SAMPLE_ROWS, SMOKE_SAMPLE_ROWS, yardstick_s
 from tests.performance.peak import run_sound
 from tests.performance.rows import Row
+from workloads.rows.calls import Call
 from workloads.rows.conversion import rows_of
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import Call
 
 CALLS, SMOKE_CALLS = 1_000_000, 2_000
 LAYERS, MICRO_BATCHES = 96, 85

@@ -12,8 +12,8 @@ from typing import Any
 from workloads.analysis.show import readable
 from workloads.formats.workload import Total, Workload
 from workloads.rows.blocks import Offset
+from workloads.rows.calls import PHASES
 from workloads.rows.ops import CommType, LogItem
-from workloads.rows.traced_op import PHASES
 
 SPELLINGS = {
     CommType.all_gather_into_tensor: "all_gather",

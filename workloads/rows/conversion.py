@@ -8,10 +8,10 @@ from typing import Any
 
 from common.garbage import without_collection
 from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
 from workloads.rows.folding import fold
 from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, CommGroup, CommType, LogItem, kernel_row
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import Call
 
 AICB_TYPE = {CommType.all_to_all_single: CommType.all_to_all}
 AICB_GROUP = {

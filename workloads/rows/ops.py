@@ -49,7 +49,7 @@ AICB_TYPES = tuple(CommType)[: tuple(CommType).index(CommType.all_to_all) + 1]
 
 class CommGroup(Enum):
     """The ranks that take part. The group of all ranks is called `all`. Those after it are in traces of real
-    frameworks only: `NAME_group` for each NAME of `traced_op.GROUPS`.
+    frameworks only: `NAME_group` for each NAME of `calls.GROUPS`.
     """
 
     dp_group = "dp_group"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 
 from workloads.dialects.framework.zero import owners_parts
+from workloads.rows.calls import Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import Call
 from workloads.trace.depth import DepthError
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace

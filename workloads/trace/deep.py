@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from workloads.job.parameters import TRAINING, ZERO_STAGES
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 from workloads.trace import buckets
 from workloads.trace.depth import DepthError, Inferred, at_depth, depth_of, is_divided, prove
 from workloads.trace.job import TraceJob

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workloads.job.errors import AicbError
+from workloads.rows.calls import Call
 from workloads.rows.ops import NEVER
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import Call
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
 from workloads.trace.runs import Letter, NoPatternError, Pattern, passes, patterns

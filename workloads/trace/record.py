@@ -14,9 +14,9 @@ from typing import Any
 
 from common.whole_files import write_whole
 from workloads.job.errors import WorkloadFileError
+from workloads.rows.calls import Call
 from workloads.rows.ops import NEVER, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import Call
 from workloads.trace.job import TraceJob
 
 

@@ -12,8 +12,8 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workloads.compute.operators import stated
+from workloads.rows.calls import NOBODY, Call
 from workloads.rows.ops import NEVER, CommType
-from workloads.rows.traced_op import NOBODY, Call
 from workloads.trace.kernels import KernelReader
 
 FUNCTIONAL = "_c10d_functional"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 
 Key = tuple[Call, str, int]
 """A call without size and overlap, its module cut at the layer's number; what follows the number; its chunk."""

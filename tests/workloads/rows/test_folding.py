@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.tiers import samples
 from workloads.library import Block, CommType, LogItem, Workload
+from workloads.rows.calls import Call
 from workloads.rows.conversion import fold_items, item_of, rows_of
 from workloads.rows.folding import MOST_WORK, _Sweep, fold
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import Call
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workloads import trace_matrix
 from workloads.job.errors import WorkloadFileError
-from workloads.rows.traced_op import POINT_TO_POINT
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.trace.record import Trace, load, save
 
 NAMES = tuple(trace_matrix.MATRICES)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from workloads.rows.calls import Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import Call
 from workloads.trace import command
 from workloads.trace.job import TraceJob
 

@@ -23,9 +23,9 @@ from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload
 from workloads.formats.simai_text import ALL, DP, GROUP, REDUCESCATTER, TP, WORDS, Phase, WorkItem
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import Call, Event, Use
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import Call, Event, Use
 
 PLAIN_NS = 1
 ATTENTION_CORE = (*FLASH, *CORE)

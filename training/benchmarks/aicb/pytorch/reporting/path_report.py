@@ -10,8 +10,8 @@ from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from workloads.oplog.file import OpLog
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_CALLS = 1 << 20
 """Calls of all ranks that are gathered; a larger iteration has no critical path in FINISHED."""

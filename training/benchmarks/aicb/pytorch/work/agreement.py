@@ -13,9 +13,9 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.job.groups import RankGroups
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.ops import EXCHANGES, CommGroup, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import POINT_TO_POINT
 
 GroupKey = tuple[str, tuple[int, ...]]
 """Name and ranks of a group."""

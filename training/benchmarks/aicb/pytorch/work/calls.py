@@ -10,9 +10,9 @@ from fractions import Fraction
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.job.groups import located
+from workloads.rows.calls import POINT_TO_POINT, ROOTED
 from workloads.rows.ops import ELEMENT_BYTES, SHARED, CommType, LogItem, rounded, sent_bytes
 from workloads.rows.placement import moved
-from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 _TENSOR_FORM = {
     CommType.all_gather: CommType.all_gather_into_tensor,

@@ -16,8 +16,8 @@ from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.rows.blocks import NOTHING
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.ops import NEVER, CommType, LogItem
-from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_ROWS = 1 << 24
 Numbers = NDArray[np.int64]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.rows.calls import GROUPS, Call
 from workloads.rows.ops import NEVER, CommGroup, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import GROUPS, Call
 
 OP = Call(
     comm_type=CommType.all_to_all_single,
