@@ -7,14 +7,11 @@ a repeated call is one object, so that a training step stays as small as its dis
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from workloads.rows.ops import NEVER, CommType
+from workloads.rows.ops import NEVER, CommGroup, CommType
 from workloads.rows.ranks import Ranks, shifted_module
 
-GROUPS = (
-    "world", "tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_dp", "tp_ep", "tp_ep_pp", "mp", "tp_cp",
-    "tp_dp", "tp_dp_cp", "embedding", "position_embedding", "dp_shard", "dp_replicate",
-)  # fmt: skip
-"""Names of groups, those of Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh."""
+GROUPS = {each.name.removesuffix("_group"): each for each in CommGroup} | {"world": CommGroup.all}
+"""Groups by their names in Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh."""
 PHASES = ("init", "forward", "backward", "gradients", "step")
 """`gradients` is what follows the last backward pass and precedes the optimizer (finalize_model_grads)."""
 POINT_TO_POINT = frozenset({CommType.isend, CommType.irecv})
@@ -26,7 +23,10 @@ NOBODY = Ranks(0, 1, 1)
 """The ranks of a computation, which nobody else takes part in."""
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = "bfloat16", "float16", "float32", "float64"
 INT64, BOOL, UINT8, FLOAT8 = "int64", "bool", "uint8", "float8_e4m3fn"
-SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UINT8: 1, FLOAT8: 1}
+SIZES = {
+    BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, "int32": 4, "int16": 2, "int8": 1, UINT8: 1, BOOL: 1,
+    FLOAT8: 1, "float8_e5m2": 1,
+}  # fmt: skip
 """Bytes of an element."""
 
 

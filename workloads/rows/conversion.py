@@ -8,7 +8,7 @@ from typing import Any
 
 from common.garbage import without_collection
 from workloads.rows.blocks import Block
-from workloads.rows.calls import Call
+from workloads.rows.calls import GROUPS, Call
 from workloads.rows.folding import fold
 from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, CommGroup, CommType, LogItem, kernel_row
 from workloads.rows.ranks import split_module
@@ -23,7 +23,6 @@ AICB_GROUP = {
     CommGroup.position_embedding_group: CommGroup.embedding_group,
 }
 """Groups with the same role in AICB; any other of a real framework becomes `all`, with its own size."""
-_GROUP = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 
 
 def item_of(call: Call) -> LogItem:
@@ -34,7 +33,7 @@ def item_of(call: Call) -> LogItem:
     if call.kernel:
         return kernel_row(call.kernel, call.bytes, call.phase, **more)
     return LogItem(
-        call.comm_type, _GROUP[call.group], len(call.ranks), call.bytes, call.phase, ranks=call.ranks,
+        call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, call.phase, ranks=call.ranks,
         in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer, overlap=call.overlap, **more,
     )  # fmt: skip
 

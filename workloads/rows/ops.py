@@ -49,7 +49,7 @@ AICB_TYPES = tuple(CommType)[: tuple(CommType).index(CommType.all_to_all) + 1]
 
 class CommGroup(Enum):
     """The ranks that take part. The group of all ranks is called `all`. Those after it are in traces of real
-    frameworks only: `NAME_group` for each NAME of `calls.GROUPS`.
+    frameworks only; `calls.GROUPS` has the names that they have there.
     """
 
     dp_group = "dp_group"
@@ -328,10 +328,6 @@ def gemms_of(items: Iterable[LogItem]) -> list[Gemm]:
     return sorted({gemm for gemm in found if gemm is not None})
 
 
-ELEMENT_BYTES = {
-    "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
-    "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
 EXCHANGES = frozenset({CommType.all_to_all, CommType.all_to_all_single})
 SHARED = frozenset({
     CommType.all_gather, CommType.all_gather_into_tensor, CommType.reduce_scatter, CommType.reduce_scatter_tensor,

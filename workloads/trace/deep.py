@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from workloads.job.parameters import TRAINING, ZERO_STAGES
-from workloads.rows.calls import Call
+from workloads.rows.calls import SIZES, Call
 from workloads.trace import buckets
 from workloads.trace.depth import DepthError, Inferred, at_depth, depth_of, is_divided, prove
 from workloads.trace.job import TraceJob
@@ -22,7 +22,6 @@ LEAST_BUCKET, BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Elements: Megatron-core 0.16.1 closes a bucket at the larger of the first and the second times the ranks."""
 ENDS = ("gradients", "step")
 """Phases that follow the passes of an iteration."""
-BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 def without_passes(job: TraceJob) -> TraceJob | None:
@@ -114,7 +113,7 @@ def _megatron(job: TraceJob, inferred: Inferred, bare: Trace) -> Iterator[str]:
             continue
         if (op.comm_type, op.ranks, op.dtype, op.bytes) not in sent:
             yield f"{_named(op)} would be {op.bytes} bytes, which with padding and buckets it is not"
-        elif job.overlap_grad_reduce and job.pp_stage == 0 and op.bytes // BYTES[op.dtype] > limit:
+        elif job.overlap_grad_reduce and job.pp_stage == 0 and op.bytes // SIZES[op.dtype] > limit:
             yield f"{_named(op)} would be {op.bytes} bytes, but a bucket closes at {limit} elements (bucket_size)"
 
 

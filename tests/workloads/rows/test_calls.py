@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.rows.calls import GROUPS, Call
-from workloads.rows.ops import NEVER, CommGroup, CommType
+from workloads.rows.calls import Call
+from workloads.rows.ops import NEVER, CommType
 from workloads.rows.ranks import Ranks
 
 OP = Call(
@@ -40,10 +40,6 @@ def test_a_progression_has_one_form() -> None:
 def test_what_is_no_ranks_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="ranks"):
         Ranks.parse(text)
-
-
-def test_every_group_has_a_name_in_the_file() -> None:
-    assert {f"{name}_group" for name in GROUPS if name != "world"} <= set(CommGroup.__members__)
 
 
 def test_a_valid_call_has_no_problems_wherever_it_stands() -> None:

@@ -9,7 +9,8 @@ import torch.distributed as dist
 from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.aicb.pytorch.work.footprint import GATHERING, SCATTERING, footprint, lines
 from training.benchmarks.driver.workload.team import Team, renamed
-from workloads.rows.ops import ELEMENT_BYTES, EXCHANGES, SHARED, CommType
+from workloads.rows.calls import SIZES
+from workloads.rows.ops import EXCHANGES, SHARED, CommType
 
 Issue = Callable[[], dist.Work | None]
 _AS_BYTES = frozenset({"bool", "float8_e4m3fn", "float8_e5m2"})
@@ -33,7 +34,7 @@ class BoundCall:
         begin = offset + lines(size.output)
         in_place = not size.input and call.kind not in SHARED
         self.input = self.output if in_place else arena[begin : begin + size.input].view(dtype)
-        self.width = ELEMENT_BYTES[call.dtype]
+        self.width = SIZES[call.dtype]
 
     def issue(self, *, is_async: bool) -> Issue:
         """The function that issues the call. is_async: it returns a Work to wait for; else it returns when done."""

@@ -10,8 +10,8 @@ from fractions import Fraction
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.job.groups import located
-from workloads.rows.calls import POINT_TO_POINT, ROOTED
-from workloads.rows.ops import ELEMENT_BYTES, SHARED, CommType, LogItem, rounded, sent_bytes
+from workloads.rows.calls import POINT_TO_POINT, ROOTED, SIZES
+from workloads.rows.ops import SHARED, CommType, LogItem, rounded, sent_bytes
 from workloads.rows.placement import moved
 
 _TENSOR_FORM = {
@@ -79,9 +79,9 @@ class Caller:
             raise ValueError(f"msg_size is {item.msg_size}, not bytes")
         if item.comm_type is CommType.barrier:
             return 0, "uint8", None
-        width = ELEMENT_BYTES.get(item.dtype) if item.dtype is not None else 1
+        width = SIZES.get(item.dtype) if item.dtype is not None else 1
         if width is None:
-            raise ValueError(f"dtype is {item.dtype!r}, not one of {', '.join(ELEMENT_BYTES)}")
+            raise ValueError(f"dtype is {item.dtype!r}, not one of {', '.join(SIZES)}")
         if item.in_splits is not None:
             return self._uneven(item.in_splits, item.dtype, ranks, width)
         size = sent_bytes(item, ranks, self._scale, width)
