@@ -113,13 +113,14 @@ def _main() -> None:
     import torch.distributed as dist
 
     from training.benchmarks.aicb.pytorch.running.operations import BoundCall
-    from training.benchmarks.aicb.pytorch.work.calls import RankCall
     from training.benchmarks.driver.workload.process_group import init
     from training.benchmarks.driver.workload.team import Team
+    from workloads.rows.calls import Call
+    from workloads.rows.ranks import Ranks
 
     torch.set_num_threads(1)
     with init("gloo", timeout_s=600) as group:
-        ranks = tuple(range(RANKS))
+        ranks, everyone = tuple(range(RANKS)), Ranks.of(range(RANKS))
         arena = torch.zeros(4 * SIZES[-1], dtype=torch.uint8)
         team = Team(ranks=ranks, rank=group.placement.rank, device=arena.device)
         matrix = torch.rand(WIDTH, WIDTH)
@@ -128,7 +129,7 @@ def _main() -> None:
             torch.mm(matrix, matrix)
 
         def issue(kind: CommType, size: int) -> Callable[[], object]:
-            return BoundCall(RankCall(kind, "all", ranks, size, "float32"), team, arena, 0).issue(is_async=False)
+            return BoundCall(Call(kind, "all", everyone, "float32", size, ""), team, arena, 0).issue(is_async=False)
 
         def after_product(calls: Calls) -> Callable[[], None]:
             bound = [issue(kind, size) for kind, size in calls]

@@ -43,7 +43,7 @@ class Call:
     that is count times what a rank holds. all_reduce, reduce, broadcast: the buffer. all_to_all (every spelling),
     isend, irecv: what this rank sends (an irecv: what it receives), its own share of an all_to_all included. gather,
     scatter: the full tensor at the root. barrier: 0.
-    phase: one of `PHASES`.
+    phase: one of `PHASES`, "" of an executed call, which stands for its equals wherever they are.
     module: dotted path of the module that calls, "" outside of modules; a layer's number stands behind `layers`, and is
     the number in the whole model (decoder.layers.17.mlp).
     in_splits, out_splits: of an all_to_all the bytes that go to, and come from, each rank, in the order of `ranks`;
@@ -76,6 +76,15 @@ class Call:
         module = shifted_module(self.module, layers) if layers else self.module
         number = None if self.micro_batch is None else self.micro_batch + micro_batches
         return replace(self, module=module, micro_batch=number)
+
+    @property
+    def share(self) -> int:
+        """Bytes of one rank's share."""
+        return self.bytes // len(self.ranks)
+
+    def words(self) -> str:
+        """The call for people: all_gather_into_tensor tp."""
+        return f"{self.comm_type.name} {self.group}"
 
     @property
     def identity(self) -> tuple[object, ...]:
