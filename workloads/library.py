@@ -11,7 +11,8 @@ workload, args = Workload.load("gpt.csv")
 from workloads.dialects.generation import generate, simai
 from workloads.dialects.model import Linear, MockedModel, MockedParam, Stack
 from workloads.dialects.trainer import WorkloadTrainer as Trainer
-from workloads.formats.simai import SimaiWorkload, WorkItem
+from workloads.formats.simai import SimaiWorkload
+from workloads.formats.simai_text import WorkItem
 from workloads.formats.workload import Total, Workload
 from workloads.job.errors import AicbError, CompFileError, ParameterError, WorkloadFileError
 from workloads.job.groups import RankGroups

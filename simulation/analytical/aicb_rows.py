@@ -12,16 +12,11 @@ from simulation.analytical.workload import MadeRows, NamedRow, once
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     BROADCAST,
-    DP,
-    DP_EP,
-    EMBEDDING,
     EP,
-    EP_TP,
-    NONE,
-    PP,
+    GROUP,
     TP,
     WORDS,
-    LayerPhase,
+    Phase,
     WorkloadHeader,
 )
 from workloads.rows.collectives import ROOTED
@@ -30,13 +25,6 @@ if TYPE_CHECKING:
     from workloads.rows.ops import LogItem
 
 COLLECTIVE = WORDS | dict.fromkeys(ROOTED, BROADCAST)
-# The last seven are groups of real frameworks; one that is none of these counts as all GPUs.
-GROUP = {
-    "tp_group": TP, "dp_group": DP, "ep_group": EP, "ep_dp_group": DP_EP, "ep_tp_group": EP_TP, "pp_group": PP,
-    "embedding_group": EMBEDDING, "all": ALL,
-    "dp_cp_group": DP, "dp_shard_group": DP, "expert_dp_group": DP_EP, "tp_cp_group": TP, "expert_tp_group": TP,
-    "tp_ep_group": EP_TP, "position_embedding_group": EMBEDDING,
-}  # fmt: skip
 _SENDS = ("isend",)
 MOST_ROWS = 20_000_000  # of an iteration, each some hundred bytes
 
@@ -100,15 +88,15 @@ def _rows_of(items: Iterable[LogItem]) -> _Rows:
             rows.sends.append(int(item.comm_bytes))
         elif kind == "computation":
             untimed += item.elapsed_time is None
-            rows.lines.append(_row(item.stage, LayerPhase(int(item.elapsed_time or 0), NONE, "", 0)))
+            rows.lines.append(_row(item.stage, Phase(int(item.elapsed_time or 0))))
         elif kind in COLLECTIVE:
-            rows.lines.append(_row(item.stage, LayerPhase(0, COLLECTIVE[kind], group, int(item.comm_bytes))))
+            rows.lines.append(_row(item.stage, Phase(0, COLLECTIVE[kind], int(item.comm_bytes), group)))
     if untimed:
         rows.notes.append(f"{untimed} computations have no time and count as 0: fill them with --aiob_enable")
     return rows
 
 
-def _row(stage: str, phase: LayerPhase) -> NamedRow:
+def _row(stage: str, phase: Phase) -> NamedRow:
     """A row: forward and backward work in their phases; what a stage does once an iteration in the last."""
     at = 0 if stage.startswith("forward") else 1 if stage.startswith("backward") else 2
     return once(stage or "computation", at, phase)

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.errors import MistakeList, input_problem
-from simulation.analytical.aicb_rows import COLLECTIVE, GROUP
+from simulation.analytical.aicb_rows import COLLECTIVE
 from simulation.analytical.machine import Cluster, Division
 from simulation.analytical.placement import ranks_and_stride
 from simulation.analytical.settings import divide
@@ -20,11 +20,11 @@ from workloads.formats.chakra.node_sizes import OPERATION, collective_of, kind_o
 from workloads.formats.simai_text import (  # fmt: skip
     ALL,
     EP,
-    NONE,
+    GROUP,
     REDUCESCATTER,
     SUFFIXES,
     TP,
-    LayerPhase,
+    Phase,
     WorkloadHeader,
 )
 
@@ -136,9 +136,9 @@ def _groups(given: list[str]) -> dict[str, str]:
 
 
 def _made(row: _Row, division: Division | None, cluster: Cluster | None) -> NamedRow:
-    phase = LayerPhase(row.time_ns, NONE, TP, 0)
+    phase = Phase(row.time_ns)
     if row.collective:
         ranks = 1 if division is None or cluster is None else ranks_and_stride(row.group, division)[0]
         size = int(whole_size(row.attributes, row.collective, ranks))
-        phase = LayerPhase(row.time_ns, _COLLECTIVE[row.collective], row.group, size)
+        phase = Phase(row.time_ns, _COLLECTIVE[row.collective], size, row.group)
     return once(row.name, 0, phase)

@@ -23,7 +23,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     PHASES,
     PP,
     TP,
-    LayerPhase,
+    Phase,
 )
 
 MOST_BYTES = 1 << 50
@@ -110,14 +110,14 @@ class RepairedModel(Model):
         row = phases_of(rest)
         return {name: self._explained(row, at) for at, name in enumerate(PHASES)}
 
-    def _bucket(self, row: tuple[LayerPhase, ...], at: int) -> str:
+    def _bucket(self, row: tuple[Phase, ...], at: int) -> str:
         if OWN_GROUP in self._repairs:
             return BUCKET[row[at].group]
         if at == 2:
             return DP_EP if row[2].group == DP_EP else DP
         return EP if row[0].group == EP else TP
 
-    def _found(self, phase: LayerPhase, at: int) -> CollectiveTime | None:
+    def _found(self, phase: Phase, at: int) -> CollectiveTime | None:
         """The time of a phase's collective; None where nothing is sent."""
         if phase.collective == NONE or (phase.collective == BROADCAST and BROADCASTS not in self._repairs):
             return None
@@ -135,7 +135,7 @@ class RepairedModel(Model):
     def _pass(self, phase: PhaseTime) -> int:
         return phase.compute + (phase.exposed if BUBBLE in self._repairs else phase.communication)
 
-    def _explained(self, row: tuple[LayerPhase, ...], at: int) -> dict[str, JsonValue]:
+    def _explained(self, row: tuple[Phase, ...], at: int) -> dict[str, JsonValue]:
         phase = row[at]
         computes = phase.compute_ns * self._question.slowness / 1000
         said: dict[str, JsonValue] = {"compute_us": computes, "collective": phase.collective}

@@ -14,7 +14,7 @@ from workloads.formats.simai_text import (
     LARGEST,
     NONE,
     TP,
-    LayerPhase,
+    Phase,
     Row,
     WorkloadHeader,
     parse_header,
@@ -24,7 +24,7 @@ from workloads.formats.simai_text import (
 )
 
 BLOCK_BYTES = 1 << 20
-_NOTHING = Row(*(LayerPhase(0, NONE, group, 0) for group in (TP, TP, DP)))
+_NOTHING = Row(*(Phase(0, NONE, 0, group) for group in (TP, TP, DP)))
 SHORTEST_ROW = 2 * FIELDS - 1  # bytes; a shorter line may be blank
 
 
@@ -58,7 +58,7 @@ def phases_of(cells: Cells) -> Row:
     return parse_row(cells) if isinstance(cells, bytes) else cells
 
 
-def once(name: str, at: int, phase: LayerPhase) -> NamedRow:
+def once(name: str, at: int, phase: Phase) -> NamedRow:
     """A row with one phase, the number `at` of the three; without a group it is the text's: DP of the last, else TP.
 
     Raises:

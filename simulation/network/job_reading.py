@@ -28,7 +28,7 @@ from simulation.network.pipeline import (
     micro_batches_of,
     transfer_schedule,
 )
-from workloads.formats.simai_text import NONE, LayerPhase, Row, row_cells, row_of, split_row
+from workloads.formats.simai_text import NONE, Phase, Row, row_cells, row_of, split_row
 
 SMALLEST_BYTES = 4096  # SimAI sends no less in a collective
 MOST_BYTES = 1 << 50  # of a collective
@@ -77,7 +77,7 @@ class _Collectives:
         self.found.append(GroupCollective(op, kind, size, members, flows, gap))
         return len(self.found) - 1
 
-    def phase(self, number: int, part: int, phase: LayerPhase, gap: int) -> JobPhase:
+    def phase(self, number: int, part: int, phase: Phase, gap: int) -> JobPhase:
         """A phase of row `number`, with its collective."""
         found = None
         if phase.collective != NONE and phase.size:
@@ -184,7 +184,7 @@ def read_rows(workload: TextWorkload) -> tuple[list[str], list[tuple[Row, int]]]
     return names, rows
 
 
-def _check(phase: LayerPhase, place: str, kinds: Sequence[str], mistakes: MistakeList) -> None:
+def _check(phase: Phase, place: str, kinds: Sequence[str], mistakes: MistakeList) -> None:
     if phase.collective == NONE or not phase.size:
         return
     if phase.collective not in OP_OF_CELL:

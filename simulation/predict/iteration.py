@@ -14,7 +14,7 @@ from simulation.predict.job import TrainingJob
 from simulation.predict.machine import Machine
 from simulation.predict.weights import StageWeights, layers_of, stage_weights
 from workloads.compute.operators import OPERATORS
-from workloads.rows.traced_op import FLOAT32, SIZES
+from workloads.rows.calls import FLOAT32, SIZES
 
 STEP = ("grad_norm", "grad_scale", "adam", "cast")
 """Operators of the optimizer's step, in 32 bits, as the dialect's rows have them."""

@@ -22,8 +22,8 @@ from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.quantised import BLOCK, CURRENT, MXFP8
 from workloads.formats.simai_text import COLLECTIVES, WORDS
 from workloads.job.parameters import DECODE, FP8_RECIPES, WorkloadArgs
+from workloads.rows.calls import FLOAT8, SIZES, Call, Event
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import FLOAT8, SIZES, Call, Event
 
 FP8, FP4 = "fp8", "nvfp4"
 HALF = 2

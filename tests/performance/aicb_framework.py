@@ -14,10 +14,10 @@ from pathlib import Path
 from tests.performance.aicb import ROOT, SAMPLE_ROWS, SMOKE_SAMPLE_ROWS, yardstick_s
 from tests.performance.peak import run_sound
 from tests.performance.rows import Row
+from workloads.rows.calls import Call
 from workloads.rows.conversion import rows_of
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import TracedOp
 
 CALLS, SMOKE_CALLS = 1_000_000, 2_000
 LAYERS, MICRO_BATCHES = 96, 85
@@ -90,20 +90,20 @@ def _folding(count: int) -> Row:
     )
 
 
-def recording(count: int) -> list[TracedOp]:
+def recording(count: int) -> list[Call]:
     """`count` calls of one rank: micro-batches of 96 layers forward, four calls each."""
     ranks = Ranks.of(range(8))
     kinds = (CommType.all_gather_into_tensor, CommType.reduce_scatter_tensor) * 2
     names = ("self_attention.linear_qkv", "self_attention.linear_proj", "mlp.linear_fc1", "mlp.linear_fc2")
-    made: list[TracedOp] = []
+    made: list[Call] = []
     while len(made) < count:
         for kind, name in zip(kinds, names, strict=True):
             number = len(made)
             layer, batch = number // 4 % LAYERS, number // (4 * LAYERS) % MICRO_BATCHES
             made.append(
-                TracedOp(
+                Call(
                     comm_type=kind, group="tp", ranks=ranks, dtype="bfloat16", bytes=1 << 25, phase="forward",
-                    issue=number, wait=number + 1, module=f"decoder.layers.{layer}.{name}", micro_batch=batch,
+                    overlap=0, module=f"decoder.layers.{layer}.{name}", micro_batch=batch,
                 )
             )  # fmt: skip
     return made

@@ -192,10 +192,12 @@ class _Rank:
     def after_products(self, calls: Calls) -> Callable[[], None]:
         """The calls, each after a product."""
         from training.benchmarks.aicb.pytorch.running.operations import BoundCall
-        from training.benchmarks.aicb.pytorch.work.calls import RankCall
+        from workloads.rows.calls import Call
+        from workloads.rows.ranks import Ranks
 
+        everyone = Ranks.of(self.team.ranks)
         bound = [
-            BoundCall(RankCall(kind, "all", self.team.ranks, size, "float32"), self.team, self.arena, 0)
+            BoundCall(Call(kind, "all", everyone, "float32", size, ""), self.team, self.arena, 0)
             for kind, size in calls
         ]
         issues = [each.issue(is_async=False) for each in bound]

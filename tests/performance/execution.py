@@ -136,14 +136,15 @@ def _bound(size: int) -> "tuple[torch.Tensor, Callable[[], None]]":
     import torch.distributed as dist
 
     from training.benchmarks.aicb.pytorch.running.operations import BoundCall
-    from training.benchmarks.aicb.pytorch.work.calls import RankCall
     from training.benchmarks.driver.workload.team import Team
+    from workloads.rows.calls import Call
     from workloads.rows.ops import CommType
+    from workloads.rows.ranks import Ranks
 
     arena = torch.zeros(size, dtype=torch.uint8)
     ranks = tuple(range(dist.get_world_size()))
     team = Team(ranks=ranks, rank=dist.get_rank(), device=arena.device)
-    bound = BoundCall(RankCall(CommType.all_reduce, "all", ranks, size, "float32"), team, arena, 0)
+    bound = BoundCall(Call(CommType.all_reduce, "all", Ranks.of(ranks), "float32", size, ""), team, arena, 0)
     return bound.output, bound.issue(is_async=False)  # type: ignore[return-value] # a blocking call returns nothing
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.workloads.aicb_dialect import generate, simai
-from workloads.formats.simai import WorkItem
-from workloads.formats.simai_text import NONE
+from workloads.formats.simai_text import NONE, WorkItem
 from workloads.library import CommType, LogItem, Workload, WorkloadArgs
 
 DATA = Path(__file__).parents[1] / "data" / "aicb"
@@ -98,7 +97,7 @@ def test_measured_latent_projections_are_halved(tmp_path: Path) -> None:
         for name, ns in LATENT_NS.items():
             forward = ns * 2 if recompute else ns
             halves = (forward, ns) if "linear" in name else (forward // 2, ns // 2)
-            assert (rows[name].forward.compute, rows[name].weight_gradient.compute) == halves, name
+            assert (rows[name].forward.compute_ns, rows[name].weight_gradient.compute_ns) == halves, name
 
 
 def test_biases_of_latent_projections_count() -> None:

@@ -110,12 +110,12 @@ def test_recomputed_attention_doubles_where_aicb_doubles_it() -> None:
     )
     timed = replace(args, aiob_enable=True, comp_filepath=example)
     block = next(item for item in simai(timed) if item.name == "attention_layer")
-    assert (block.forward.compute, block.input_gradient.compute) == (2_332_000, 2_332_000)
+    assert (block.forward.compute_ns, block.input_gradient.compute_ns) == (2_332_000, 2_332_000)
     split = replace(timed, enable_sequence_parallel=True)
     column = next(item for item in simai(split) if item.name == "attention_column")
-    assert (column.forward.compute, column.input_gradient.compute) == (2_332_000, 1_166_000)
+    assert (column.forward.compute_ns, column.input_gradient.compute_ns) == (2_332_000, 1_166_000)
     head = next(item for item in simai(split) if item.name == "final_column")
-    assert head.forward.compute == 1_166_000
+    assert head.forward.compute_ns == 1_166_000
     plain = next(item for item in simai(args) if item.name == "attention_layer")
     assert plain.forward.size == 2 * plain.input_gradient.size
 
@@ -129,14 +129,14 @@ def test_zero_3_with_amp_skips_the_broadcast() -> None:
 def test_simai_text_of_zero_takes_measured_times() -> None:
     example = str(ROOT / "tests" / "data" / "aicb" / "aiob_example.txt")
     text = simai(replace(ZERO, global_batch=8, aiob_enable=True, comp_filepath=example))
-    forward = {item.name: item.forward.compute for item in text if item.forward.compute}
+    forward = {item.name: item.forward.compute_ns for item in text if item.forward.compute_ns}
     attention = [forward[name] for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
     assert attention == [455_000] * 4
     mlp = sum(forward[name] for name in ("gate_proj", "down_proj", "up_proj"))
     assert abs(mlp - 2_478_000) <= 2
     assert (forward["embed_tokens"], forward["lm_head"]) == (799_000, 12_824_000)
     optimizer = [item for item in text if item.name == "optimizer"]
-    assert [item.input_gradient.compute for item in optimizer] == [34_021_000]
+    assert [item.input_gradient.compute_ns for item in optimizer] == [34_021_000]
 
 
 class TestBlock:

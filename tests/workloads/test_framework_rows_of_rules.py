@@ -18,8 +18,8 @@ from workloads.dialects.framework.experts import chance_to_meet
 from workloads.dialects.framework.kernels import Kernels
 from workloads.formats.workload import Workload
 from workloads.library import WorkloadArgs, generate
+from workloads.rows.calls import FLOAT8, Call
 from workloads.rows.ops import flops_of
-from workloads.rows.traced_op import FLOAT8, Call
 
 TOKENS, INNER, OUTER = 64, 48, 32
 MODEL: dict[str, Any] = {

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from simulation.analytical.aicb_rows import COLLECTIVE as CSV_COLLECTIVE
-from simulation.analytical.aicb_rows import GROUP as CSV_GROUP
 from simulation.cli import main as simulate
 from tests.workloads.test_framework_dialect import BASE, FSDP2, LATENT, MOE, RECORDED, TITAN, TRACES, arguments
 from workloads.cli import main
-from workloads.dialects.framework.simai_text import SUFFIX
-from workloads.formats.simai_text import ALL, DP, TP, parse_collective
+from workloads.formats.simai_text import ALL, DP, GROUP, TP
 from workloads.library import ParameterError, SimaiWorkload, WorkItem, WorkloadArgs, generate, simai
 from workloads.trace import record
 
@@ -45,7 +43,7 @@ def sent(args: WorkloadArgs) -> Counter[tuple[str, str]]:
     for item, count in flat.epoch(4).rows.tally_kinds().items():
         if item.is_communication and item.comm_type.name not in ("isend", "irecv"):
             assert item.comm_group is not None and isinstance(item.comm_bytes, int)
-            group = CSV_GROUP.get(item.comm_group.name, ALL)
+            group = GROUP.get(item.comm_group.name, ALL)
             sums[CSV_COLLECTIVE[item.comm_type.name], group] += count * item.comm_bytes
     return sums
 
@@ -55,9 +53,8 @@ def written(text: SimaiWorkload) -> Counter[tuple[str, str]]:
     sums: Counter[tuple[str, str]] = Counter()
     for item, count in text.tally().items():
         for phase, group in ((item.forward, TP), (item.input_gradient, TP), (item.weight_gradient, DP)):
-            collective, named = parse_collective(phase.comm)
-            if collective != "NONE":
-                sums[collective, named or group] += count * phase.size
+            if phase.collective != "NONE":
+                sums[phase.collective, phase.group or group] += count * phase.size
     return sums
 
 
@@ -88,12 +85,6 @@ def test_a_text_of_every_recorded_job_has_the_bytes_of_its_rules(file: str) -> N
     assert tried > 5
 
 
-def test_groups_are_those_of_the_simulation_of_a_csv() -> None:
-    for name, suffix in SUFFIX.items():
-        column = {"": (TP, DP)}.get(suffix, (suffix[1:],))
-        assert CSV_GROUP[f"{name}_group"] in column
-
-
 def test_a_layer_is_rows_of_its_modules_forward_beside_backward() -> None:
     rows = list(simai(WorkloadArgs(**BASE | SP | {"num_layers": 2}), dialect="framework"))
     names = [row.name for row in rows]
@@ -109,7 +100,7 @@ def test_a_layer_is_rows_of_its_modules_forward_beside_backward() -> None:
         "mlp.linear_fc1", "mlp.linear_fc1", "mlp.linear_fc2",
     ]  # fmt: skip
     assert len(rows) == begin + 4 * 7
-    assert all(row.weight_gradient.compute == 1 for row in rows[begin:] if row.forward.compute)
+    assert all(row.weight_gradient.compute_ns == 1 for row in rows[begin:] if row.forward.compute_ns)
 
 
 def test_measured_times_are_on_the_modules_that_they_measure() -> None:
@@ -117,16 +108,18 @@ def test_measured_times_are_on_the_modules_that_they_measure() -> None:
     timed = {"aiob_enable": True, "comp_filepath": str(EXAMPLE), "pipeline_model_parallel": 1, "num_layers": 1}
     args = WorkloadArgs(**BASE | timed | {"global_batch": 8})
     rows = list(simai(args, dialect="framework"))
-    by_name = {row.name: row for row in rows if row.forward.compute}
+    by_name = {row.name: row for row in rows if row.forward.compute_ns}
     layer = [row for name, row in by_name.items() if name.startswith(("self_attention", "mlp"))]
-    assert sum(row.forward.compute for row in layer) == 1_820_000 + 2_478_000
-    assert by_name["embedding_layer"].forward.compute == 799_000
-    assert all(row.forward.compute == row.weight_gradient.compute == row.input_gradient.compute for row in layer)
-    again = simai(replace(args, activation_recompute="full"), dialect="framework")
-    assert sum(row.input_gradient.compute for row in again) == (
-        sum(row.input_gradient.compute for row in rows) + 1_820_000 + 2_478_000
+    assert sum(row.forward.compute_ns for row in layer) == 1_820_000 + 2_478_000
+    assert by_name["embedding_layer"].forward.compute_ns == 799_000
+    assert all(
+        row.forward.compute_ns == row.weight_gradient.compute_ns == row.input_gradient.compute_ns for row in layer
     )
-    assert next(row for row in rows if row.name == "optimizer").input_gradient.compute == 17_374_000
+    again = simai(replace(args, activation_recompute="full"), dialect="framework")
+    assert sum(row.input_gradient.compute_ns for row in again) == (
+        sum(row.input_gradient.compute_ns for row in rows) + 1_820_000 + 2_478_000
+    )
+    assert next(row for row in rows if row.name == "optimizer").input_gradient.compute_ns == 17_374_000
 
 
 @pytest.mark.parametrize("name", ["experts", "interleaved, overlap"])

@@ -17,8 +17,8 @@ from workloads.oplog.facts import LogFacts
 from workloads.oplog.file import file_name
 from workloads.oplog.measured import bandwidths, executed_bytes
 from workloads.oplog.recorder import OpRecorder
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.ops import EPOCH_END, EXCHANGES
-from workloads.rows.traced_op import POINT_TO_POINT
 
 DATA = Path(__file__).parents[1] / "data" / "aicb" / "physical"
 RUNS = sorted(path.name.removesuffix(".log.csv.xz") for path in DATA.glob("*.log.csv.xz"))

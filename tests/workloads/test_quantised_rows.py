@@ -10,8 +10,8 @@ import pytest
 
 from workloads.compute.operators import read_kernel
 from workloads.library import WorkloadArgs, generate
+from workloads.rows.calls import FLOAT8
 from workloads.rows.ops import CommGroup, CommType, flops_of
-from workloads.rows.traced_op import FLOAT8
 
 TOKENS, HIDDEN, FFN, LAYERS, BATCHES = 128, 256, 512, 3, 4
 MODEL: dict[str, Any] = {

@@ -13,7 +13,7 @@ from workloads.dialects.framework.rows import rank_of
 from workloads.dialects.framework.zero3 import Zero3Rank
 from workloads.library import CommType, ParameterError, WorkloadArgs, generate
 from workloads.rows.blocks import Block
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 
 ZERO: dict[str, Any] = {
     "frame": "DeepSpeed", "world_size": 8, "num_layers": 3, "hidden_size": 64, "num_attention_heads": 4,

@@ -12,14 +12,10 @@ from typing import Any
 from workloads.analysis.show import readable
 from workloads.formats.workload import Total, Workload
 from workloads.rows.blocks import Offset
+from workloads.rows.calls import PHASES
+from workloads.rows.collectives import CALLS
 from workloads.rows.ops import CommType, LogItem
-from workloads.rows.traced_op import PHASES
 
-SPELLINGS = {
-    CommType.all_gather_into_tensor: "all_gather",
-    CommType.reduce_scatter_tensor: "reduce_scatter",
-    CommType.all_to_all_single: "all_to_all",
-}
 OPTIONAL = ("comm_group_size", "dtype", "ranks", "in_splits", "out_splits", "peer")
 Key = tuple[str, str, str]
 Placed = tuple[LogItem, Offset]
@@ -171,7 +167,7 @@ def _differing(a: LogItem, b: LogItem) -> Iterator[str]:
 
 
 def _type(item: LogItem) -> str:
-    return SPELLINGS.get(item.comm_type, item.comm_type.name)
+    return CALLS.get(item.comm_type.name, item.comm_type.name)
 
 
 def _group(item: LogItem) -> str:

@@ -59,7 +59,7 @@ def _simai_facts(path: Path) -> dict[str, Any]:
     for item, count in workload.tally().items():
         for phase in ("forward", "input_gradient", "weight_gradient"):
             third = getattr(item, phase)
-            compute[phase] += count * third.compute
+            compute[phase] += count * third.compute_ns
             if third.comm != NONE:
                 entry = sums.setdefault((phase, third.comm), [0, 0])
                 entry[0] += count

@@ -8,8 +8,8 @@ from math import isinf
 from workloads.compute.lookup import Answer, ComputeTimes
 from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
+from workloads.rows.calls import FLOAT8
 from workloads.rows.ops import Kernel, LogItem, kernel_of
-from workloads.rows.traced_op import FLOAT8
 
 FP8 = "fp8"
 """The database's word for FLOAT8."""

@@ -16,19 +16,15 @@ from common.errors import InputNote
 from common.whole_files import encode_once, write_whole
 from workloads.formats.simai_text import (  # fmt: skip
     BEGINNING,
-    FIELDS,
     FIRST_ROW_LINE,
-    IDLE,
     MICRO,
     NEWER_KEYS,
     POLICY,
     TP_KEY,
-    Phase,
+    WorkItem,
     begins_simai,
     header_numbers,
     parse_header,
-    row_cells,
-    split_row,
 )
 from workloads.job.errors import RowMistakes, WorkloadFileError
 from workloads.job.parameters import WorkloadArgs
@@ -36,37 +32,6 @@ from workloads.rows.blocks import Block
 
 INFERENCE = 1
 """The header's `mode` of a forward pass alone, as AICB has it; a training step has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkItem:
-    """One row: forward, input gradient and weight gradient; process_time is read by SimAI and not used."""
-
-    name: str
-    forward: Phase = IDLE
-    input_gradient: Phase = IDLE
-    weight_gradient: Phase = IDLE
-    process_time: int = 100
-
-    def to_text(self) -> str:
-        phases = (self.forward, self.input_gradient, self.weight_gradient)
-        cells = [str(cell) for phase in phases for cell in phase]
-        return "\t".join([self.name, "-1", *cells, str(self.process_time)])
-
-    @classmethod
-    def from_text(cls, line: str) -> "WorkItem":
-        """Parses a row.
-
-        Raises:
-            ValueError: the text is malformed; the message says where.
-        """
-        name, rest = split_row(line.encode())
-        if not name:
-            raise ValueError(f"is blank where {FIELDS} fields belong")
-        cells = row_cells(rest)
-        if not name.decode().isprintable():
-            raise ValueError(f"name is {name.decode()[:80]!r}, not printable text")
-        return cls(name.decode(), *cells)
 
 
 @dataclass(frozen=True, slots=True)

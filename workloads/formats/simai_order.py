@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from workloads.formats.simai import SimaiWorkload, WorkItem
-from workloads.formats.simai_text import NONE, Phase
+from workloads.formats.simai import SimaiWorkload
+from workloads.formats.simai_text import GROUP, NONE, Phase, WorkItem
 from workloads.formats.workload import Workload
 from workloads.rows.collectives import SIMULATED, capitals
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
@@ -11,11 +11,7 @@ from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 NO_TIME = 1
 """ns that AICB writes where nothing was measured."""
 _TYPES = {capitals(name): CommType[name] for name in SIMULATED}
-_GROUPS = {
-    "_EP": CommGroup.ep_group, "_DP_EP": CommGroup.ep_dp_group, "_TP": CommGroup.tp_group, "_DP": CommGroup.dp_group,
-    "_EP_TP": CommGroup.ep_tp_group, "_PP": CommGroup.pp_group, "_EMBEDDING": CommGroup.embedding_group,
-    "_ALL": CommGroup.all,
-}  # fmt: skip
+_GROUPS = {group: CommGroup[name] for name, group in reversed(GROUP.items())}
 
 
 def in_order(text: SimaiWorkload) -> Workload:
@@ -39,8 +35,8 @@ def _rows(text: SimaiWorkload) -> Iterator[LogItem]:
 def _of_phase(row: WorkItem, phase: Phase, name: str, plain: CommGroup) -> Iterator[LogItem]:
     """plain: the group of a collective without a suffix."""
     stage = f"{name}.{row.name}"
-    if phase.compute > NO_TIME:
+    if phase.compute_ns > NO_TIME:
         yield LogItem(CommType.computation, stage=stage)
-    word, mark, suffix = phase.comm.partition("_")
-    if word.upper() != NONE:
-        yield LogItem(_TYPES[word], _GROUPS[mark + suffix] if mark else plain, None, phase.size, stage)
+    if phase.collective.upper() != NONE:
+        group = _GROUPS[phase.group] if phase.group else plain
+        yield LogItem(_TYPES[phase.collective], group, None, phase.size, stage)

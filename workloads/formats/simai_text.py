@@ -31,6 +31,13 @@ TP, EP, DP, DP_EP = "TP", "EP", "DP", "DP_EP"
 ALL, EP_TP, EMBEDDING, PP = "ALL", "EP_TP", "EMBEDDING", "PP"
 SUFFIXES = (DP_EP, EP_TP, EP, TP, DP, ALL, EMBEDDING, PP)  # the longer first
 SIMAI_SUFFIXES = (DP_EP, EP)
+# The last seven are groups of real frameworks; one that is none of these counts as all GPUs.
+GROUP = {
+    "tp_group": TP, "dp_group": DP, "ep_group": EP, "ep_dp_group": DP_EP, "ep_tp_group": EP_TP, "pp_group": PP,
+    "embedding_group": EMBEDDING, "all": ALL,
+    "dp_cp_group": DP, "dp_shard_group": DP, "expert_dp_group": DP_EP, "tp_cp_group": TP, "expert_tp_group": TP,
+    "tp_ep_group": EP_TP, "position_embedding_group": EMBEDDING,
+}  # fmt: skip
 PHASES = ("forward", "input gradient", "weight gradient")
 FIELDS = 12
 FIRST_ROW_LINE = 3
@@ -64,41 +71,60 @@ class WorkloadHeader(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class LayerPhase(NamedTuple):
-    """One phase: compute time in ns, collective and group (NONE where nothing is sent), bytes."""
-
-    compute_ns: int
-    collective: str
-    group: str
-    size: int
-
-
-class Row(NamedTuple):
-    """The three phases of a layer."""
-
-    forward: LayerPhase
-    input_gradient: LayerPhase
-    weight_gradient: LayerPhase
-
-
 class Phase(NamedTuple):
-    """A phase as it is written: compute time in ns, collective with its suffix, bytes."""
+    """One phase: compute time in ns, collective (NONE where nothing is sent), bytes, and its group, "" for the text's
+    own: DP of a weight gradient, else TP.
+    """
 
-    compute: int = 1
-    comm: str = NONE
+    compute_ns: int = 1
+    collective: str = NONE
     size: int = 0
+    group: str = ""
+
+    @property
+    def comm(self) -> str:
+        """Collective and group as a cell has them, such as ALLREDUCE_DP_EP."""
+        return f"{self.collective}_{self.group}" if self.group else self.collective
 
 
 IDLE = Phase()
 
 
-class RowCells(NamedTuple):
-    """A row as it is written, without the layer's name; process_ns is read by SimAI and not used."""
+class Row(NamedTuple):
+    """The three phases of a layer as they are simulated, each with its group."""
 
     forward: Phase
     input_gradient: Phase
     weight_gradient: Phase
-    process_ns: int
+
+
+class WorkItem(NamedTuple):
+    """One row as it is written; process_ns is read by SimAI and not used."""
+
+    name: str
+    forward: Phase = IDLE
+    input_gradient: Phase = IDLE
+    weight_gradient: Phase = IDLE
+    process_ns: int = 100
+
+    def to_text(self) -> str:
+        phases = (f"{phase.compute_ns}\t{phase.comm}\t{phase.size}" for phase in self[1:4])
+        return "\t".join([self.name, "-1", *phases, str(self.process_ns)])
+
+    @classmethod
+    def from_text(cls, line: str) -> "WorkItem":
+        """Parses a row.
+
+        Raises:
+            ValueError: the text is malformed; the message says where.
+        """
+        name, rest = split_row(line.encode())
+        if not name:
+            raise ValueError(f"is blank where {FIELDS} fields belong")
+        item = row_cells(rest)
+        if not name.decode().isprintable():
+            raise ValueError(f"name is {name.decode()[:80]!r}, not printable text")
+        return item._replace(name=name.decode())
 
 
 def begins_simai(text: str) -> bool:
@@ -223,8 +249,8 @@ def wrong_name(lines: Iterable[bytes]) -> tuple[int, str] | None:
 
 
 @lru_cache(1024)
-def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
-    """The values of a row, read from all its cells but the name.
+def row_cells(rest: bytes, suffixes: tuple[str, ...] = SUFFIXES, *, lenient: bool = False) -> WorkItem:
+    """A row without its name, read from all other cells; the groups are those of `suffixes`.
 
     Raises:
         ValueError: a cell is wrong; the message says which and what is allowed.
@@ -236,14 +262,14 @@ def row_cells(rest: bytes, *, lenient: bool = False) -> RowCells:
     for at, name in zip(_PHASE_AT, PHASES, strict=True):
         compute = _count(cells[at - 1], f"the {name} compute time in ns", lenient)
         size = _count(cells[at + 1], f"the bytes of the {name} phase", lenient)
-        collective = cells[at]
-        if not lenient and collective not in _KNOWN:
+        if not lenient and cells[at] not in _KNOWN:
             allowed = f"{', '.join(COLLECTIVES)} with or without _{', _'.join(SUFFIXES)}"
-            raise ValueError(f"{collective[:80]!r} is none of {allowed}, or {NONE}")
-        phases.append(Phase(compute, collective, size))
+            raise ValueError(f"{cells[at][:80]!r} is none of {allowed}, or {NONE}")
+        collective, group = _collective(cells[at], suffixes)
+        phases.append(Phase(compute, collective, size, group))
     process_ns = 0 if lenient and not _DECIMAL.fullmatch(cells[-1]) else _count(cells[-1], "process time", lenient)
     forward, input_gradient, weight_gradient = phases
-    return RowCells(forward, input_gradient, weight_gradient, process_ns)
+    return WorkItem("", forward, input_gradient, weight_gradient, process_ns)
 
 
 def parse_row(rest: bytes, suffixes: tuple[str, ...] = SUFFIXES, *, lenient: bool = False) -> Row:
@@ -252,25 +278,24 @@ def parse_row(rest: bytes, suffixes: tuple[str, ...] = SUFFIXES, *, lenient: boo
     Raises:
         ValueError: a cell is wrong; the message says which and what is allowed.
     """
-    return row_of(row_cells(rest, lenient=lenient), suffixes)
+    return row_of(row_cells(rest, suffixes, lenient=lenient))
 
 
-def row_of(cells: RowCells, suffixes: tuple[str, ...] = SUFFIXES) -> Row:
-    """The phases with their groups: TP, and DP of a weight gradient, where a collective has none of `suffixes`."""
-    phases = []
-    for (compute, text, size), plain in zip(cells[:3], (TP, TP, DP), strict=True):
-        collective, group = parse_collective(text, suffixes)
-        phases.append(LayerPhase(compute, collective, group or plain, size))
-    return Row(*phases)
+def row_of(item: WorkItem) -> Row:
+    """The phases with their groups: TP, and DP of a weight gradient, where the text names none."""
+    return Row(*(
+        Phase(phase.compute_ns, NONE if phase.comm in NOTHING else phase.collective, phase.size, phase.group or plain)
+        for phase, plain in zip(item[1:4], (TP, TP, DP), strict=True)
+    ))  # fmt: skip
 
 
 @lru_cache(1024)
-def parse_collective(text: str, suffixes: tuple[str, ...] = SUFFIXES) -> tuple[str, str]:
+def _collective(text: str, suffixes: tuple[str, ...]) -> tuple[str, str]:
     """Collective and group of a cell such as ALLREDUCE_DP_EP; the group is empty where the cell names none."""
     for suffix in suffixes:
         if text.endswith(f"_{suffix}"):
             return text.removesuffix(f"_{suffix}"), suffix
-    return NONE if text in NOTHING else text, ""
+    return text, ""
 
 
 def _count(text: str, what: str, lenient: bool) -> int:

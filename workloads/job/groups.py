@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import lcm
 
+from workloads.rows.calls import POINT_TO_POINT, ROOTED
 from workloads.rows.grid import AXES, MegatronGrid
 from workloads.rows.ops import CommGroup, LogItem
 from workloads.rows.ranks import MOST_RANKS, Ranks
-from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 STEPS = {"send_next": 1, "send_prev": -1, "recv_next": 1, "recv_prev": -1}
 """How far along the pipeline a row of AICB's form sends or receives, by its column `additional`."""

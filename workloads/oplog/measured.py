@@ -9,7 +9,8 @@ from fractions import Fraction
 from common.bandwidth import bus_factor
 from workloads.oplog import UNITS
 from workloads.oplog.facts import LogFacts
-from workloads.rows.ops import ELEMENT_BYTES, CommType, LogItem, sent_bytes
+from workloads.rows.calls import SIZES
+from workloads.rows.ops import CommType, LogItem, sent_bytes
 
 FEW_BYTES = 1 << 20
 """Bytes from which on an operation counts for the best bandwidth: below it measures latency."""
@@ -37,7 +38,7 @@ def executed_bytes(row: LogItem, facts: LogFacts | None = None) -> int:
     scale = Fraction(1 if facts is None else facts.scale)
     if scale == 1 or not row.comm_bytes:
         return round(row.comm_bytes)
-    return sent_bytes(row, group_ranks(row, facts), scale, ELEMENT_BYTES.get(row.dtype or "uint8", 1))
+    return sent_bytes(row, group_ranks(row, facts), scale, SIZES.get(row.dtype or "uint8", 1))
 
 
 def bandwidths(row: LogItem, size_bytes: int, ms: float, ranks: int, units: str = "GB") -> tuple[float, float]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from common.garbage import without_collection
 from workloads.rows.blocks import Block
+from workloads.rows.calls import GROUPS, Call
 from workloads.rows.folding import fold
-from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, NEVER, CommGroup, CommType, LogItem, kernel_row
+from workloads.rows.ops import AICB_GROUPS, AICB_TYPES, EPOCH_END, CommGroup, CommType, LogItem, kernel_row
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import Call, TracedOp
 
 AICB_TYPE = {CommType.all_to_all_single: CommType.all_to_all}
 AICB_GROUP = {
@@ -23,7 +23,6 @@ AICB_GROUP = {
     CommGroup.position_embedding_group: CommGroup.embedding_group,
 }
 """Groups with the same role in AICB; any other of a real framework becomes `all`, with its own size."""
-_GROUP = {member.name.removesuffix("_group"): member for member in CommGroup} | {"world": CommGroup.all}
 
 
 def item_of(call: Call) -> LogItem:
@@ -33,23 +32,21 @@ def item_of(call: Call) -> LogItem:
     }  # fmt: skip
     if call.kernel:
         return kernel_row(call.kernel, call.bytes, call.phase, **more)
-    if isinstance(call, TracedOp):
-        more["overlap"] = NEVER if call.overlap is None else call.overlap
     return LogItem(
-        call.comm_type, _GROUP[call.group], len(call.ranks), call.bytes, call.phase, ranks=call.ranks,
-        in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer, **more,
+        call.comm_type, GROUPS[call.group], len(call.ranks), call.bytes, call.phase, ranks=call.ranks,
+        in_splits=call.in_splits, out_splits=call.out_splits, peer=call.peer, overlap=call.overlap, **more,
     )  # fmt: skip
 
 
 @without_collection()
-def rows_of(ops: Sequence[TracedOp], ends: Sequence[int] | None = None) -> Block[LogItem]:
+def rows_of(ops: Sequence[Call], ends: Sequence[int] | None = None) -> Block[LogItem]:
     """The rows of traced calls as blocks, found by `fold` in linear time.
 
     ends: ascending numbers of ops before each epoch's end: first that of the set-up, then of each iteration. By default
     the set-up is the ops of phase init at the beginning, and all others are one iteration.
 
     Raises:
-        ValueError: an op breaks a definition of `TracedOp`, or the ends are not ascending and within the ops.
+        ValueError: an op breaks a definition of `Call`, or the ends are not ascending and within the ops.
     """
     if ends is None:
         ends = (next((at for at, op in enumerate(ops) if op.phase != "init"), len(ops)), len(ops))
@@ -58,18 +55,15 @@ def rows_of(ops: Sequence[TracedOp], ends: Sequence[int] | None = None) -> Block
     stated = map(attrgetter(*_OP_KIND), ops)
     templates, layers = _layers(map(attrgetter("module"), ops))
     batches = list(map(attrgetter("micro_batch"), ops))
-    overlaps = [None if wait is None else wait - issue for issue, wait in map(attrgetter("issue", "wait"), ops)]
     names: defaultdict[Hashable, int] = defaultdict(count().__next__)
-    kinds = list(
-        map(names.__getitem__, zip(stated, templates, overlaps, [batch is None for batch in batches], strict=True))
-    )
-    rows: list[TracedOp | LogItem] = list(ops)
+    kinds = list(map(names.__getitem__, zip(stated, templates, [batch is None for batch in batches], strict=True)))
+    rows: list[Call | LogItem] = list(ops)
     for number, end in reversed(list(enumerate(ends))):
         rows.insert(end, EPOCH_END)
         kinds.insert(end, names["end of an iteration" if number else "end of the set-up"])
         layers.insert(end, None)
         batches.insert(end, None)
-    return fold(rows, kinds, layers, batches).map(_checked_item)
+    return fold(rows, kinds, layers, batches).map(lambda row: _checked_item(row, ops))
 
 
 @without_collection()
@@ -99,6 +93,7 @@ def folded(block: Block[LogItem]) -> Block[LogItem]:
 
 _OP_KIND = (
     "comm_type._value_", "group", "ranks", "dtype", "bytes", "phase", "in_splits", "out_splits", "peer", "kernel",
+    "overlap",
 )  # fmt: skip
 _ITEM_KIND = (
     "comm_type._value_",
@@ -119,12 +114,12 @@ def _layers(modules: Iterable[str | None]) -> tuple[list[Hashable], list[int | N
     return [template for template, _ in found], [layer for _, layer in found]
 
 
-def _checked_item(row: TracedOp | LogItem) -> LogItem:
+def _checked_item(row: Call | LogItem, ops: Sequence[Call]) -> LogItem:
     if isinstance(row, LogItem):
         return row
     problems = row.problems()
     if problems:
-        raise ValueError(f"op {row.issue}: {'; '.join(problems)}")
+        raise ValueError(f"op {ops.index(row)}: {'; '.join(problems)}")
     return item_of(row)
 
 

@@ -49,7 +49,7 @@ AICB_TYPES = tuple(CommType)[: tuple(CommType).index(CommType.all_to_all) + 1]
 
 class CommGroup(Enum):
     """The ranks that take part. The group of all ranks is called `all`. Those after it are in traces of real
-    frameworks only: `NAME_group` for each NAME of `traced_op.GROUPS`.
+    frameworks only; `calls.GROUPS` has the names that they have there.
     """
 
     dp_group = "dp_group"
@@ -87,7 +87,7 @@ MOST_TIME = 1e12
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _OPERANDS = re.compile(r"\(\(([0-9]{1,15}(?: [0-9]{1,15}){0,7})\) \(([0-9]{1,15}(?: [0-9]{1,15}){0,7})\)\)")
 NEVER = -1
-"""`LogItem.overlap` of a call that nothing waits for."""
+"""The overlap of a call that nothing waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ class LogItem:
     msg_size: bytes of the full tensor (gathered, or before it is scattered); for a computation the two GEMM shapes.
     comm_group_size: ranks in the group, None where AICB leaves it out. dst, src: ranks inside the group.
     additional: send_next, send_prev, recv_next or recv_prev on point-to-point rows; on a computation of a real
-    framework its kernel, see `TracedOp`. msg_size is then the bytes that it moves, unless it is one product.
+    framework its kernel, see `Call`. msg_size is then the bytes that it moves, unless it is one product.
     elapsed_time: ns on a computation row filled from an AIOB file, ms in a log, else None. algbw, busbw: logs only.
 
-    The rest is of real frameworks, None in a row of AICB's; `TracedOp` has the definitions. overlap: rows between issue
-    and wait, 0 for a blocking call, `NEVER` if nothing waits; None counts as blocking.
+    The rest is of real frameworks, None in a row of AICB's; `Call` has the definitions. An overlap of None counts as
+    blocking.
     """
 
     comm_type: CommType
@@ -328,10 +328,6 @@ def gemms_of(items: Iterable[LogItem]) -> list[Gemm]:
     return sorted({gemm for gemm in found if gemm is not None})
 
 
-ELEMENT_BYTES = {
-    "bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
-    "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
 EXCHANGES = frozenset({CommType.all_to_all, CommType.all_to_all_single})
 SHARED = frozenset({
     CommType.all_gather, CommType.all_gather_into_tensor, CommType.reduce_scatter, CommType.reduce_scatter_tensor,

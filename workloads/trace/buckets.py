@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 
 from workloads.dialects.framework.zero import owners_parts
+from workloads.rows.calls import Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import TracedOp
 from workloads.trace.depth import DepthError
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
@@ -49,16 +49,17 @@ def filled(trace: Trace, job: TraceJob) -> Trace:
     runs = [[list(run) for _, run in groupby(ops, lambda op: op.micro_batch)] for ops in trace.iterations]
     found = [[sent for run in each for sent in cutter.cut(run)] for each in runs]
     before = [0, *accumulate(len(sent) for each in found for sent in each)]
-    iterations, old, issue = [], 0, 0
+    iterations, old = [], 0
     for each in found:
-        ops: list[TracedOp] = []
+        ops: list[Call] = []
         for sent in each:
             old += 1
             for op in sent:
                 # Of the calls up to the wait those count that are still there.
-                wait = None if op.wait is None else issue + 1 + before[op.wait] - before[old]
-                ops.append(replace(op, issue=issue, wait=wait))
-                issue += 1
+                overlap = op.overlap
+                if overlap is not None and overlap > 0:
+                    overlap = before[old + overlap] - before[old]
+                ops.append(replace(op, overlap=overlap))
         iterations.append(tuple(ops))
     return _gathering(Trace(job, trace.versions, tuple(iterations)), flat)
 
@@ -100,7 +101,7 @@ class _Cutter:
         for count in self.parameters:
             self._elements.setdefault(-(-count // ranks) * ranks, set()).add(count)
 
-    def cut(self, run: Sequence[TracedOp]) -> Iterator[list[TracedOp]]:
+    def cut(self, run: Sequence[Call]) -> Iterator[list[Call]]:
         """For each call of a run what stands in its place: itself, nothing, or the bucket that it is the last of."""
         reductions = [number for number, op in enumerate(run) if self._reduces(op)]
         sizes = [self._count(run[number]) for number in reductions]
@@ -115,11 +116,11 @@ class _Cutter:
             else:
                 yield [] if number in gone else [op]
 
-    def _reduces(self, op: TracedOp) -> bool:
+    def _reduces(self, op: Call) -> bool:
         kind = CommType.reduce_scatter_tensor if self.job.stage == 3 else CommType.all_reduce
         return op.phase == "backward" and op.comm_type is kind
 
-    def _count(self, op: TracedOp) -> int:
+    def _count(self, op: Call) -> int:
         """Elements of a gradient; ZeRO 3 sends it with the padding of its shards, buckets count it without."""
         found = self._elements.get(op.bytes // ELEMENT, set())
         if len(found) != 1:

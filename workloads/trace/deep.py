@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from workloads.job.parameters import TRAINING, ZERO_STAGES
-from workloads.rows.traced_op import TracedOp
+from workloads.rows.calls import SIZES, Call
 from workloads.trace import buckets
-from workloads.trace.depth import DepthError, Inferred, at_depth, depth_of, is_divided, placed, prove
+from workloads.trace.depth import DepthError, Inferred, at_depth, depth_of, is_divided, prove
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
 from workloads.trace.runs import NoPatternError
@@ -22,7 +22,6 @@ LEAST_BUCKET, BUCKET_PER_RANK = 40_000_000, 1_000_000
 """Elements: Megatron-core 0.16.1 closes a bucket at the larger of the first and the second times the ranks."""
 ENDS = ("gradients", "step")
 """Phases that follow the passes of an iteration."""
-BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 
 def without_passes(job: TraceJob) -> TraceJob | None:
@@ -93,10 +92,9 @@ def with_ends(trace: Trace, bare: Trace) -> Trace:
     """The trace with the ends of its iterations as the framework itself says for this depth, padding included: without
     overlap they do not depend on the passes.
     """
-    ends = [replace(op, wait=op.wait and op.wait - op.issue) for op in bare.iterations[1]]
-    started = [trace.iterations[0], *([op for op in ops if op.phase not in ENDS] for ops in trace.iterations[1:])]
-    ops = [[replace(op, wait=op.wait and op.wait - op.issue) for op in each] for each in started]
-    return replace(trace, iterations=placed([ops[0], *([*each, *ends] for each in ops[1:])]))
+    first, *others = trace.iterations
+    started = [tuple(op for op in ops if op.phase not in ENDS) for ops in others]
+    return replace(trace, iterations=(first, *(ops + bare.iterations[1] for ops in started)))
 
 
 def _sizes(job: TraceJob, inferred: Inferred, bare: Trace | None) -> Iterator[str]:
@@ -115,11 +113,11 @@ def _megatron(job: TraceJob, inferred: Inferred, bare: Trace) -> Iterator[str]:
             continue
         if (op.comm_type, op.ranks, op.dtype, op.bytes) not in sent:
             yield f"{_named(op)} would be {op.bytes} bytes, which with padding and buckets it is not"
-        elif job.overlap_grad_reduce and job.pp_stage == 0 and op.bytes // BYTES[op.dtype] > limit:
+        elif job.overlap_grad_reduce and job.pp_stage == 0 and op.bytes // SIZES[op.dtype] > limit:
             yield f"{_named(op)} would be {op.bytes} bytes, but a bucket closes at {limit} elements (bucket_size)"
 
 
-def _named(op: TracedOp) -> str:
+def _named(op: Call) -> str:
     return f"{op.comm_type.name} over {op.group} ({op.phase})"
 
 

@@ -6,11 +6,11 @@ pattern of a pass, `deep` says where a pattern does not hold at the depth of the
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 
 from workloads.job.errors import AicbError
+from workloads.rows.calls import Call
+from workloads.rows.ops import NEVER
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import TracedOp
 from workloads.trace.job import TraceJob
 from workloads.trace.record import Trace
 from workloads.trace.runs import Letter, NoPatternError, Pattern, passes, patterns
@@ -85,13 +85,13 @@ class Inferred:
     def at(self, job: TraceJob) -> Trace:
         """The trace of the job, whose depth is any from the first of `depths` on."""
         spans = _spans(job)
-        found = [
-            [_op(letter, spans, downwards=part.downwards) for part in each for letter in part.at(spans[0][1])]
+        found = (
+            tuple(_op(letter, spans, downwards=part.downwards) for part in each for letter in part.at(spans[0][1]))
             for each in self.iterations
-        ]
-        return Trace(job, self.versions, placed(found))
+        )
+        return Trace(job, self.versions, tuple(found))
 
-    def growing(self, job: TraceJob) -> list[TracedOp]:
+    def growing(self, job: TraceJob) -> list[Call]:
         """The calls whose size depends on the depth, as they are in the job."""
         spans = _spans(job)
         return [
@@ -126,14 +126,14 @@ def prove(depths: tuple[int, int], inferred: Trace, trace: Trace) -> None:
         )
 
 
-def _text(op: TracedOp) -> str:
+def _text(op: Call) -> str:
     where = f" in {op.module}" if op.module else ""
-    waits = "never waited for" if op.overlap is None else f"waited for {op.overlap} operations later"
+    waits = "never waited for" if op.overlap == NEVER else f"waited for {op.overlap} operations later"
     return f"{op.comm_type.name} of {op.bytes} bytes over {op.group}{where} ({op.phase}, {waits})"
 
 
 def _patterns(
-    short: Sequence[TracedOp], long: Sequence[TracedOp], jobs: tuple[TraceJob, TraceJob], depths: tuple[int, int]
+    short: Sequence[Call], long: Sequence[Call], jobs: tuple[TraceJob, TraceJob], depths: tuple[int, int]
 ) -> list[PassPattern]:
     few, many = (passes([(op.phase, op.micro_batch) for op in ops]) for ops in (short, long))
     if [key for key, _ in few] != [key for key, _ in many]:
@@ -142,8 +142,8 @@ def _patterns(
 
 
 def _pattern(
-    short: Sequence[TracedOp],
-    long: Sequence[TracedOp],
+    short: Sequence[Call],
+    long: Sequence[Call],
     jobs: tuple[TraceJob, TraceJob],
     depths: tuple[int, int],
     key: tuple[object, ...],
@@ -161,11 +161,11 @@ def _pattern(
     raise NoPatternError(f"{key[0]}{batch}: {reasons[-1]}")
 
 
-def _letters(ops: Iterable[TracedOp], spans: list[tuple[int, int]], *, downwards: bool) -> list[Letter]:
+def _letters(ops: Iterable[Call], spans: list[tuple[int, int]], *, downwards: bool) -> list[Letter]:
     return [_letter(op, spans, downwards=downwards) for op in ops]
 
 
-def _letter(op: TracedOp, spans: list[tuple[int, int]], *, downwards: bool) -> Letter:
+def _letter(op: Call, spans: list[tuple[int, int]], *, downwards: bool) -> Letter:
     before, layer, after, chunk = op.module, None, "", 0
     split = split_module(op.module) if op.module else None
     if split is not None:
@@ -175,25 +175,15 @@ def _letter(op: TracedOp, spans: list[tuple[int, int]], *, downwards: bool) -> L
             raise NoPatternError(f"module {op.module} is of no layer of the traced stage")
         start, layers = spans[chunk]
         layer = start + layers - 1 - number if downwards else number - start
-    call = replace(op, issue=0, wait=None, bytes=0, module=before)
-    return Letter((call, after, chunk), layer, op.bytes, None if op.wait is None else op.wait - op.issue)
+    call = replace(op, overlap=None, bytes=0, module=before)
+    return Letter((call, after, chunk), layer, op.bytes, None if op.overlap == NEVER else op.overlap)
 
 
-def _op(letter: Letter, spans: list[tuple[int, int]], *, downwards: bool) -> TracedOp:
-    """The call, issued first; `placed` puts it where it belongs."""
+def _op(letter: Letter, spans: list[tuple[int, int]], *, downwards: bool) -> Call:
     call, after, chunk = letter.key
     module = call.module
     if letter.layer is not None:
         start, layers = spans[chunk]
         module = f"{module}{start + (layers - 1 - letter.layer if downwards else letter.layer)}{after}"
-    return replace(call, bytes=letter.bytes, wait=letter.distance, module=module)
-
-
-def placed(iterations: Iterable[Iterable[TracedOp]]) -> tuple[tuple[TracedOp, ...], ...]:
-    """The calls issued one after another; their waits are distances from the issue."""
-    issues = count()
-    return tuple(tuple(_issued(op, next(issues)) for op in ops) for ops in iterations)
-
-
-def _issued(op: TracedOp, issue: int) -> TracedOp:
-    return replace(op, issue=issue, wait=None if op.wait is None else issue + op.wait)
+    distance = NEVER if letter.distance is None else letter.distance
+    return replace(call, bytes=letter.bytes, overlap=distance, module=module)

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
+from workloads.rows.calls import POINT_TO_POINT, Call
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import POINT_TO_POINT, TracedOp
 
 Named = dict[str, tuple[str, Ranks]]
-"""By torch's name of a group: what it is for, one of `traced_op.GROUPS`, and its ranks."""
+"""By torch's name of a group: what it is for, one of `calls.GROUPS`, and its ranks."""
 
 
-def named(op: TracedOp, groups: Named) -> TracedOp:
+def named(op: Call, groups: Named) -> Call:
     """The op with the name and ranks of its group.
 
     A send or receive belongs to the pipeline that holds both ends: Megatron's interleaved schedule

@@ -2,7 +2,7 @@
 
 A line is {"job": parameters, "versions": packages, "groups": {name: ranks}, "iterations": [[op, ...], ...]}; the first
 iteration is the set-up. An op is [type, group, dtype, bytes, phase, wait - issue, module, micro_batch, peer, in_splits,
-out_splits, kernel], without the Nones at its end; issue is its position.
+out_splits, kernel], without the Nones at its end; wait - issue is the overlap + 1, None if nothing waits.
 """
 
 import json
@@ -14,9 +14,9 @@ from typing import Any
 
 from common.whole_files import write_whole
 from workloads.job.errors import WorkloadFileError
-from workloads.rows.ops import CommType
+from workloads.rows.calls import Call
+from workloads.rows.ops import NEVER, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import TracedOp
 from workloads.trace.job import TraceJob
 
 
@@ -26,10 +26,10 @@ class Trace:
 
     job: TraceJob
     versions: dict[str, str]
-    iterations: tuple[tuple[TracedOp, ...], ...]
+    iterations: tuple[tuple[Call, ...], ...]
 
     @property
-    def ops(self) -> list[TracedOp]:
+    def ops(self) -> list[Call]:
         """All ops in order."""
         return [op for ops in self.iterations for op in ops]
 
@@ -57,16 +57,12 @@ class Trace:
     def from_record(cls, record: dict[str, Any]) -> "Trace":
         """From the line's object; raises as `from_line`."""
         groups = {name: Ranks.parse(text) for name, text in record["groups"].items()}
-        issue = 0
-        iterations = []
-        for ops in record["iterations"]:
-            iterations.append(tuple(_op(cells, groups, issue + number) for number, cells in enumerate(ops)))
-            issue += len(ops)
-        return cls(TraceJob.from_dict(record["job"]), dict(record["versions"]), tuple(iterations))
+        iterations = tuple(tuple(_op(cells, groups) for cells in ops) for ops in record["iterations"])
+        return cls(TraceJob.from_dict(record["job"]), dict(record["versions"]), iterations)
 
 
-def _cells(op: TracedOp) -> list[Any]:
-    wait = None if op.wait is None else op.wait - op.issue
+def _cells(op: Call) -> list[Any]:
+    wait = None if op.overlap is None or op.overlap == NEVER else op.overlap + 1
     cells: list[Any] = [
         op.comm_type.name, op.group, op.dtype, op.bytes, op.phase, wait, op.module, op.micro_batch, op.peer,
         op.in_splits, op.out_splits, op.kernel or None,
@@ -76,18 +72,17 @@ def _cells(op: TracedOp) -> list[Any]:
     return cells
 
 
-def _op(cells: list[Any], groups: dict[str, Ranks], issue: int) -> TracedOp:
+def _op(cells: list[Any], groups: dict[str, Ranks]) -> Call:
     cells = cells + [None] * (12 - len(cells))
     kind, group, dtype, size, phase, wait, module, micro_batch, peer, into, out, kernel = cells
-    return TracedOp(
+    return Call(
         comm_type=CommType[kind],
         group=group,
         ranks=groups[group],
         dtype=dtype,
         bytes=size,
         phase=phase,
-        issue=issue,
-        wait=None if wait is None else issue + wait,
+        overlap=NEVER if wait is None else wait - 1,
         module=module or "",
         micro_batch=micro_batch,
         peer=peer,

@@ -12,8 +12,8 @@ from torch._subclasses import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workloads.compute.operators import stated
-from workloads.rows.ops import CommType
-from workloads.rows.traced_op import NOBODY, TracedOp
+from workloads.rows.calls import NOBODY, Call
+from workloads.rows.ops import NEVER, CommType
 from workloads.trace.kernels import KernelReader
 
 FUNCTIONAL = "_c10d_functional"
@@ -37,7 +37,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.iterations: list[list[TracedOp]] = [[]]
+        self.iterations: list[list[Call]] = [[]]
         self.phase = "init"
         self.micro_batch: int | None = None
         self.modules: list[str] = []
@@ -48,7 +48,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         self._issued = 0
         self._updating: tuple[str, str] | None = None
         self._updated = 0
-        self._works: dict[int, tuple[FakeWork, list[TracedOp], int]] = {}
+        self._works: dict[int, tuple[FakeWork, list[Call], int, int]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -72,14 +72,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
             return func(*args, **named)
         work = FakeWork()
         if not blocks:
-            self._works[id(work)] = work, ops, len(ops) - 1
+            self._works[id(work)] = work, ops, len(ops) - 1, self._issued
         return work.boxed() if len(func._schema.returns) == 1 else (args[0], work.boxed())
 
     def waited(self, work: FakeWork) -> None:
         """Note that a rank waited for this work; only the first time counts."""
         if found := self._works.pop(id(work), None):
-            _, ops, at = found
-            ops[at] = replace(ops[at], wait=self._issued)
+            _, ops, at, issued = found
+            ops[at] = replace(ops[at], overlap=self._issued - issued)
 
     def _compute(self, name: str, args: tuple[Any, ...], into: torch.dtype | None) -> None:
         """Note an operator that is a kernel of the iterations."""
@@ -111,14 +111,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
     def _note(self, text: str, size: int, dtype: torch.dtype) -> None:
         self._issued += 1
         self.iterations[-1].append(
-            TracedOp(
+            Call(
                 comm_type=CommType.computation, group="", ranks=NOBODY, dtype=str(dtype).removeprefix("torch."),
-                bytes=size, issue=self._issued - 1, module=self.modules[-1] if self.modules else self.behind,
-                micro_batch=self.micro_batch, phase=self.phase, wait=self._issued, kernel=text,
+                bytes=size, module=self.modules[-1] if self.modules else self.behind,
+                micro_batch=self.micro_batch, phase=self.phase, overlap=0, kernel=text,
             )
         )  # fmt: skip
 
-    def _recorded(self, name: str, given: dict[str, Any], *, blocks: bool) -> TracedOp:
+    def _recorded(self, name: str, given: dict[str, Any], *, blocks: bool) -> Call:
         """The call; its group has torch's name and nobody's ranks until `groups` names it."""
         self._end_update()
         if "group_name" in given:
@@ -132,14 +132,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's ow
         peer = details.get("peer")
         ahead = self.directions.pop(id(tensor), None)
         self._issued += 1
-        return TracedOp(
+        return Call(
             comm_type=CommType[kind],
             group=group.group_name,
             ranks=NOBODY,
             dtype=str(tensor.dtype).removeprefix("torch."),
             bytes=size,
-            issue=self._issued - 1,
-            wait=self._issued if blocks else None,
+            overlap=0 if blocks else NEVER,
             in_splits=details.get("in_splits"),
             out_splits=details.get("out_splits"),
             peer=None if peer is None else dist.get_global_rank(group, peer),

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 
-from workloads.rows.traced_op import TracedOp
+from workloads.rows.calls import Call
 
-Key = tuple[TracedOp, str, int]
-"""A call without position, size and wait, its module cut at the layer's number; what follows the number; its chunk."""
+Key = tuple[Call, str, int]
+"""A call without size and overlap, its module cut at the layer's number; what follows the number; its chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A call as its chunk sees it. key: all that no depth changes; layer: from the chunk's first or last, None outside
-    of layers; bytes: its size; distance: calls from issue to wait, None if nothing waits.
+    of layers; bytes: its size; distance: calls between issue and wait, None if nothing waits.
     """
 
     key: Key

@@ -19,7 +19,7 @@ from workloads.formats.simai_text import (  # fmt: skip
     REDUCESCATTER,
     SIMAI_SUFFIXES,
     TP,
-    LayerPhase,
+    Phase,
     Row,
     parse_row,
 )
@@ -68,7 +68,7 @@ class OriginalModel(Model):
             for at, (name, phase) in enumerate(zip(PHASES, _phases(rest), strict=True))
         }
 
-    def _explained(self, phase: LayerPhase, weight: bool) -> dict[str, JsonValue]:
+    def _explained(self, phase: Phase, weight: bool) -> dict[str, JsonValue]:
         said: dict[str, JsonValue] = {"compute_us": phase.compute_ns / 1000, "collective": phase.collective}
         ranks = self._ranks(phase.group, weight)
         if phase.collective not in KNOWN or self._free(phase, ranks):
@@ -85,7 +85,7 @@ class OriginalModel(Model):
         said |= {"bus_bandwidth_GiBps": bandwidth, "efficiency": part}
         return said | {"communication_us": self._time(phase, ranks) / 1000, "why": "ring, bytes over bus bandwidth"}
 
-    def _phase(self, row: tuple[LayerPhase, ...], at: int, overlap: float, bucket: str) -> tuple[PhaseTime, str]:
+    def _phase(self, row: tuple[Phase, ...], at: int, overlap: float, bucket: str) -> tuple[PhaseTime, str]:
         phase, weight = row[at], at == 2
         if at == 0 and 0 < phase.size < LEAST_FORWARD:
             phase = phase._replace(size=LEAST_FORWARD)
@@ -106,10 +106,10 @@ class OriginalModel(Model):
             return division.dp // division.ep if group == DP_EP else division.dp
         return division.ep if group == EP else division.tp
 
-    def _free(self, phase: LayerPhase, ranks: int) -> bool:
+    def _free(self, phase: Phase, ranks: int) -> bool:
         return phase.collective not in KNOWN or (phase.group != TP and ranks <= 1)
 
-    def _time(self, phase: LayerPhase, ranks: int) -> int:
+    def _time(self, phase: Phase, ranks: int) -> int:
         """Time in ns: bytes / 2^30 / (efficiency * bandwidth) * k * (n-1)/n; the small messages' table before it."""
         if self._free(phase, ranks):
             return 0
@@ -124,14 +124,14 @@ class OriginalModel(Model):
         self.meaningless |= not 0 <= exact < MEANINGLESS_NS
         return unsigned(exact) % WRAP
 
-    def _speed(self, phase: LayerPhase, ranks: int) -> tuple[float | None, float]:
+    def _speed(self, phase: Phase, ranks: int) -> tuple[float | None, float]:
         """Bus bandwidth (None: the collective costs nothing) and efficiency."""
         if self._busbw is not None:
             return self._from_file(phase), 1.0
         found = bus(self._question, phase.group, phase.collective, ranks)
         return found.bandwidth, share(self._question, phase.group, phase.collective, ranks, phase.size, found.by_nvlink)
 
-    def _from_file(self, phase: LayerPhase) -> float | None:
+    def _from_file(self, phase: Phase) -> float | None:
         assert self._busbw is not None
         question, collective = self._question, phase.collective
         key: tuple[str, str] | None = None

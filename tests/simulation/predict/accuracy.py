@@ -24,7 +24,7 @@ from simulation.predict.report import families, measured_ms
 from tests.simulation.predict.estimator import DENSE
 from workloads.compute import database
 from workloads.compute.operators import OPERATORS
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data" / "measured"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.tiers import samples
 from workloads.library import Block, CommType, LogItem, Workload
+from workloads.rows.calls import Call
 from workloads.rows.conversion import fold_items, item_of, rows_of
 from workloads.rows.folding import MOST_WORK, _Sweep, fold
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import TracedOp
 
 
 @dataclass(frozen=True)
@@ -124,22 +124,22 @@ def test_a_block_is_cut_and_shifted_with_its_numbers() -> None:
     assert block.tally()[Mark("b", 11)] == 1 and block.tally_kinds()[Mark("b", 0)] == 6
 
 
-def op(issue: int, **changes: object) -> TracedOp:
+def op(**changes: object) -> Call:
     values: dict[str, object] = {
         "comm_type": CommType.all_reduce, "group": "tp", "ranks": Ranks.of(range(8)), "dtype": "bfloat16", "bytes": 64,
-        "phase": "forward", "issue": issue, "wait": issue + 1,
+        "phase": "forward", "overlap": 0,
     }  # fmt: skip
-    return TracedOp(**(values | changes))  # type: ignore[arg-type]
+    return Call(**(values | changes))  # type: ignore[arg-type]
 
 
 def test_traced_calls_become_epochs_of_rows() -> None:
-    ops = [op(0, phase="init")]
+    ops = [op(phase="init")]
     for _ in range(6):
         for batch in range(4):
             for layer in range(3):
                 module = f"decoder.layers.{layer + 5}.mlp"
-                ops.append(op(len(ops), module=module, micro_batch=batch, wait=len(ops) + 3))
-        ops.append(op(len(ops), phase="step", group="dp", wait=None))
+                ops.append(op(module=module, micro_batch=batch, overlap=2))
+        ops.append(op(phase="step", group="dp", overlap=-1))
     rows = rows_of(ops, [1, *(1 + 13 * done for done in range(1, 7))])
     assert stored(rows) == 5
     workload = Workload(rows)
@@ -155,8 +155,8 @@ def test_traced_calls_become_epochs_of_rows() -> None:
 
 def test_a_call_that_breaks_a_definition_is_named() -> None:
     with pytest.raises(ValueError, match="op 1: group is 'xp'"):
-        rows_of([op(0), op(1, group="xp")])
+        rows_of([op(), op(group="xp")])
     with pytest.raises(ValueError, match="not ascending"):
-        rows_of([op(0)], [1, 0])
+        rows_of([op()], [1, 0])
     with pytest.raises(ValueError, match="at most 1 ops"):
-        rows_of([op(0)], [0, 5])
+        rows_of([op()], [0, 5])

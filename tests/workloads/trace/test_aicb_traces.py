@@ -8,7 +8,7 @@ import pytest
 
 from tests.workloads import trace_matrix
 from workloads.job.errors import WorkloadFileError
-from workloads.rows.traced_op import POINT_TO_POINT
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.trace.record import Trace, load, save
 
 NAMES = tuple(trace_matrix.MATRICES)
@@ -28,7 +28,6 @@ def test_the_recorded_jobs_are_those_of_the_matrix(name: str) -> None:
 def test_recorded_ops_are_valid(name: str) -> None:
     for trace in recorded(name):
         ops = trace.ops
-        assert [op.issue for op in ops] == list(range(len(ops)))
         assert [problem for op in ops for problem in op.problems()] == []
         assert all(trace.job.rank in op.ranks for op in ops if not op.kernel)
         assert all(op.peer != trace.job.rank and op.peer in op.ranks for op in ops if op.comm_type in POINT_TO_POINT)

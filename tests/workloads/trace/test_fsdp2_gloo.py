@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from workloads.rows.calls import Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import TracedOp
 from workloads.trace import command
 from workloads.trace.job import TraceJob
 
@@ -45,7 +45,7 @@ def carried(path: Path) -> Iterator[tuple[str, int]]:
         yield event["name"].removeprefix("gloo:"), elements * WIDTHS[event["args"]["Input type"][0]]
 
 
-def given_to_gloo(op: TracedOp) -> tuple[str, int]:
+def given_to_gloo(op: Call) -> tuple[str, int]:
     """What a traced call gives to gloo."""
     if op.comm_type is CommType.all_gather_into_tensor:
         return "all_gather", op.bytes // len(op.ranks)

@@ -13,7 +13,6 @@ from tests.workloads.trace_depth import DEEPER, INFERRED, REFUSED, SHALLOW
 from workloads import cli
 from workloads.dialects.framework.rows import rank_of
 from workloads.formats.workload import Workload
-from workloads.rows.traced_op import TracedOp
 from workloads.trace import command
 from workloads.trace.deep import ENDS, deep_traces, elements
 from workloads.trace.depth import DepthError, at_depth
@@ -77,7 +76,7 @@ def test_a_failed_proof_names_the_first_operation_and_nothing_is_written(
     monkeypatch.setattr(command, "traced_by_frameworks", other)
     assert cli.main(words) == 2
     said = capsys.readouterr().err
-    number = recorded()[str(at_depth(job, 5))].iterations[1][3].issue
+    number = len(recorded()[str(at_depth(job, 5))].iterations[0]) + 3
     assert f"with 5 layers operation {number} is" in said and "was inferred to be" in said
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(command, "traced_by_frameworks", run)
@@ -97,21 +96,7 @@ def ruled(job: TraceJob) -> Trace:
     args = arguments(replace(job, num_microbatches=1) if bare else job)
     rank = rank_of(args, job.rank)
     made = [rank.setup(), *rank.iterations(job.iterations)]
-    issue, iterations = 0, []
-    for calls in made:
-        ops = []
-        for call in calls:
-            if bare and call.phase not in ENDS:
-                continue
-            ops.append(
-                TracedOp(
-                    comm_type=call.comm_type, group=call.group, ranks=call.ranks, dtype=call.dtype, bytes=call.bytes,
-                    phase=call.phase, issue=issue, wait=issue + 1, in_splits=call.in_splits, peer=call.peer,
-                    out_splits=call.out_splits, module=call.module, micro_batch=call.micro_batch,
-                )
-            )  # fmt: skip
-            issue += 1
-        iterations.append(tuple(ops))
+    iterations = (tuple(replace(call, overlap=0) for call in calls if not bare or call.phase in ENDS) for calls in made)
     return Trace(job, {}, tuple(iterations))
 
 
@@ -129,7 +114,7 @@ def test_where_buckets_end_is_proved_where_only_the_deep_job_has_several() -> No
         *traces, proof = run(jobs)
         assert len(jobs) == len({each.num_layers for each in jobs}) + 1
         first, *ops = proof.iterations[1]
-        swapped = (proof.iterations[0], (replace(ops[0], issue=0), replace(first, issue=1), *ops[1:]))
+        swapped = (proof.iterations[0], (ops[0], first, *ops[1:]))
         return [*traces, replace(proof, iterations=(*swapped, *proof.iterations[2:]))]
 
     with pytest.raises(DepthError, match="with 5 layers operation"):

@@ -8,8 +8,8 @@ tokens in decode, too.
 from collections.abc import Iterator
 
 from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
-from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import ALLREDUCE, NONE, Phase
+from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload
+from workloads.formats.simai_text import ALLREDUCE, ALLTOALL, EP, NONE, Phase, WorkItem
 from workloads.job.parameters import DECODE, ELEMENT_BYTES, WorkloadArgs
 from workloads.job.rules import RuleViolation
 from workloads.rows.blocks import Block
@@ -71,8 +71,8 @@ def _experts(args: WorkloadArgs) -> list[WorkItem]:
     combined = _message(args) * args.moe_router_topk // args.tensor_model_parallel_size
     dispatched = int(combined * DISPATCH_FP8_FACTOR)
     return [
-        WorkItem("moe_route", Phase(1, "ALLTOALL_EP", dispatched)),
-        WorkItem("moe_expert", Phase(1, "ALLTOALL_EP", combined)),
+        WorkItem("moe_route", Phase(1, ALLTOALL, dispatched, EP)),
+        WorkItem("moe_expert", Phase(1, ALLTOALL, combined, EP)),
     ]
 
 

@@ -12,8 +12,19 @@ from workloads.dialects.aicb.layers import DISPATCH_FP8_FACTOR
 from workloads.dialects.aicb.transformer import DeepSeekMoE, TransformerModel
 from workloads.dialects.layers import Experts
 from workloads.dialects.model import MockedModel, Stack
-from workloads.formats.simai import SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import ALLGATHER, ALLREDUCE, IDLE, NONE, REDUCESCATTER, Phase
+from workloads.formats.simai import SimaiHeader, SimaiWorkload
+from workloads.formats.simai_text import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    DP_EP,
+    EP,
+    IDLE,
+    NONE,
+    REDUCESCATTER,
+    Phase,
+    WorkItem,
+)
 from workloads.job.parameters import ELEMENT_BYTES, GRADIENT_BYTES, WorkloadArgs
 from workloads.rows.blocks import Block
 
@@ -104,8 +115,8 @@ class _Walk(ABC):
         """Deviation `simai_moe_rows`: dense models have these rows, too, with 0 bytes."""
         if self.args.expert_model_parallel_size == self.args.data_parallel_size:
             return []
-        gather = Phase(1, "ALLGATHER_DP_EP", ELEMENT_BYTES * self.expert_parameters)
-        scatter = Phase(1, "REDUCESCATTER_DP_EP", GRADIENT_BYTES * self.expert_parameters)
+        gather = Phase(1, ALLGATHER, ELEMENT_BYTES * self.expert_parameters, DP_EP)
+        scatter = Phase(1, REDUCESCATTER, GRADIENT_BYTES * self.expert_parameters, DP_EP)
         return [
             WorkItem("moe_grad_norm1", weight_gradient=gather),
             WorkItem("moe_grad_norm2", weight_gradient=scatter),
@@ -129,8 +140,8 @@ class _Walk(ABC):
         gather = Phase(1, ALLGATHER, self.size * args.moe_router_topk) if shares else IDLE
         scatter = Phase(1, REDUCESCATTER, self.size * args.moe_router_topk) if shares else IDLE
         route = Phase(compute, ALLGATHER, routing) if shares or exchanges else Phase(compute)
-        dispatch = Phase(1, "ALLTOALL_EP", dispatched) if exchanges else IDLE
-        combine = Phase(1, "ALLTOALL_EP", exchanged) if exchanges else IDLE
+        dispatch = Phase(1, ALLTOALL, dispatched, EP) if exchanges else IDLE
+        combine = Phase(1, ALLTOALL, exchanged, EP) if exchanges else IDLE
         return [
             WorkItem(MOE, route, Phase(compute)),
             WorkItem(MOE, dispatch, combine),
@@ -195,7 +206,7 @@ class _AiobWalk(_Walk):
             return Block()
         first = self.walk(self.model)
         *_, last = first
-        self.stale = last.weight_gradient.compute
+        self.stale = last.weight_gradient.compute_ns
         return Block([first, self.walk(self.model).times(count - 1)])
 
     def rows(self, name: str) -> list[WorkItem]:

@@ -11,8 +11,8 @@ from workloads.dialects.aicb.llama import DeepspeedForCausalLM
 from workloads.dialects.aicb.zero import GemmRows, Zero12Trainer, is_matrix
 from workloads.dialects.aicb.zero3 import Zero3Trainer
 from workloads.dialects.model import MockedParam
-from workloads.formats.simai import SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import REDUCESCATTER, WORDS, Phase
+from workloads.formats.simai import SimaiHeader, SimaiWorkload
+from workloads.formats.simai_text import REDUCESCATTER, WORDS, Phase, WorkItem
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.ops import CommType, LogItem
 

@@ -6,9 +6,9 @@ from math import lcm
 
 from workloads.dialects.framework.layers import Parameter
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call
 
 LEAST_BUCKET = 40_000_000
 BUCKET_PER_RANK = 1_000_000

@@ -11,8 +11,8 @@ from dataclasses import replace
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import ALL_TO_ALL, ELEMENT_BYTES, WorkloadArgs
+from workloads.rows.calls import BFLOAT16, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, Call
 
 
 def of_one_rank(args: WorkloadArgs) -> WorkloadArgs:

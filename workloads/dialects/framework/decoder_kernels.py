@@ -11,7 +11,7 @@ from workloads.dialects.framework.decoder import DecoderPart
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.layers import activation
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 
 
 class ModuleKernels(NamedTuple):

@@ -15,9 +15,9 @@ from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job import refusals
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.job.routing import Routing, routing
+from workloads.rows.calls import BFLOAT16, BOOL, FLOAT32, INT64, SIZES, Call, Event, Ready, Use
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import BFLOAT16, BOOL, FLOAT32, INT64, SIZES, Call, Event, Ready, Use
 
 WEIGHT = SIZES[BFLOAT16]
 """Bytes of a token's routing weight for one expert."""

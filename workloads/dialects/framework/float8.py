@@ -6,7 +6,7 @@ operand by rows, the second by columns.
 """
 
 from workloads.dialects.framework.kernels import Kernels, Side
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 
 ROWWISE = "rowwise"
 

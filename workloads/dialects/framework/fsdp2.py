@@ -17,9 +17,9 @@ from workloads.dialects.framework.decoder_kernels import DecoderKernels
 from workloads.dialects.framework.periodic import Periodic
 from workloads.job.parameters import TORCHTITAN, WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call
 
 GATHER, SCATTER, SUM = CommType.all_gather_into_tensor, CommType.reduce_scatter_tensor, CommType.all_reduce
 SPLIT_BY_COLUMN = ("o_proj.weight", "down_proj.weight")

@@ -13,7 +13,7 @@ from workloads.dialects.framework.schedule import NEXT_MICRO_BATCH, RECV_PREV, S
 from workloads.job import refusals
 from workloads.job.parameters import DECODE, TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 
 
 class InferenceRank(MegatronRank):

@@ -6,8 +6,8 @@ Bytes are those of each operand once; a gradient that is added to a 32-bit one r
 
 from workloads.compute.operators import stated
 from workloads.job.parameters import DECODE, FP8_RECIPES, TRAINING, WorkloadArgs
+from workloads.rows.calls import BFLOAT16, FLOAT8, FLOAT32, NOBODY, SIZES, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, FLOAT8, FLOAT32, NOBODY, SIZES, Call
 
 SINGLE = frozenset({"loss", "loss_backward", "routing", "routing_backward"})
 HEAD, ROUTER = "output_layer", ".router"

@@ -10,7 +10,7 @@ from workloads.dialects.framework.layers import Parameter, norm, ready, use
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import SIZES, Event, Ready, Use
+from workloads.rows.calls import SIZES, Event, Ready, Use
 
 
 class LatentAttention:

@@ -6,7 +6,7 @@ from workloads.dialects.framework.context import CoreAttention
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import SIZES, Call, Event, Ready, Use
+from workloads.rows.calls import SIZES, Call, Event, Ready, Use
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.schedule import Interleaved, one_forward_one_backward, without_pipeline
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, Call, Event, Ready, Use, passed
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, Call, Event, Ready, Use, passed
 
 
 class MegatronRank:

@@ -13,7 +13,7 @@ from workloads.dialects.framework.tensor import TensorParallel
 from workloads.dialects.framework.transformer import GptLayer
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
-from workloads.rows.traced_op import Call, Event, Ready, Use, passed
+from workloads.rows.calls import Call, Event, Ready, Use, passed
 
 WORDS = "embedding.word_embeddings"
 POSITIONS = "embedding.position_embeddings"

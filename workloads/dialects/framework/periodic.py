@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from typing import TypeVar
 
 from workloads.rows.blocks import Block
-from workloads.rows.traced_op import Call
+from workloads.rows.calls import Call
 
 State = TypeVar("State", bound=Hashable)
 

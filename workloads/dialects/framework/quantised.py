@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from workloads.compute.operators import read_kernel
 from workloads.dialects.framework.kernels import Kernels, Side
-from workloads.rows.traced_op import BFLOAT16, FLOAT8, SIZES, Call
+from workloads.rows.calls import BFLOAT16, FLOAT8, SIZES, Call
 
 BLOCK = 32
 """Elements that share a scale of a byte in MXFP8 (OCP Microscaling Formats, v1.0)."""

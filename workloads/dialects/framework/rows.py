@@ -7,9 +7,9 @@ from workloads.dialects.framework.zero import Zero12Rank
 from workloads.dialects.framework.zero3 import Zero3Rank
 from workloads.job.parameters import TRAINING, ZERO_STAGES, WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import Call
 from workloads.rows.conversion import folded, item_of
 from workloads.rows.ops import EPOCH_END, LogItem
-from workloads.rows.traced_op import Call
 
 
 def workload_rows(args: WorkloadArgs, rank: int) -> Block[LogItem]:

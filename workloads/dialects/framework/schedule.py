@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, Call
 
 SEND_PREV, RECV_PREV, SEND_NEXT, RECV_NEXT = "send_prev", "recv_prev", "send_next", "recv_next"
 BATCHED = (SEND_PREV, RECV_PREV, SEND_NEXT, RECV_NEXT)

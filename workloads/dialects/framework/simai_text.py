@@ -19,13 +19,13 @@ from workloads.dialects.framework.inference import InferenceRank, one_pass
 from workloads.dialects.framework.megatron import MegatronRank
 from workloads.dialects.framework.rows import rank_of
 from workloads.dialects.framework.schedule import message_size
-from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload, WorkItem
-from workloads.formats.simai_text import NONE, REDUCESCATTER, WORDS, Phase
+from workloads.formats.simai import INFERENCE, SimaiHeader, SimaiWorkload
+from workloads.formats.simai_text import ALL, DP, GROUP, REDUCESCATTER, TP, WORDS, Phase, WorkItem
 from workloads.job.parameters import TRAINING, WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import Call, Event, Use
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import split_module
-from workloads.rows.traced_op import Call, Event, Use
 
 PLAIN_NS = 1
 ATTENTION_CORE = (*FLASH, *CORE)
@@ -83,19 +83,17 @@ COLLECTIVE = WORDS | {"reduce": REDUCESCATTER}
 """SimAI's collectives. A reduction to an owner is its share of a reduce-scatter."""
 TENSOR = ("tp", "tp_cp", "expert_tp")
 """Groups that SimAI has without a suffix in the first two columns."""
-DATA = ("dp", "dp_cp", "dp_shard")
-"""Groups that it has without a suffix in the third column."""
-SUFFIX = {"ep": "_EP", "expert_dp": "_DP_EP", "tp_ep": "_EP_TP", "embedding": "_EMBEDDING"}
-SUFFIX |= dict.fromkeys((*TENSOR, *DATA), "")
-"""How a group is named; all others are all ranks. SimAI itself knows `_EP` and `_DP_EP`."""
 STILL = Phase(0)
 _Run = dict[tuple[str, int], list[Call]]
 """Calls of a module, by its name and how often it came before in the pass."""
 
 
 def phase(call: Call, compute: int = 0) -> Phase:
-    """A column with this collective."""
-    return Phase(compute, COLLECTIVE[call.comm_type.name] + SUFFIX.get(call.group, "_ALL"), call.bytes)
+    """A column with this collective. Groups that a column has anyway are not named: TENSOR in the first two, and those
+    of data in the third.
+    """
+    group = GROUP.get(f"{call.group}_group", ALL)
+    return Phase(compute, COLLECTIVE[call.comm_type.name], call.bytes, "" if group in (TP, DP) else group)
 
 
 def single(call: Call, name: str) -> WorkItem:
@@ -127,9 +125,8 @@ def layer_rows(forward: Iterable[Event], backward: Iterable[Event], times: Modul
 
 def _computing(row: WorkItem, times: ModuleTimes) -> WorkItem:
     ahead, back = times.forward(row.name), times.input_gradient(row.name)
-    forward = Phase(ahead, row.forward.comm, row.forward.size)
-    gradient = Phase(back, row.input_gradient.comm, row.input_gradient.size)
-    return WorkItem(row.name, forward, gradient, Phase(ahead, NONE, 0))
+    forward, gradient = row.forward._replace(compute_ns=ahead), row.input_gradient._replace(compute_ns=back)
+    return WorkItem(row.name, forward, gradient, Phase(ahead))
 
 
 def _runs(events: Iterable[Event]) -> _Run:

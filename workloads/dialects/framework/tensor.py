@@ -7,8 +7,8 @@ from workloads.dialects.framework import quantised
 from workloads.dialects.framework.kernels import Kernels
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import BFLOAT16, FLOAT8, FLOAT32, SIZES, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import BFLOAT16, FLOAT8, FLOAT32, SIZES, Call
 
 LOSS_REDUCTIONS = 3
 """Largest logit, logit of the target, sum of exponentials."""

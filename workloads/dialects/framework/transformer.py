@@ -6,7 +6,7 @@ from workloads.dialects.framework.layers import Attention, Mlp, Parameter
 from workloads.dialects.framework.placement import RankPlacement
 from workloads.dialects.framework.tensor import TensorParallel
 from workloads.job.parameters import WorkloadArgs
-from workloads.rows.traced_op import Event
+from workloads.rows.calls import Event
 
 
 class GptLayer:

@@ -13,9 +13,9 @@ from workloads.dialects.framework.decoder_kernels import NOTHING, DecoderKernels
 from workloads.dialects.framework.periodic import Periodic
 from workloads.job.parameters import ZERO_STAGES, WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import BFLOAT16, FLOAT32, SIZES, UINT8, Call
 from workloads.rows.ops import CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import BFLOAT16, FLOAT32, SIZES, UINT8, Call
 
 ALIGNED = 2
 """Elements that every rank's part of the flat buffer is a multiple of."""

@@ -19,8 +19,8 @@ from workloads.dialects.framework.periodic import Periodic, in_turns
 from workloads.dialects.framework.zero import GradientBucket, ZeroRank, in_pass
 from workloads.job.parameters import WorkloadArgs
 from workloads.rows.blocks import Block
+from workloads.rows.calls import FLOAT16, FLOAT64, INT64, UINT8, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import FLOAT16, FLOAT64, INT64, UINT8, Call
 
 LEARNS, DECIDES = 0, 1
 """Numbers of the micro-batches that learn the order of the modules, and which parameters are released where."""

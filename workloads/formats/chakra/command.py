@@ -20,11 +20,11 @@ from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError, WorkloadFileError
 from workloads.job.groups import RankGroups, located, size_by_rows
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.conversion import fold_items
 from workloads.rows.ops import LogItem
 from workloads.rows.placement import first_of, moved
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import POINT_TO_POINT
 
 GROUPS_FILE = "comm_groups.json"
 LARGEST_GROUPS = 64 << 20

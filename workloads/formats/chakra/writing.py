@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from workloads.formats.chakra.node_sizes import GATHERS, GROUP, OPERATION, RANKS, SIZE, WHOLE
 from workloads.formats.chakra.schema import COLLECTIVES, MEASURED, NUMBERS, SPLITS, TEXTS, VERSION
 from workloads.job.parameters import ELEMENT_BYTES
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.ops import NEVER, CommType, GemmShape, LogItem, flops_of
-from workloads.rows.traced_op import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from chakra.schema.protobuf.et_def_pb2 import AttributeProto, Node

@@ -12,8 +12,8 @@ from workloads.formats.workload import Workload
 from workloads.job.errors import AicbError
 from workloads.job.groups import RankGroups, size_by_rows
 from workloads.job.parameters import WorkloadArgs
+from workloads.rows.calls import POINT_TO_POINT
 from workloads.rows.ops import LogItem
-from workloads.rows.traced_op import POINT_TO_POINT
 
 _STAGE_FILE = re.compile(r"(?:^|\.)stage([0-9]{1,6})\.csv$")
 _SIZES = {"tensor_model_parallel_size": "tp", "pipeline_model_parallel": "pp", "expert_model_parallel_size": "ep"}

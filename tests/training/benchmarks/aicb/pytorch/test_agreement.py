@@ -12,12 +12,13 @@ from tests.tiers import samples
 from training.benchmarks.aicb.pytorch.running.execution import Waiters
 from training.benchmarks.aicb.pytorch.work.agreement import RankPlan, check, plan_of
 from training.benchmarks.aicb.pytorch.work.blocking import Channel
-from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
+from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from training.benchmarks.aicb.pytorch.work.stream import stream_of
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.formats.workload import Workload
 from workloads.job.groups import RankGroups
+from workloads.rows.calls import Call
 from workloads.rows.ops import EPOCH_END, CommGroup, CommType, LogItem
 
 SUM, GATHERED = (LogItem(CommType[kind], CommGroup.dp_group, msg_size=64) for kind in ("all_reduce", "all_gather"))
@@ -119,7 +120,7 @@ def test_the_verdict_is_that_of_a_loop_that_takes_one_call_at_a_time(seed: int) 
     assert said == stands_still(programs)
 
 
-def stands_still(programs: list[list[RankCall | None]]) -> bool:
+def stands_still(programs: list[list[Call | None]]) -> bool:
     """By trying over and over which rank can take its next call; a send needs nobody."""
     at, messages = [0] * len(programs), Counter[tuple[object, object]]()
     moved = True
@@ -129,10 +130,10 @@ def stands_still(programs: list[list[RankCall | None]]) -> bool:
             call = program[at[rank]] if at[rank] < len(program) else None
             if call is None:
                 continue
-            if call.kind is CommType.isend:
+            if call.comm_type is CommType.isend:
                 messages[rank, call.peer] += 1
                 going = [rank]
-            elif call.kind is CommType.irecv:
+            elif call.comm_type is CommType.irecv:
                 going = [rank] if messages[call.peer, rank] else []
                 messages[call.peer, rank] -= len(going)
             else:

@@ -85,13 +85,13 @@ def test_sizes_follow_one_rule(size: float, kind: str, scale: str, expected: tup
 def test_a_typed_size_has_whole_elements_for_each_rank() -> None:
     row = LogItem(CommType.reduce_scatter, CommGroup.dp_group, msg_size=100, dtype="float32", ranks=Ranks.of(range(4)))
     call = caller(stage([row])).call(row)
-    assert (call.bytes, call.dtype, call.kind) == (112, "float32", CommType.reduce_scatter)
+    assert (call.bytes, call.dtype, call.comm_type) == (112, "float32", CommType.reduce_scatter)
 
 
 def test_groups_and_peers_follow_the_rank() -> None:
     row = LogItem(CommType.isend, CommGroup.pp_group, 1, 64, additional="send_next")
     of = stage([row], pp=2)
-    assert [(caller(of, rank).call(row).ranks, caller(of, rank).call(row).peer) for rank in (0, 1)] == [
+    assert [(tuple(caller(of, rank).call(row).ranks), caller(of, rank).call(row).peer) for rank in (0, 1)] == [
         ((0, 2), 2),
         ((1, 3), 3),
     ]

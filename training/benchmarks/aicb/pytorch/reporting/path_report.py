@@ -7,11 +7,10 @@ import numpy as np
 
 from training.benchmarks.aicb.pytorch.reporting.critical_path import PathCall, RankIteration, critical_path
 from training.benchmarks.aicb.pytorch.running.assembly import Assembled
-from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from workloads.oplog.file import OpLog
+from workloads.rows.calls import POINT_TO_POINT, Call
 from workloads.rows.ops import CommType
-from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_CALLS = 1 << 20
 """Calls of all ranks that are gathered; a larger iteration has no critical path in FINISHED."""
@@ -56,9 +55,9 @@ def rank_iteration(log: OpLog, run: Assembled, number: int) -> RankIteration:
     return RankIteration(begin, end, calls)
 
 
-def _key(call: RankCall, rank: int) -> str:
+def _key(call: Call, rank: int) -> str:
     """The key that the members of a group share: the group, or sender and receiver."""
-    if call.kind not in POINT_TO_POINT:
+    if call.comm_type not in POINT_TO_POINT:
         return f"{call.group} {call.ranks}"
-    ends = (rank, call.peer) if call.kind is CommType.isend else (call.peer, rank)
+    ends = (rank, call.peer) if call.comm_type is CommType.isend else (call.peer, rank)
     return f"{call.group} {ends[0]} to {ends[1]}"

@@ -17,7 +17,6 @@ from training.benchmarks.aicb.pytorch.running.execution import EpochSteps, Step
 from training.benchmarks.aicb.pytorch.running.operations import BoundCall, Issue, batch
 from training.benchmarks.aicb.pytorch.work import agreement
 from training.benchmarks.aicb.pytorch.work.agreement import GroupKey, key_of
-from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.aicb.pytorch.work.footprint import footprint
 from training.benchmarks.aicb.pytorch.work.stream import Epoch, Stream
 from training.benchmarks.driver.workload.accelerator import accelerators, is_accelerator
@@ -26,6 +25,7 @@ from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.oplog.file import Numbers
+from workloads.rows.calls import Call
 
 _MOST_DIVISOR = 1 << 40
 
@@ -115,7 +115,7 @@ def _ordered(epoch: Epoch, items: Numbers) -> Epoch:
     return Epoch(epoch.first, epoch.end, items, epoch.until, epoch.batches)
 
 
-def _without(calls: list[RankCall | None], replaced: dict[int, RankCall]) -> list[RankCall | None]:
+def _without(calls: list[Call | None], replaced: dict[int, Call]) -> list[Call | None]:
     """The calls, None where others took their place."""
     return [None if place in replaced else call for place, call in enumerate(calls)]
 
@@ -259,5 +259,5 @@ def _waited_after(epoch: Epoch) -> dict[int, list[int]]:
     return found
 
 
-def _key(call: RankCall) -> object:
-    return call.group, call.ranks, call.kind.name if call.peer is not None else "", call.peer
+def _key(call: Call) -> object:
+    return call.group, call.ranks, call.comm_type.name if call.peer is not None else "", call.peer

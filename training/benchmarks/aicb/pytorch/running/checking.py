@@ -25,39 +25,39 @@ class DataCheck:
     def write(self, bound: BoundCall) -> None:
         """Fill what the rank sends, and what it receives with other data."""
         call, team = bound.call, bound.team
-        if call.kind is CommType.barrier:
+        if call.comm_type is CommType.barrier:
             return
-        if call.kind is CommType.isend:
+        if call.comm_type is CommType.isend:
             self._fill([bound.output], [(team.rank, 1 + team.ranks.index(call.peer or 0))])
             return
         bound.output.zero_()
-        if call.kind in REDUCING:
+        if call.comm_type in REDUCING:
             self._reduced(bound).contribute(bound)
-        elif call.kind in EXCHANGES:
+        elif call.comm_type in EXCHANGES:
             self._fill(_parts(bound.input, bound.splits()[1], team.size), [(team.rank, 1 + to) for to in _all(bound)])
-        elif call.kind in GATHERING or call.kind is CommType.gather:
+        elif call.comm_type in GATHERING or call.comm_type is CommType.gather:
             self._fill([bound.input], [(team.rank, 0)])
-        elif call.kind is CommType.scatter and bound.is_root:
+        elif call.comm_type is CommType.scatter and bound.is_root:
             self._fill(bound.chunks(bound.input), [(team.rank, 1 + to) for to in _all(bound)])
-        elif call.kind is CommType.broadcast and bound.is_root:
+        elif call.comm_type is CommType.broadcast and bound.is_root:
             self._fill([bound.output], [(team.rank, 0)])
 
     def wrong(self, bound: BoundCall) -> int:
         """Wrong elements in what this rank received."""
         call, team = bound.call, bound.team
         own = 1 + team.rank
-        if call.kind in (CommType.barrier, CommType.isend):
+        if call.comm_type in (CommType.barrier, CommType.isend):
             return 0
-        if call.kind in REDUCING:
+        if call.comm_type in REDUCING:
             return self._reduced(bound).wrong(bound)
-        if call.kind in EXCHANGES:
+        if call.comm_type in EXCHANGES:
             return self._count(_parts(bound.output, bound.splits()[0], team.size), [(src, own) for src in _all(bound)])
-        if call.kind in GATHERING or call.kind is CommType.gather:
-            if call.kind is CommType.gather and not bound.is_root:
+        if call.comm_type in GATHERING or call.comm_type is CommType.gather:
+            if call.comm_type is CommType.gather and not bound.is_root:
                 return 0
             return self._count(bound.chunks(bound.output), [(source, 0) for source in _all(bound)])
         root = team.ranks.index(call.peer or 0)
-        return self._count([bound.output], [(root, 0 if call.kind is CommType.broadcast else own)])
+        return self._count([bound.output], [(root, 0 if call.comm_type is CommType.broadcast else own)])
 
     def _made(self, dtype: torch.dtype, count: int) -> pattern.Messages:
         return pattern.Messages(dtype, self._device, seed=self._seed, count=count)
@@ -89,9 +89,9 @@ class _Sum:
         pattern.fill(bound.input, self._operands.contribution(bound.team.rank, 1))
 
     def wrong(self, bound: BoundCall) -> int:
-        if bound.call.kind is CommType.reduce and not bound.is_root:
+        if bound.call.comm_type is CommType.reduce and not bound.is_root:
             return 0
-        begin = bound.team.rank * bound.output.numel() if bound.call.kind in SCATTERING else 0
+        begin = bound.team.rank * bound.output.numel() if bound.call.comm_type in SCATTERING else 0
         return int(pattern.count_wrong(bound.output, self._operands.result(1), begin, self._operands.tolerance))
 
 

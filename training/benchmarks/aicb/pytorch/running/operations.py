@@ -6,17 +6,17 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.aicb.pytorch.work.footprint import GATHERING, SCATTERING, footprint, lines
 from training.benchmarks.driver.workload.team import Team, renamed
-from workloads.rows.ops import ELEMENT_BYTES, EXCHANGES, SHARED, CommType
+from workloads.rows.calls import SIZES, Call
+from workloads.rows.ops import EXCHANGES, SHARED, CommType
 
 Issue = Callable[[], dist.Work | None]
 _AS_BYTES = frozenset({"bool", "float8_e4m3fn", "float8_e5m2"})
 """Types that gloo does not carry: their bytes are sent, and reduced, as uint8."""
 
 
-def element_type(call: RankCall) -> torch.dtype:
+def element_type(call: Call) -> torch.dtype:
     """torch's type of the call's elements."""
     found: torch.dtype = getattr(torch, "uint8" if call.dtype in _AS_BYTES else call.dtype)
     return found
@@ -25,21 +25,21 @@ def element_type(call: RankCall) -> torch.dtype:
 class BoundCall:
     """A call on its buffers in the arena. `output` and `input` are flat; in place both are the same."""
 
-    def __init__(self, call: RankCall, team: Team, arena: torch.Tensor, offset: int) -> None:
+    def __init__(self, call: Call, team: Team, arena: torch.Tensor, offset: int) -> None:
         self.call, self.team = call, team
         size = footprint(call, team.ranks[team.rank])
         dtype = element_type(call)
         self.output = arena[offset : offset + size.output].view(dtype)
         begin = offset + lines(size.output)
-        in_place = not size.input and call.kind not in SHARED
+        in_place = not size.input and call.comm_type not in SHARED
         self.input = self.output if in_place else arena[begin : begin + size.input].view(dtype)
-        self.width = ELEMENT_BYTES[call.dtype]
+        self.width = SIZES[call.dtype]
 
     def issue(self, *, is_async: bool) -> Issue:
         """The function that issues the call. is_async: it returns a Work to wait for; else it returns when done."""
         call, group = self.call, self.team.handle
-        if call.kind is CommType.isend or call.kind is CommType.irecv:
-            move = dist.isend if call.kind is CommType.isend else dist.irecv
+        if call.comm_type is CommType.isend or call.comm_type is CommType.irecv:
+            move = dist.isend if call.comm_type is CommType.isend else dist.irecv
             moving: Issue = partial(move, self.output, call.peer, group)
             return moving if is_async else partial(_finish, moving)
         made = self._collective()
@@ -47,12 +47,12 @@ class BoundCall:
 
     def exchange(self) -> dist.P2POp:
         """A send or receive as a part of a batch."""
-        move = dist.isend if self.call.kind is CommType.isend else dist.irecv
+        move = dist.isend if self.call.comm_type is CommType.isend else dist.irecv
         return dist.P2POp(move, self.output, self.call.peer, self.team.handle)
 
     def _collective(self) -> Callable[..., dist.Work | None]:
         call, output, given = self.call, self.output, self.input
-        kind, peer = call.kind, call.peer
+        kind, peer = call.comm_type, call.peer
         if kind is CommType.all_reduce:
             return partial(dist.all_reduce, output)
         if kind is CommType.broadcast:

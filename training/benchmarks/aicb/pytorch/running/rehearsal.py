@@ -10,7 +10,7 @@ from training.benchmarks.aicb.pytorch.running.assembly import Assembled
 from training.benchmarks.aicb.pytorch.running.checking import DataCheck
 from training.benchmarks.aicb.pytorch.running.operations import BoundCall, batch
 from training.benchmarks.aicb.pytorch.work.agreement import key_of
-from training.benchmarks.aicb.pytorch.work.calls import RankCall
+from workloads.rows.calls import Call
 
 UNEVEN_CHECKS = 8
 """Uneven exchanges of a group that are checked: each may have other shares on each rank."""
@@ -24,7 +24,7 @@ def rehearse(run: Assembled, check: DataCheck) -> list[str]:
     All ranks call it. The members of a group have equal calls at equal places, so that they choose the same ones.
     """
     found: list[str] = []
-    seen: set[RankCall] = set()
+    seen: set[Call] = set()
     uneven: Counter[object] = Counter()
     for number, epoch in enumerate(run.stream.epochs):
         pending: list[_Begun] = []
@@ -62,7 +62,7 @@ def _together(run: Assembled, number: int, chosen: Iterable[int]) -> Iterator[li
         yield held
 
 
-def _chosen(run: Assembled, number: int, seen: set[RankCall], uneven: Counter[object]) -> Iterator[int]:
+def _chosen(run: Assembled, number: int, seen: set[Call], uneven: Counter[object]) -> Iterator[int]:
     """Indices in the epoch of calls that were not executed yet."""
     epoch, calls = run.stream.epochs[number], run.stream.calls
     items, first = np.unique(epoch.items, return_index=True)

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from training.benchmarks.aicb.pytorch.work.blocking import Order, order_of, standstill
-from training.benchmarks.aicb.pytorch.work.calls import RankCall
 from training.benchmarks.aicb.pytorch.work.stream import Stream
 from training.benchmarks.driver.workload.process_group import ProcessGroup
 from training.benchmarks.driver.workload.team import Team, split
 from training.benchmarks.driver.workload.usage import UnusableSettingsError
 from workloads.job.groups import RankGroups
+from workloads.rows.calls import GROUPS, POINT_TO_POINT, Call
 from workloads.rows.ops import EXCHANGES, CommGroup, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import POINT_TO_POINT
 
 GroupKey = tuple[str, tuple[int, ...]]
 """Name and ranks of a group."""
@@ -49,9 +48,9 @@ def plan_of(stream: Stream, groups: RankGroups, rank: int, settings: str) -> Ran
     return RankPlan("", job, tuple(sorted(used)), sequences, order)
 
 
-def key_of(call: RankCall) -> GroupKey:
+def key_of(call: Call) -> GroupKey:
     """The group of a call."""
-    return call.group, call.ranks
+    return GROUPS[call.group].name, tuple(call.ranks)
 
 
 def check(plans: Sequence[RankPlan]) -> None:
@@ -164,20 +163,20 @@ def _sequences(stream: Stream, rank: int) -> tuple[dict[str, tuple[int, str]], O
     sends = {
         int(of_item[place])
         for place, call in enumerate(stream.calls)
-        if call is not None and call.kind is CommType.isend
+        if call is not None and call.comm_type is CommType.isend
     }
     order = order_of(stream.epochs, of_item.tolist(), list(numbers), frozenset(sends))
     return {key: (counts[number], digests[number].hexdigest()[:16]) for key, number in numbers.items()}, order
 
 
-def _signature(call: RankCall, rank: int) -> tuple[str, tuple[object, ...]]:
+def _signature(call: Call, rank: int) -> tuple[str, tuple[object, ...]]:
     """Under which name, and as what, the members of a group must find this call equal."""
-    if call.kind in POINT_TO_POINT:
-        sends = call.kind.name == "isend"
+    if call.comm_type in POINT_TO_POINT:
+        sends = call.comm_type.name == "isend"
         pair = (rank, call.peer) if sends else (call.peer, rank)
         return f"{_text(key_of(call))}: rank {pair[0]} sends, rank {pair[1]}{_RECEIVER}", (call.bytes, call.dtype)
-    uneven = call.kind in EXCHANGES and call.in_splits is not None
-    return _text(key_of(call)), (call.kind.name, None if uneven else call.bytes, call.dtype, call.peer)
+    uneven = call.comm_type in EXCHANGES and call.in_splits is not None
+    return _text(key_of(call)), (call.comm_type.name, None if uneven else call.bytes, call.dtype, call.peer)
 
 
 def _text(key: GroupKey) -> str:

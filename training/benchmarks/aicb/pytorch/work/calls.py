@@ -4,48 +4,19 @@ Sizes follow the rule of `workloads.rows.ops`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.job.groups import located
-from workloads.rows.ops import ELEMENT_BYTES, SHARED, CommType, LogItem, rounded, sent_bytes
+from workloads.rows.calls import POINT_TO_POINT, ROOTED, SIZES, Call
+from workloads.rows.ops import SHARED, CommType, LogItem, rounded, sent_bytes
 from workloads.rows.placement import moved
-from workloads.rows.traced_op import POINT_TO_POINT, ROOTED
 
 _TENSOR_FORM = {
     CommType.all_gather: CommType.all_gather_into_tensor,
     CommType.reduce_scatter: CommType.reduce_scatter_tensor,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RankCall:
-    """One call as a rank makes it. Equal calls are one object in a stream.
-
-    ranks: of the group, global, in its order; bytes: as in `TracedOp`, scaled and rounded; peer: global rank of a root
-    or of the other end; in_splits: bytes for each rank of the group, None for equal shares; out_splits: bytes from
-    each, which the other ranks' in_splits determine.
-    """
-
-    kind: CommType
-    group: str
-    ranks: tuple[int, ...]
-    bytes: int
-    dtype: str
-    peer: int | None = None
-    in_splits: tuple[int, ...] | None = None
-    out_splits: tuple[int, ...] | None = None
-
-    @property
-    def share(self) -> int:
-        """Bytes of one rank's share."""
-        return self.bytes // len(self.ranks)
-
-    def words(self) -> str:
-        """The call for people: all_gather_into_tensor tp, 4194304 bytes."""
-        return f"{self.kind.name} {self.group.removesuffix('_group')}"
 
 
 class Caller:
@@ -58,19 +29,22 @@ class Caller:
     def __init__(self, stage: StageWorkload, rank: int, world_size: int, scale: Fraction) -> None:
         self._stage, self._rank, self._world_size, self._scale = stage, rank, world_size, scale
 
-    def call(self, item: LogItem) -> RankCall:
-        """The call of a communication row."""
+    def call(self, item: LogItem) -> Call:
+        """The call of a communication row, wherever it stands: equal calls are one object in a stream. Its out_splits
+        are open, which the other ranks' in_splits determine.
+        """
         try:
             if item.ranks is not None and self._stage.own not in item.ranks:
                 raise ValueError(f"its group {item.ranks} lacks rank {self._stage.own}, the first of the stage")
             if item.ranks is not None and max(item.ranks.expand()) >= self._world_size:
                 raise ValueError(f"its group {item.ranks} has ranks beyond the {self._world_size} of this run")
             own = located(moved(item, self._stage.own, self._rank), self._stage.groups, self._rank)
-            ranks = tuple(own.ranks or ())
-            size, dtype, splits = self._sizes(own, len(ranks))
+            assert own.ranks is not None
+            size, dtype, splits = self._sizes(own, len(own.ranks))
             kind = own.comm_type if own.dtype is not None else _TENSOR_FORM.get(own.comm_type, own.comm_type)
             peer = own.peer if own.comm_type in POINT_TO_POINT | ROOTED else None
-            return RankCall(kind, group_name(own), ranks, size, dtype, peer, splits)
+            group = "all" if own.comm_group is None else own.comm_group.name.removesuffix("_group")
+            return Call(kind, group, own.ranks, dtype, size, "", in_splits=splits, peer=peer)
         except ValueError as error:
             raise AicbError(f"{self._stage.name}: {_said(item)}: {error}") from None
 
@@ -79,9 +53,9 @@ class Caller:
             raise ValueError(f"msg_size is {item.msg_size}, not bytes")
         if item.comm_type is CommType.barrier:
             return 0, "uint8", None
-        width = ELEMENT_BYTES.get(item.dtype) if item.dtype is not None else 1
+        width = SIZES.get(item.dtype) if item.dtype is not None else 1
         if width is None:
-            raise ValueError(f"dtype is {item.dtype!r}, not one of {', '.join(ELEMENT_BYTES)}")
+            raise ValueError(f"dtype is {item.dtype!r}, not one of {', '.join(SIZES)}")
         if item.in_splits is not None:
             return self._uneven(item.in_splits, item.dtype, ranks, width)
         size = sent_bytes(item, ranks, self._scale, width)
@@ -96,11 +70,6 @@ class Caller:
         splits = tuple(rounded(share, self._scale, width) for share in shares)
         even = not any(share % 2 for share in splits)
         return sum(splits), dtype or ("bfloat16" if even else "uint8"), splits
-
-
-def group_name(item: LogItem) -> str:
-    """The name of a row's group: tp_group, ..., all."""
-    return "all" if item.comm_group is None else item.comm_group.name
 
 
 def _said(item: LogItem) -> str:

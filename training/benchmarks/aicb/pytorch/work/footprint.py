@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from training.benchmarks.aicb.pytorch.work.calls import RankCall
+from workloads.rows.calls import Call
 from workloads.rows.ops import EXCHANGES, CommType
 
 LINE_BYTES = 16
@@ -29,16 +29,16 @@ def lines(size: int) -> int:
     return -(-size // LINE_BYTES) * LINE_BYTES
 
 
-def footprint(call: RankCall, rank: int) -> Footprint:
+def footprint(call: Call, rank: int) -> Footprint:
     """The buffers of `rank`, in bytes."""
-    if call.kind in GATHERING:
+    if call.comm_type in GATHERING:
         return Footprint(call.bytes, call.share)
-    if call.kind in SCATTERING:
+    if call.comm_type in SCATTERING:
         return Footprint(call.share, call.bytes)
-    if call.kind in EXCHANGES:
+    if call.comm_type in EXCHANGES:
         return Footprint(call.bytes if call.out_splits is None else sum(call.out_splits), call.bytes)
-    if call.kind is CommType.gather:
+    if call.comm_type is CommType.gather:
         return Footprint(call.bytes if rank == call.peer else 0, call.share)
-    if call.kind is CommType.scatter:
+    if call.comm_type is CommType.scatter:
         return Footprint(call.share, call.bytes if rank == call.peer else 0)
     return Footprint(call.bytes)

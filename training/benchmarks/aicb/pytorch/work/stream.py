@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.benchmarks.aicb.pytorch.work.calls import Caller, RankCall
+from training.benchmarks.aicb.pytorch.work.calls import Caller
 from training.benchmarks.aicb.pytorch.work.stage import StageWorkload
 from workloads.job.errors import AicbError
 from workloads.rows.blocks import NOTHING
+from workloads.rows.calls import POINT_TO_POINT, Call
 from workloads.rows.ops import NEVER, CommType, LogItem
-from workloads.rows.traced_op import POINT_TO_POINT
 
 MOST_ROWS = 1 << 24
 Numbers = NDArray[np.int64]
@@ -44,10 +44,10 @@ class Stream:
     """All epochs of a rank; `items` are the distinct rows, `calls` what each is for this rank, None for a GEMM."""
 
     items: list[LogItem]
-    calls: list[RankCall | None]
+    calls: list[Call | None]
     epochs: list[Epoch]
 
-    def at(self, epoch: Epoch, index: int) -> tuple[LogItem, RankCall | None]:
+    def at(self, epoch: Epoch, index: int) -> tuple[LogItem, Call | None]:
         """The row and call at an index of the epoch."""
         item = int(epoch.items[index])
         return self.items[item], self.calls[item]
@@ -62,8 +62,8 @@ def stream_of(stage: StageWorkload, caller: Caller, *, blocking: bool) -> Stream
     if len(stage.workload) > MOST_ROWS:
         raise AicbError(f"{stage.name}: has {len(stage.workload)} rows; at most {MOST_ROWS} can be run and logged")
     items, order = _distinct(stage)
-    calls: list[RankCall | None] = []
-    known: dict[RankCall, RankCall] = {}
+    calls: list[Call | None] = []
+    known: dict[Call, Call] = {}
     problems: list[str] = []
     for item in items:
         try:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.rows.ops import CommGroup, CommType
+from workloads.rows.calls import Call
+from workloads.rows.ops import NEVER, CommType
 from workloads.rows.ranks import Ranks
-from workloads.rows.traced_op import GROUPS, TracedOp
 
-OP = TracedOp(
+OP = Call(
     comm_type=CommType.all_to_all_single,
     group="ep",
     ranks=Ranks.of([0, 2, 4]),
@@ -19,8 +19,7 @@ OP = TracedOp(
     in_splits=(1, 2, 3),
     out_splits=(0, 0, 8),
     phase="forward",
-    issue=4,
-    wait=7,
+    overlap=2,
 )
 
 
@@ -43,13 +42,9 @@ def test_what_is_no_ranks_is_refused(text: str) -> None:
         Ranks.parse(text)
 
 
-def test_every_group_has_a_name_in_the_file() -> None:
-    assert {f"{name}_group" for name in GROUPS if name != "world"} <= set(CommGroup.__members__)
-
-
-def test_a_valid_op_has_no_problems_and_says_its_overlap() -> None:
-    assert OP.problems() == [] and OP.overlap == 2 and replace(OP, wait=None).overlap is None
-    assert OP.identity == replace(OP, module="other", micro_batch=3, issue=9, wait=10).identity
+def test_a_valid_call_has_no_problems_wherever_it_stands() -> None:
+    assert OP.problems() == replace(OP, overlap=NEVER).problems() == replace(OP, overlap=None).problems() == []
+    assert OP.identity == replace(OP, module="other", micro_batch=3, overlap=0).identity
     assert OP.identity != replace(OP, out_splits=(0, 8, 0)).identity
 
 
@@ -60,11 +55,11 @@ def test_a_valid_op_has_no_problems_and_says_its_overlap() -> None:
         (replace(OP, phase="fwd"), "phase"),
         (replace(OP, bytes=7), "in_splits add up to 6 bytes, not 7"),
         (replace(OP, out_splits=(1,)), "out_splits has 1 entries for 3 ranks"),
-        (replace(OP, wait=4), "wait is 4, not after issue 4"),
+        (replace(OP, overlap=-2), "overlap is -2, less than -1"),
         (replace(OP, peer=1), "peer"),
         (replace(OP, comm_type=CommType.isend, in_splits=None, out_splits=None), "peer is None in isend"),
         (replace(OP, bytes=-1, in_splits=None), "less than 0"),
     ],
 )
-def test_what_breaks_a_definition_is_named(wrong: TracedOp, said: str) -> None:
+def test_what_breaks_a_definition_is_named(wrong: Call, said: str) -> None:
     assert said in " ".join(wrong.problems())

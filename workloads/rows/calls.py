@@ -1,21 +1,17 @@
-"""Defines one communication call: `Call` as a rule states it, at no point in time, `TracedOp` as a framework made it.
+"""Defines one communication call, as the tracer records it and as a rule of the dialect `framework` states it.
 
-What the tracer records, the dialect `framework` predicts, and the second form of the workload CSV stores. Two op
-sequences are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase. Without positions a repeated
-call is one object, so that a training step stays as small as its distinct calls.
+Two sequences of calls are equal where type, ranks, dtype, bytes, splits and peer are, phase by phase. Without positions
+a repeated call is one object, so that a training step stays as small as its distinct calls.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from workloads.rows.ops import CommType
+from workloads.rows.ops import NEVER, CommGroup, CommType
 from workloads.rows.ranks import Ranks, shifted_module
 
-GROUPS = (
-    "world", "tp", "cp", "dp", "dp_cp", "pp", "ep", "expert_tp", "expert_dp", "tp_ep", "tp_ep_pp", "mp", "tp_cp",
-    "tp_dp", "tp_dp_cp", "embedding", "position_embedding", "dp_shard", "dp_replicate",
-)  # fmt: skip
-"""Names of groups, those of Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh."""
+GROUPS = {each.name.removesuffix("_group"): each for each in CommGroup} | {"world": CommGroup.all}
+"""Groups by their names in Megatron's parallel_state; mp is tp x pp, dp_shard and dp_replicate are FSDP2's mesh."""
 PHASES = ("init", "forward", "backward", "gradients", "step")
 """`gradients` is what follows the last backward pass and precedes the optimizer (finalize_model_grads)."""
 POINT_TO_POINT = frozenset({CommType.isend, CommType.irecv})
@@ -27,7 +23,10 @@ NOBODY = Ranks(0, 1, 1)
 """The ranks of a computation, which nobody else takes part in."""
 BFLOAT16, FLOAT16, FLOAT32, FLOAT64 = "bfloat16", "float16", "float32", "float64"
 INT64, BOOL, UINT8, FLOAT8 = "int64", "bool", "uint8", "float8_e4m3fn"
-SIZES = {BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, BOOL: 1, UINT8: 1, FLOAT8: 1}
+SIZES = {
+    BFLOAT16: 2, FLOAT16: 2, FLOAT32: 4, FLOAT64: 8, INT64: 8, "int32": 4, "int16": 2, "int8": 1, UINT8: 1, BOOL: 1,
+    FLOAT8: 1, "float8_e5m2": 1,
+}  # fmt: skip
 """Bytes of an element."""
 
 
@@ -44,7 +43,7 @@ class Call:
     that is count times what a rank holds. all_reduce, reduce, broadcast: the buffer. all_to_all (every spelling),
     isend, irecv: what this rank sends (an irecv: what it receives), its own share of an all_to_all included. gather,
     scatter: the full tensor at the root. barrier: 0.
-    phase: one of `PHASES`.
+    phase: one of `PHASES`, "" of an executed call, which stands for its equals wherever they are.
     module: dotted path of the module that calls, "" outside of modules; a layer's number stands behind `layers`, and is
     the number in the whole model (decoder.layers.17.mlp).
     in_splits, out_splits: of an all_to_all the bytes that go to, and come from, each rank, in the order of `ranks`;
@@ -53,6 +52,8 @@ class Call:
     micro_batch: number in the iteration from 0, None outside of forward and backward.
     kernel: of a computation its operator, the axes of its shape, FLOPs and bytes that it reads and writes, such as
     `gemm m=8 k=4 n=2 flops=128 bytes=112`; its group is "", its ranks are NOBODY.
+    overlap: calls that the program issued between this one and its wait for it, 0 for a blocking call, `NEVER` if
+    nothing waits; None where a rule leaves it open.
     """
 
     comm_type: CommType
@@ -67,6 +68,7 @@ class Call:
     peer: int | None = None
     micro_batch: int | None = None
     kernel: str = ""
+    overlap: int | None = None
 
     def shifted(self, offset: tuple[int, int]) -> "Call":
         """This call so many layers and micro-batches later; without such a number it is the same."""
@@ -76,32 +78,23 @@ class Call:
         return replace(self, module=module, micro_batch=number)
 
     @property
+    def share(self) -> int:
+        """Bytes of one rank's share."""
+        return self.bytes // len(self.ranks)
+
+    def words(self) -> str:
+        """The call for people: all_gather_into_tensor tp."""
+        return f"{self.comm_type.name} {self.group}"
+
+    @property
     def identity(self) -> tuple[object, ...]:
         """The values that are equal in equal sequences: type, ranks, dtype, bytes, splits, peer."""
         return (
             self.comm_type, self.ranks, self.dtype, self.bytes, self.in_splits, self.out_splits, self.peer, self.kernel
         )  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedOp(Call):
-    """A call as a framework made it.
-
-    issue: position of the call among the recorded ops of this rank, from 0, through all iterations.
-    wait: number of ops issued when the call was complete for the program: issue + 1 for a blocking call, later for
-    an asynchronous one (`overlap` is their distance), None if nothing ever waits for it.
-    """
-
-    issue: int
-    wait: int | None
-
-    @property
-    def overlap(self) -> int | None:
-        """Number of other ops issued between issue and wait: 0 for a blocking call, None if nothing waits."""
-        return None if self.wait is None else self.wait - self.issue - 1
-
     def problems(self) -> list[str]:
-        """Breaches of the definitions above, in words; empty for a valid op."""
+        """Breaches of the definitions above, in words; empty for a valid call."""
         found = []
         if self.group not in GROUPS and self.comm_type is not CommType.computation:
             found.append(f"group is {self.group!r}, not one of {', '.join(GROUPS)}")
@@ -109,8 +102,8 @@ class TracedOp(Call):
             found.append(f"phase is {self.phase!r}, not one of {', '.join(PHASES)}")
         if self.bytes < 0:
             found.append(f"bytes are {self.bytes}, less than 0")
-        if self.wait is not None and self.wait <= self.issue:
-            found.append(f"wait is {self.wait}, not after issue {self.issue}")
+        if self.overlap is not None and self.overlap < NEVER:
+            found.append(f"overlap is {self.overlap}, less than {NEVER}")
         for name, splits in (("in_splits", self.in_splits), ("out_splits", self.out_splits)):
             if splits is not None and len(splits) != len(self.ranks):
                 found.append(f"{name} has {len(splits)} entries for {len(self.ranks)} ranks")
