@@ -159,7 +159,14 @@ def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
 
 
 def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
-    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone."""
+    """Check, before anything is written, that the traces of the workloads fit together.
+
+    owns: the rank of each workload's file. world: the number of ranks, each of which gets a trace, made of the file of
+    its stage; None: the files' ranks alone get one.
+
+    Raises:
+        AicbError: a rank has two files, or groups are of other ranks; it names all of them.
+    """
     problems = [
         f"{path}: is of rank {own}, as another file"
         for path, own in zip(paths, owns, strict=True)
