@@ -54,7 +54,7 @@ def _look_up(arguments: argparse.Namespace) -> Summary:
 
     given, mistakes = vars(arguments), MistakeList()
     try:
-        parse_shape(given["op"], given["shape"])
+        given["shape"] = parse_shape(given["op"], given["shape"])
     except ValueError as wrong:
         mistakes.mistakes += stated([str(wrong)])
     rows = mistakes.result(lambda: _rows(given))
