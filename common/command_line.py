@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
 from types import FrameType
@@ -139,8 +139,7 @@ class Program(NamedTuple):
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
-    streams: the verbs that print as they go on, without --json. controls_hosts: whether a verb says for itself what
-    SIGTERM does, and prints no InputNote; else it is as Ctrl-C.
+    controls_hosts: whether a verb says for itself what SIGTERM does, and prints no InputNote; else it is as Ctrl-C.
     operands: what the shell completes beside options, by argument. begin: what is done with options before the verb.
     """
 
@@ -152,7 +151,6 @@ class Program(NamedTuple):
     abbreviates: bool = False
     renamed: Mapping[str, str] = _NONE
     default: str = ""
-    streams: Collection[str] = ()
     controls_hosts: bool = False
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
     begin: Callable[[argparse.Namespace], None] = _ignored
@@ -248,8 +246,7 @@ class Program(NamedTuple):
         said = self.verbs[name][1]
         made = VerbParser(self, name, words, said[:1].upper() + said[1:])
         self.common(made)
-        if name not in self.streams:
-            made.add_argument("--json", action="store_true", help="print the result as one JSON object")
+        made.add_argument("--json", action="store_true", help="print the result as one JSON object")
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
         if names & WRITES:
@@ -263,7 +260,7 @@ class Program(NamedTuple):
             return WORKED if words else WRONG_INPUT
         name, rest = self._split(words)
         arguments = self.parser(name, rest).read()
-        as_json = vars(arguments).pop("json", False)
+        as_json = vars(arguments).pop("json")
         to_stdout = getattr(arguments, "output", None) in STDOUT_NAMES
         if to_stdout:
             arguments.output = STDOUT

@@ -37,7 +37,6 @@ from workloads.trace import command as tracing
 from workloads.trace.record import load
 
 OUTPUTS = [each for each in VERBS if "--output" in options_of(*each)]
-DOCUMENTS = [each for each in VERBS if "--json" in options_of(*each)]
 
 
 class Ended(NamedTuple):
@@ -115,7 +114,7 @@ def test_what_is_no_text_does_not_go_to_a_terminal(words: str, here: Here, monke
     assert (refused.code, refused.out) == (2, b"") and "error: --output -: is a terminal" in refused.err
 
 
-@pytest.mark.parametrize(("name", "verb"), DOCUMENTS)
+@pytest.mark.parametrize(("name", "verb"), VERBS)
 def test_with_json_stdout_is_one_document_and_mistakes_are_as_without_it(name: str, verb: str, here: Here) -> None:
     words = [*words_of(name, verb), *(["--force"] if "--force" in options_of(name, verb) else [])]
     plain, document = here.call(name, words), here.call(name, [*words, "--json"])
@@ -125,10 +124,6 @@ def test_with_json_stdout_is_one_document_and_mistakes_are_as_without_it(name: s
         assert all(line.startswith(("error: ", "  ")) for line in plain.err.splitlines()) and plain.err
     else:
         assert isinstance(json.loads(document.out), dict)
-
-
-def test_each_verb_but_one_that_streams_has_json() -> None:
-    assert {*VERBS} - {*DOCUMENTS} == {("run", "attach")}
 
 
 @pytest.mark.parametrize("option", [[], ["--help"]])
