@@ -124,7 +124,7 @@ def _named(op: TracedOp) -> str:
 
 
 def elements(job: TraceJob) -> tuple[int, int]:
-    """Numbers of parameters (elements, not bytes) of a layer and of the whole decoder that FSDP2 and DeepSpeed train."""
+    """Numbers of parameters, in elements, of a layer and of the whole decoder that FSDP2 and DeepSpeed train."""
     hidden, heads = job.hidden_size, job.num_attention_heads
     groups = job.num_query_groups or heads
     keys = groups * (hidden // heads)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
-import json
 import re
 import subprocess
 import sys
