@@ -9,7 +9,7 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.command_line import FunctionVerb, VerbParser
+from common.command_line import FunctionVerb, VerbParser, new_file
 from common.errors import MistakeList, stated
 from common.summary import JsonValue, Summary
 from workloads.compute.operators import DTYPE_BYTES, OPERATORS, parse_shape
@@ -134,7 +134,9 @@ def _check(arguments: argparse.Namespace) -> Summary:
 
 
 def _add_merge(parser: VerbParser) -> None:
-    parser.add_argument("database", type=Path, metavar="DATABASE", help="the one to add to, made if it is not there")
+    parser.add_argument(
+        "database", type=new_file, metavar="DATABASE", help="the one to add to, made if it is not there"
+    )
     parser.add_argument("inputs", type=Path, nargs="+", metavar="FILE", help="databases or CSV tables")
 
 
