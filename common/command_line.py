@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from difflib import get_close_matches
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Protocol, TextIO, TypeAlias
 
@@ -20,7 +21,7 @@ from common.errors import InputNote, InputProblems, SimulationError, allowed_nam
 from common.printable import printable
 from common.summary import Answer, Summary
 from common.unread import drop, has_readers, open_closed, unread
-from common.whole_files import STDOUT, STDOUT_NAMES, others_kept
+from common.whole_files import STDOUT, STDOUT_NAMES, is_special, others_kept
 
 WORKED, FAILED, WRONG_INPUT, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
 PYTHON = ".venv/bin/python"
@@ -29,6 +30,9 @@ COMPLETION = "completion"
 FORCE = "overwrite files that are there"
 WRITES = {"--output", "--output_dir", "--csv", "--chakra"}
 """Options that name the files of a verb, which overwrites those with other content only with --force."""
+_NEW = WRITES | {"--report", "--save-baseline"}
+"""Options of paths that need not be there."""
+_TO_STDOUT = ("output", "csv")
 _OVERWRITES = "overwrites"
 _UNREAD = object()
 _NONE: Mapping[str, str] = {}
@@ -46,6 +50,7 @@ class VerbParser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=program.abbreviates)
         self.verb, self.words = verb, words
         self._renamed, self._mistakes = program.renamed, list[str]()
+        self._files: list[Path] = []
 
     def read(self) -> argparse.Namespace:
         """The options of the words.
@@ -71,7 +76,15 @@ class VerbParser(argparse.ArgumentParser):
     def _check(self) -> None:
         if self._mistakes:
             self._mistakes[-1] += f" (see {self.prog} --help)"
-            raise InputProblems(stated(f"{self.verb}: {each}" for each in self._mistakes))
+            raise InputProblems(stated([*(f"{self.verb}: {each}" for each in self._mistakes), *self._missing()]))
+
+    def _missing(self) -> Iterator[str]:
+        """Sentences on the files that were given and cannot be found."""
+        for path in self._files:
+            try:
+                path.stat()
+            except OSError as error:
+                yield f"{path}: {error.strerror}"
 
     def _spelt(self, word: str, known: Mapping[str, str]) -> str:
         """An option as it is declared: --context-parallel-size=2 may be --context_parallel_size=2. Values stay."""
@@ -84,10 +97,13 @@ class VerbParser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         try:
-            return super()._get_value(action, arg_string)
+            value = super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
             self._mistakes.append(str(error))
             return _UNREAD
+        if action.type is Path and value != STDOUT and not _NEW.intersection(action.option_strings):
+            self._files.append(value)
+        return value
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:
@@ -95,6 +111,30 @@ class VerbParser(argparse.ArgumentParser):
                 super()._check_value(action, value)
         except argparse.ArgumentError as error:
             self._mistakes.append(str(error))
+
+
+def new_folder(text: str) -> Path:
+    """The folder that a verb writes to, of an option's text.
+
+    Raises:
+        argparse.ArgumentTypeError: it is stdout or a file.
+    """
+    path = Path(text)
+    if path in STDOUT_NAMES or (path.exists() and not path.is_dir()):
+        raise argparse.ArgumentTypeError(f"{text}: expected a folder's name")
+    return path
+
+
+def new_file(text: str) -> Path:
+    """The file that a verb replaces, which is no pipe, of an option's text.
+
+    Raises:
+        argparse.ArgumentTypeError: it is stdout, a folder, a pipe or a device.
+    """
+    path = Path(text)
+    if path in STDOUT_NAMES or is_special(path):
+        raise argparse.ArgumentTypeError(f"{text}: expected a file's name")
+    return path
 
 
 class Verb(Protocol):
@@ -139,8 +179,7 @@ class Program(NamedTuple):
 
     common: adds what several verbs have. abbreviates: whether the beginning of an option's name does. renamed: further
     spellings of options. default: the verb where none is named, whose options may stand before any verb.
-    streams: the verbs that print as they go on, without --json. controls_hosts: whether a verb says for itself what
-    SIGTERM does, and prints no InputNote; else it is as Ctrl-C.
+    controls_hosts: whether a verb says for itself what SIGTERM does, and prints no InputNote; else it is as Ctrl-C.
     operands: what the shell completes beside options, by argument. begin: what is done with options before the verb.
     """
 
@@ -152,7 +191,6 @@ class Program(NamedTuple):
     abbreviates: bool = False
     renamed: Mapping[str, str] = _NONE
     default: str = ""
-    streams: Collection[str] = ()
     controls_hosts: bool = False
     operands: Callable[[], Mapping[str, Sequence[str]]] = dict
     begin: Callable[[argparse.Namespace], None] = _ignored
@@ -248,8 +286,7 @@ class Program(NamedTuple):
         said = self.verbs[name][1]
         made = VerbParser(self, name, words, said[:1].upper() + said[1:])
         self.common(made)
-        if name not in self.streams:
-            made.add_argument("--json", action="store_true", help="print the result as one JSON object")
+        made.add_argument("--json", action="store_true", help="print the result as one JSON object")
         _imported(self.verbs[name][0].split()[0]).add_arguments(made)
         names = {name for action in made._actions for name in action.option_strings}
         if names & WRITES:
@@ -263,12 +300,12 @@ class Program(NamedTuple):
             return WORKED if words else WRONG_INPUT
         name, rest = self._split(words)
         arguments = self.parser(name, rest).read()
-        as_json = vars(arguments).pop("json", False)
-        to_stdout = getattr(arguments, "output", None) in STDOUT_NAMES
-        if to_stdout:
-            arguments.output = STDOUT
-        if to_stdout and as_json:
-            raise input_problem("--json", None, "stdout takes one of the two: give --output a file's name")
+        as_json = vars(arguments).pop("json")
+        to_stdout = [name for name in _TO_STDOUT if getattr(arguments, name, None) in STDOUT_NAMES]
+        for option in to_stdout:
+            setattr(arguments, option, STDOUT)
+            if as_json:
+                raise input_problem("--json", None, f"stdout takes one of the two: give --{option} a file's name")
         self.begin(arguments)
         process = os.getpid()
         with (

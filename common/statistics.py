@@ -88,9 +88,20 @@ def scatter(values: Sequence[float]) -> float:
     return MAD * median(abs(value - middle) for value in values)
 
 
-def percentile(ordered: Sequence[float], percent: int) -> float:
-    """The smallest of one or more sorted values that at least `percent` % of them do not exceed (nearest rank)."""
-    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+def percentile(
+    ordered: Sequence[float], percent: int, method: Literal["nearest rank", "linear"] = "nearest rank"
+) -> float:
+    """A percentile of one or more sorted values, in their unit.
+
+    By nearest rank it is the smallest that at least `percent` % of them do not exceed; linear interpolates between two
+    of them, as numpy does.
+    """
+    if method == "nearest rank":
+        return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 @lru_cache(maxsize=4096)

@@ -292,7 +292,11 @@ def _replacing(path: Path, target: Path, *, size: int = 0, mode: int | None = No
 
 
 def _reserve(handle: int, size: int) -> None:
-    """Reserve `size` bytes; does nothing on file systems that cannot."""
+    """Reserve `size` bytes of the open file `handle`; does nothing on file systems that cannot.
+
+    Raises:
+        OSError: the disk or the quota has no room for them, or no file may be so large.
+    """
     reserve = getattr(os, "posix_fallocate", None)
     if reserve is not None:
         try:

@@ -190,7 +190,12 @@ class IpmiMeter(PowerMeter):
         return float(int.from_bytes(answer[2:4], "little"))
 
     def _fail(self, problem: str) -> None:
-        """Give up this reading."""
+        """Give up this reading.
+
+        Raises:
+            IpmiError: the controller has answered before.
+            Unavailable: it never has.
+        """
         self._pending = False
         message = f"management controller (IPMI): {problem}"
         raise IpmiError(message) if self._answered else Unavailable(message)

@@ -119,7 +119,6 @@ PROGRAM = Program(
     "Options of run, but for --save-baseline, may stand before a verb that has them. --version: the version.",
     verbs=VERBS,
     default="run",
-    streams=("attach",),
     controls_hosts=True,
     operands=_operands,
     exit_codes="Exit codes: 0 passed, 1 failed, 2 a mistake in the input, 3 a host failed the check, 130 interrupted, "

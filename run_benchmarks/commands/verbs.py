@@ -121,11 +121,12 @@ def _status(arguments: argparse.Namespace) -> Answer:
     return Answer(lambda: {"runs": status.states(folders)}, lambda: status.show(folders))
 
 
-def _attach(arguments: argparse.Namespace, folder: Path) -> int:
-    from run_benchmarks.commands import attaching
+def _attach(arguments: argparse.Namespace, folder: Path) -> Answer:
+    from run_benchmarks.commands import attaching, status
     from run_benchmarks.commands.run_reference import typical_seconds
 
-    return attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, arguments.test_conf, cases))
+    code = attaching.follow(folder, sys.stdout, lambda cases: typical_seconds(folder, arguments.test_conf, cases))
+    return Answer(lambda: status.states([folder])[0], exit_code=code)
 
 
 def _add_stop(parser: VerbParser) -> None:

@@ -37,7 +37,6 @@ from workloads.trace import command as tracing
 from workloads.trace.record import load
 
 OUTPUTS = [each for each in VERBS if "--output" in options_of(*each)]
-DOCUMENTS = [each for each in VERBS if "--json" in options_of(*each)]
 
 
 class Ended(NamedTuple):
@@ -106,6 +105,48 @@ def test_a_dash_is_stdout_or_refused_where_one_output_is_several_files(name: str
         assert len([*file.parent.rglob("*.*")]) != 1, "a single file could go to stdout"
 
 
+@pytest.mark.parametrize("place", ["-", "/dev/stdout"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export job.csv --chakra {}",
+        "suite --world_size 8 --rows 1 --output_dir {}",
+        "compute merge {} times.csv",
+    ],
+)
+def test_a_folder_or_a_database_is_no_stdout(words: str, place: str, here: Here) -> None:
+    before = {*here.folder.iterdir()}
+    refused = here.call("workloads", words.format(place).split())
+    assert (refused.code, refused.out) == (2, b"") and f": {place}: expected a f" in refused.err
+    assert {*here.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["-", "/dev/stdout"])
+def test_a_log_csv_on_stdout_is_alone_there(place: str, here: Here) -> None:
+    assert here.call("workloads", ["log", "ops", "--csv", "log.csv"]).code == 0
+    to_stdout = here.call("workloads", ["log", "ops", "--csv", place])
+    assert to_stdout.code == 0 and to_stdout.out == (here.folder / "log.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("workloads", "compute fill none.csv --device X --dtype q --output o.csv", ["--dtype", "none.csv: No such"]),
+        ("workloads", "export none.csv --chakra - --world_size x", ["--chakra", "--world_size", "none.csv: No such"]),
+        ("workloads", "export none.csv --chakra new --world_size 0", ["--world_size 0", "none.csv: No such"]),
+        ("simulation", "analytical -n no.topo -w no.txt --what", ["--what", "no.topo: No such", "no.txt: No such"]),
+        ("run", "verify run1 --signers no.signers --what", ["--what", "no.signers: No such"]),
+    ],
+)
+def test_mistakes_in_options_and_files_that_are_missing_are_told_at_once(
+    name: str, words: str, said: list[str], here: Here
+) -> None:
+    told = here.call(name, words.split())
+    assert (told.code, told.out) == (2, b"") and len(told.err.splitlines()) == len(said)
+    for each, line in zip(said, told.err.splitlines(), strict=True):
+        assert line.startswith("error: ") and each in line
+
+
 @pytest.mark.parametrize("words", ["bundle {} PAIRS", "export {} --format parquet"])
 def test_what_is_no_text_does_not_go_to_a_terminal(words: str, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [*words.format(A).split(), "--output", "-", "--test-conf", "test_conf.py"]
@@ -115,7 +156,7 @@ def test_what_is_no_text_does_not_go_to_a_terminal(words: str, here: Here, monke
     assert (refused.code, refused.out) == (2, b"") and "error: --output -: is a terminal" in refused.err
 
 
-@pytest.mark.parametrize(("name", "verb"), DOCUMENTS)
+@pytest.mark.parametrize(("name", "verb"), VERBS)
 def test_with_json_stdout_is_one_document_and_mistakes_are_as_without_it(name: str, verb: str, here: Here) -> None:
     words = [*words_of(name, verb), *(["--force"] if "--force" in options_of(name, verb) else [])]
     plain, document = here.call(name, words), here.call(name, [*words, "--json"])
@@ -125,10 +166,6 @@ def test_with_json_stdout_is_one_document_and_mistakes_are_as_without_it(name: s
         assert all(line.startswith(("error: ", "  ")) for line in plain.err.splitlines()) and plain.err
     else:
         assert isinstance(json.loads(document.out), dict)
-
-
-def test_each_verb_but_one_that_streams_has_json() -> None:
-    assert {*VERBS} - {*DOCUMENTS} == {("run", "attach")}
 
 
 @pytest.mark.parametrize("option", [[], ["--help"]])

@@ -44,9 +44,11 @@ class LastRank:
 
 @dataclass(frozen=True, slots=True)
 class LateRank:
-    """How long a rank kept others waiting in all iterations: total_ms, and as a share (0 to 1) of the run's ms.
+    """How long a rank kept others waiting in all iterations: total_ms, and as a share (0 to 1) of the run's time.
 
-    iterations: in how many of them it did so for more than the others usually do in one; threshold_ms: what stands out.
+    iterations: in how many of them it did so for more than the others usually do in one. threshold_ms: the total above
+    which it stands out, the larger of LEAST_SHARE of the run's time and STANDS_OUT times the others' median. finding:
+    whether it does, in at least LEAST_TIMES iterations.
     """
 
     rank: int

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from common.command_line import VerbParser
+from common.command_line import VerbParser, new_folder
 from common.summary import Summary
 from workloads.commands.generate import add_dialect
 from workloads.commands.suite_rows import row_list, write_all
@@ -14,7 +14,7 @@ def add_arguments(parser: VerbParser) -> None:
     parser.add_argument("--world_size", type=int, required=True, metavar="N", help="GPUs in all")
     parser.add_argument("--rows", type=row_list, metavar="1,2,..", help="only these rows of the specification")
     parser.add_argument(
-        "--output_dir", type=Path, default=Path("results/suite"), metavar="DIR", help="default: %(default)s"
+        "--output_dir", type=new_folder, default=Path("results/suite"), metavar="DIR", help="default: %(default)s"
     )
     parser.add_argument("--target", choices=("csv", "simai"), default="csv", help="default: %(default)s")
     parser.add_argument(

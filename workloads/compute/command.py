@@ -9,7 +9,7 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.command_line import FunctionVerb, VerbParser
+from common.command_line import FunctionVerb, VerbParser, new_file
 from common.errors import MistakeList, stated
 from common.summary import JsonValue, Summary
 from workloads.compute.operators import DTYPE_BYTES, OPERATORS, parse_shape
@@ -54,7 +54,7 @@ def _look_up(arguments: argparse.Namespace) -> Summary:
 
     given, mistakes = vars(arguments), MistakeList()
     try:
-        parse_shape(given["op"], given["shape"])
+        given["shape"] = parse_shape(given["op"], given["shape"])
     except ValueError as wrong:
         mistakes.mistakes += stated([str(wrong)])
     rows = mistakes.result(lambda: _rows(given))
@@ -134,7 +134,9 @@ def _check(arguments: argparse.Namespace) -> Summary:
 
 
 def _add_merge(parser: VerbParser) -> None:
-    parser.add_argument("database", type=Path, metavar="DATABASE", help="the one to add to, made if it is not there")
+    parser.add_argument(
+        "database", type=new_file, metavar="DATABASE", help="the one to add to, made if it is not there"
+    )
     parser.add_argument("inputs", type=Path, nargs="+", metavar="FILE", help="databases or CSV tables")
 
 

@@ -66,7 +66,7 @@ class ComputeTimes:
         for row in self.rows:
             self._groups[row.device, row.op, row.dtype].append(row)
 
-    def look_up(self, device: str, op: str, shape: str, dtype: str, kernel: str | None = None) -> Answer:
+    def look_up(self, device: str, op: str, shape: str | Shape, dtype: str, kernel: str | None = None) -> Answer:
         """The time of one call. kernel: only rows of this one are used; without it any.
 
         Raises:
@@ -74,7 +74,7 @@ class ComputeTimes:
             AicbError: the operator, shape or type is unknown.
         """
         try:
-            wanted = parse_shape(op, shape)
+            wanted = parse_shape(op, shape) if isinstance(shape, str) else shape
         except ValueError as error:
             raise AicbError(str(error)) from None
         if dtype not in DTYPE_BYTES:

@@ -122,7 +122,7 @@ def _named(op: Call) -> str:
 
 
 def elements(job: TraceJob) -> tuple[int, int]:
-    """Parameters of a layer, and of the whole model, of the decoder that FSDP2 and DeepSpeed train."""
+    """Numbers of parameters, in elements, of a layer and of the whole decoder that FSDP2 and DeepSpeed train."""
     hidden, heads = job.hidden_size, job.num_attention_heads
     groups = job.num_query_groups or heads
     keys = groups * (hidden // heads)
@@ -139,9 +139,10 @@ Run = Callable[[list[TraceJob]], list[Trace]]
 
 
 def deep_traces(jobs: list[TraceJob], shallow: tuple[int, int], run: Run) -> list[Trace]:
-    """The traces of jobs, inferred from those with the layers `shallow` in a chunk, and proved on one layer more.
+    """The traces of jobs, in their order, inferred from traces of shallower jobs and proved on one layer more.
 
-    A job that is no deeper is traced as it is. run: traces jobs, in their order.
+    A job that is no deeper is traced as it is. shallow: the two numbers of layers that are traced in a chunk of each
+    stage, the smaller one first. run: traces jobs and returns one trace a job, in their order.
 
     Raises:
         DepthError: a trace cannot be inferred, or the proof fails; the message says which operation is the first.

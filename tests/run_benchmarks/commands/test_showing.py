@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -155,3 +156,9 @@ def test_attach_shows_all_cases_below_the_log_on_a_terminal_and_the_log_alone_in
     assert re.search(r"3:([01]\d|20)", text), "two rounds of 100 s, less some seconds"
     piped = subprocess.run([sys.executable, str(RUN_PY), "attach", str(folder)], capture_output=True, text=True)
     assert piped.stdout == "the log of the run\n" and piped.returncode == 1, "its controller was killed"
+    document = subprocess.run(
+        [sys.executable, str(RUN_PY), "attach", str(folder), "--json"], capture_output=True, text=True
+    )
+    ended = json.loads(document.stdout)
+    assert (ended["run_id"], ended["state"]) == (folder.name, "killed") and ended["rounds"]
+    assert document.stderr == "the log of the run\n" and document.returncode == 1

@@ -10,9 +10,9 @@ import sys
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["baseline"]:
-        from training.benchmarks.network.baseline import main as baseline
+        from training.benchmarks.network.baseline import PROGRAM
 
-        sys.exit(baseline(sys.argv[2:]))
+        sys.exit(PROGRAM.main())
     from training.benchmarks.network.pytorch.suite import main
 
     main()

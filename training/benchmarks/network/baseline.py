@@ -7,11 +7,14 @@ Reads the PerfLog of every rank 0 below the folder; the file is that of `run.py 
 """
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from common.command_line import FunctionVerb, Program, VerbParser
+from common.errors import InputProblems, MistakeList, stated
+from common.summary import Summary
 from protocol.baseline_file import BaselineError, CaseBaseline, load, save
 from protocol.default_outcome import compare
 from protocol.outcome import Change, MeasuredCase, MeasuredRound
@@ -19,7 +22,6 @@ from protocol.perflog import Event, LineFinder, PerfLogError, find_lines, parse_
 from training.benchmarks.network.pytorch.outcome import OUTCOME
 
 MODEL = "network"
-USAGE_EXIT_CODE = 2
 BY_HAND = "by hand"
 _LOG = "rank0.out.log"
 
@@ -74,55 +76,77 @@ def _read(log: Path) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
     return submitted, [value for event, value in values if event is Event.STEP_END]
 
 
-def main(argv: Sequence[str]) -> int:
-    """The command; returns 0, 1 if `compare` found a regression, 2 for files that cannot be used."""
-    parser = argparse.ArgumentParser(
-        prog=".venv/bin/python -m training.benchmarks.network baseline",
-        description="Keep what a good run measured, and compare a later one with it.",
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("save", "write the baseline"), ("compare", "name what became slower; exit code 1 if any")):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("run", type=Path, metavar="RUN_DIR", help="a run's folder, or a case's or round's in it")
-        command.add_argument("file", type=Path, metavar="FILE", help="the baseline")
-    commands.choices["compare"].add_argument(
+def _add_files(parser: VerbParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN_DIR", help="a run's folder, or a case's or round's in it")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the baseline")
+
+
+def _add_compare(parser: VerbParser) -> None:
+    _add_files(parser)
+    parser.add_argument(
         "--percent", type=float, default=10.0, help="how much slower is a regression (default: %(default)s)"
     )
-    options = parser.parse_args(argv)
+
+
+@contextmanager
+def _mistakes_of_input() -> Iterator[None]:
+    """A BaselineError in the block is a mistake in the input."""
     try:
-        found = read_run(options.run)
-        if options.command == "save":
-            save(found, options.file)
-            print(f"{options.file}: {sum(len(case.entries) for case in found)} measurements of {options.run}")
-            return 0
-        return _compare(found, options.file, options.percent)
+        yield
     except BaselineError as error:
-        print(f"baseline: {error}", file=sys.stderr)
-        return USAGE_EXIT_CODE
+        raise InputProblems(stated([str(error)])) from error
 
 
-def _compare(found: Sequence[CaseBaseline], file: Path, percent: float) -> int:
-    """Print every comparison of the cases with those of the same name, device and conditions in the file."""
-    baseline = load(file)
+def _save(arguments: argparse.Namespace) -> Summary:
+    with _mistakes_of_input():
+        found = read_run(arguments.run)
+        save(found, arguments.file)
+    count = sum(len(case.entries) for case in found)
+    said = f"{arguments.file}: {count} measurements of {arguments.run}"
+    return Summary(said, {"file": str(arguments.file), "measurements": count})
+
+
+def _compare(arguments: argparse.Namespace) -> Summary:
+    """Every comparison of the cases with those of the same name, device and conditions in the file."""
+    mistakes = MistakeList()
+    with mistakes.noted(), _mistakes_of_input():
+        found = read_run(arguments.run)
+    with mistakes.noted(), _mistakes_of_input():
+        baseline = load(arguments.file)
+    mistakes.check()
+    lines: list[str] = []
     changes: list[tuple[str, Change]] = []
     absent: list[str] = []
     new = 0
     for case in found:
         fitting, mismatches = baseline.counterpart(case)
-        for mismatch in mismatches:
-            print(f"other  {case.case}: not compared: {mismatch}")
+        lines += [f"other  {case.case}: not compared: {mismatch}" for mismatch in mismatches]
         then = fitting.entries if fitting else {}
-        changes += [(case.case, change) for change in compare(case.entries, then, percent)]
+        changes += [(case.case, change) for change in compare(case.entries, then, arguments.percent)]
         absent += [f"{case.case} {key}" for key in sorted(then.keys() - case.entries.keys())]
         new += len(case.entries.keys() - then.keys())
     if not changes:
-        raise BaselineError("the run measured nothing that the baseline holds: same cases, settings and hosts needed")
-    for name, change in sorted(changes, key=lambda each: -each[1].percent):
+        nothing = "the run measured nothing that the baseline holds: same cases, settings and hosts needed"
+        raise InputProblems(stated([*lines, nothing]))
+    changes.sort(key=lambda each: -each[1].percent)
+    for name, change in changes:
         times = f"{change.now.value:.1f} us, baseline {change.then.value:.1f} us ({change.percent:+.1f} %)"
-        print(f"{'SLOWER' if change.is_regression else 'ok':6} {name} {change.what}: {times}")
-    for line in absent:
-        print(f"absent {line}: not measured in this run")
+        lines.append(f"{'SLOWER' if change.is_regression else 'ok':6} {name} {change.what}: {times}")
+    lines += [f"absent {each}: not measured in this run" for each in absent]
     slower = sum(change.is_regression for _, change in changes)
-    print(f"{len(changes)} compared, {slower} slower by more than {percent:g} %, {new} without a baseline")
-    return 1 if slower else 0
+    lines.append(
+        f"{len(changes)} compared, {slower} slower by more than {arguments.percent:g} %, {new} without a baseline"
+    )
+    data = {"compared": len(changes), "slower": slower, "new": new, "lines": lines}
+    return Summary("\n".join(lines), data, failed=slower > 0)
+
+
+SAVE, COMPARE = FunctionVerb(_add_files, _save), FunctionVerb(_add_compare, _compare)
+PROGRAM = Program(
+    module="training.benchmarks.network",
+    purpose="Keep what a good run of the network benchmark measured, and compare a later one with it.",
+    verbs={
+        "baseline save": (f"{__name__}:SAVE", "write the baseline"),
+        "baseline compare": (f"{__name__}:COMPARE", "name what became slower; exit code 1 if any"),
+    },
+)

@@ -22,7 +22,10 @@ ALIGNED = 2
 
 
 class ZeroRank:
-    """Calls that all ZeRO stages share: all ranks hold the same, in one group. group: that of this stage."""
+    """Calls that all ZeRO stages share: all ranks hold the same number of elements, in one group.
+
+    group: the name of that group in the calls of this stage.
+    """
 
     group = "dp"
 

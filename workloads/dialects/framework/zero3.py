@@ -169,7 +169,10 @@ class _Run:
                 self._release(number)
 
     def left(self) -> frozenset[int]:
-        """The parameters that stay gathered: modules without an end of their backward end, what comes is dropped."""
+        """Numbers of the parameters that stay gathered after the micro-batch.
+
+        Modules whose backward has no Release end here, and what is still on its way is waited for and released.
+        """
         for event in self.open.values():
             for number in event.numbers:
                 self.active[number].discard(event.module)

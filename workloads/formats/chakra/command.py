@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from common.command_line import FunctionVerb, VerbParser
+from common.command_line import FunctionVerb, VerbParser, new_folder
 from common.errors import MistakeList
 from common.reading import read_bounded
 from common.summary import Summary
@@ -36,7 +36,7 @@ def _add_export(parser: VerbParser) -> None:
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="a workload CSV for each pipeline stage, in order"
     )
-    parser.add_argument("--chakra", type=Path, required=True, metavar="DIR", help="where the traces go")
+    parser.add_argument("--chakra", type=new_folder, required=True, metavar="DIR", help="where the traces go")
     parser.add_argument(
         "--world_size", type=int, metavar="N", help="write a trace for each of N ranks (default: one a FILE)"
     )
@@ -59,6 +59,8 @@ def _export(arguments: argparse.Namespace) -> Summary:
     given = vars(arguments)
     schema = load_schema()
     mistakes, files, loaded = MistakeList(), list[Path](), list[tuple[Workload, WorkloadArgs | None]]()
+    if given["world_size"] is not None and given["world_size"] < 1:
+        mistakes.add("--world_size", given["world_size"], "must be at least 1")
     for path in given["files"]:
         with mistakes.noted():
             for stage in range(csvfile.sections(path)):
@@ -68,7 +70,7 @@ def _export(arguments: argparse.Namespace) -> Summary:
     workloads = [workload for workload, _ in loaded]
     stages = len(workloads)
     world = stages if given["world_size"] is None else given["world_size"]
-    if world < 1 or world % stages:
+    if world % stages:
         raise AicbError(f"--world_size {world} is not a multiple of the {stages} files, one for each pipeline stage")
     each = world // stages
     groups = [_groups(path, *read, stages, given["world_size"]) for path, read in zip(files, loaded, strict=True)]
@@ -159,7 +161,14 @@ def _own_rank(workload: Workload, number: int, groups: RankGroups) -> int:
 
 
 def _check(paths: list[Path], workloads: list[Workload], owns: list[int], world: int | None) -> None:
-    """Check before anything is written. world: every rank of so many has a trace; None: the files' ranks alone."""
+    """Check, before anything is written, that the traces of the workloads fit together.
+
+    owns: the rank of each workload's file. world: the number of ranks, each of which gets a trace, made of the file of
+    its stage; None: the files' ranks alone get one.
+
+    Raises:
+        AicbError: a rank has two files, or groups are of other ranks; it names all of them.
+    """
     problems = [
         f"{path}: is of rank {own}, as another file"
         for path, own in zip(paths, owns, strict=True)

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from common.charts.chart import Axis, Bar, Bars, Curves, Panel, Series, Spans, thinned
+from common.statistics import percentile
 from common.units import format_size
 from protocol.claims import CLOCK_SECONDS, CLOCK_TOLERANCE, ROUNDING, LoggedRun, departures, outside, process_seconds
 from protocol.default_outcome import DefaultOutcome, is_measured
@@ -34,7 +35,7 @@ def contradictions(log: LoggedRun, rows: Sequence[Mapping[str, Any]]) -> list[st
     ]
     if not own:
         return found
-    low = {f"p{share}": _percentile(own, share) for share in (50, 90, 99)}
+    low = {f"p{share}": percentile(own, share, "linear") for share in (50, 90, 99)}
     low |= {"min": own[0], "max": own[-1], "mean": sum(own) / count}
     for name, least in low.items():
         claimed = finished.get(f"iteration_{name}_ms")
@@ -92,14 +93,6 @@ def _rates(kind: Mapping[str, Any], figures: Sequence[Sequence[float]]) -> tuple
         for ms in (max(middles), min(middles))
     )
     return low, high
-
-
-def _percentile(values: Sequence[float], share: float) -> float:
-    """The percentile of sorted values, interpolated between two of them, as numpy's."""
-    place = (len(values) - 1) * share / 100
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (place - below) * (values[above] - values[below])
 
 
 CONSOLE_CLASSES, SHOWN_CLASSES = 12, 20

@@ -185,7 +185,11 @@ def _concluded(
 
 
 def _find_nccl_tests(run: WorkloadContext[Config]) -> Path | None:
-    """The path of the program on rank 0, None elsewhere."""
+    """The path of nccl-tests' program on rank 0, None elsewhere; all ranks must call it together.
+
+    Raises:
+        UnusableSettingsError: on all ranks, if rank 0 finds no such program.
+    """
     program: Path | None = None
     problem = [""]
     if run.group.placement.rank == 0:

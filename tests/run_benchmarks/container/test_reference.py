@@ -2,7 +2,7 @@
 
 import pytest
 
-from container.reference import is_reference
+from run_benchmarks.container.reference import is_reference
 
 SHA256 = "sha256:" + "f" * 64
 

@@ -12,9 +12,9 @@ import pytest
 from docker import APIClient
 
 import vendors
-from container import distribute
-from container.distribute import prune, transfer
-from container.engine_images import (
+from run_benchmarks.container import distribute
+from run_benchmarks.container.distribute import prune, transfer
+from run_benchmarks.container.engine_images import (
     DistributeError,
     ImageBuildError,
     ImageLoadError,
@@ -26,7 +26,7 @@ from container.engine_images import (
     outdated,
     pull,
 )
-from container.image import LABEL_BASE, ImageSpec, PackageSource, image_spec
+from run_benchmarks.container.image import LABEL_BASE, ImageSpec, PackageSource, image_spec
 from tests.cluster.engine import Engine, start_engine
 from tests.cluster.images import BASE_IMAGE
 
