@@ -54,7 +54,7 @@ class SlowLinks(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong at a place: the share of the expected rate that was measured, and whether errors were counted."""
+    """A fault of some links: the share of the expected rate that was measured, and whether errors were counted."""
 
     links: SlowLinks
     what: str
@@ -104,7 +104,7 @@ def measured_faults(
 
 
 def _fault(links: SlowLinks, parts: Mapping[SlowPart, Sequence[PartFinding]]) -> Fault:
-    """What several rounds, or several findings of one, say of the same links."""
+    """The fault of links of which several rounds, or several findings of one, tell."""
     findings = [each for its in parts.values() for each in its]
     shares = [each.share_of_expected for each in findings if each.share_of_expected is not None]
     share = min(max(median(shares), LEAST_SHARE), 1.0) if shares else 1.0
