@@ -17,16 +17,20 @@ STUCK_SHOWN = 3
 
 
 class Sureness(NamedTuple):
-    """The makespans (us) of a run and of those with other orders of simultaneous starts, the shortest first, and how
-    many of these the user asked for (0: none).
+    """The makespans (us) of a run and of those with other orders of simultaneous starts, the shortest first; how many
+    of these the user asked for (0: none), and how many did not complete.
     """
 
     makespans: list[float]
     asked: int
+    stopped: int = 0
 
     def words(self, data: dict[str, JsonValue]) -> list[str]:
         """Whether the order of simultaneous starts changes the result, and by how much; also put into `data`."""
         every = self.makespans
+        if self.stopped:
+            data |= {"stable": False, "makespans_us": every}
+            return [f"unstable: {counted(self.stopped, 'other order')} of simultaneous starts did not complete"]
         if len(every) < 2 or not every[0]:
             return []
         spread = every[-1] / every[0] - 1
@@ -42,7 +46,7 @@ class Sureness(NamedTuple):
 
 
 def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: Sequence[Path]) -> Summary:
-    """The summary of a run; it failed if it did not complete."""
+    """The summary of a run; it failed if it, or one with another order, did not complete."""
     ended, flows = int((found.end >= 0).sum()) + found.not_kept, len(found.end) + found.not_kept
     data: dict[str, JsonValue] = {
         "files": [str(path) for path in files],
@@ -81,7 +85,7 @@ def summary(request: NetworkRequest, found: NetworkRun, sure: Sureness, files: S
         f"ECN marks {found.marks}, pauses {found.pauses}, lost packets {found.lost}, sent again {found.resent}, "
         f"deepest queue {found.deepest_bytes} bytes"
     )
-    return Summary("\n".join([*lines, *sure.words(data)]), data)
+    return Summary("\n".join([*lines, *sure.words(data)]), data, failed=sure.stopped > 0)
 
 
 def _stuck(found: NetworkRun) -> str:

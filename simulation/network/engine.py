@@ -93,7 +93,7 @@ def run_engine(call: EngineCall) -> EngineRun:
 
 
 def simulator_words(text: str) -> list[str]:
-    """The words of --simulator, the program's name as it is called from any folder.
+    """The words of --simulator, with the names of the program and of files as they are called from any folder.
 
     Raises:
         InputProblems: there are none, or a quote is open, or the first is no program.
@@ -107,7 +107,14 @@ def simulator_words(text: str) -> list[str]:
     program = shutil.which(words[0])
     if program is None:
         raise input_problem("--simulator", words[0], "is no program here")
-    return [str(Path(program).absolute()), *words[1:]]
+    return [str(Path(program).absolute()), *map(_as_from_anywhere, words[1:])]
+
+
+def _as_from_anywhere(word: str) -> str:
+    """A word; the name of a file that is here, such as that of a script, with its folder."""
+    with suppress(OSError):  # of a word that is too long for a name
+        return str(Path(word).absolute()) if Path(word).is_file() else word
+    return word
 
 
 def _write_inputs(folder: Path, conf: Path) -> str:

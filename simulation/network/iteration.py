@@ -34,13 +34,13 @@ class _Flow(NamedTuple):
 class _Flows:
     """Collects the flows of collectives, with what waits for what."""
 
-    def __init__(self, latency_ns: int, ranks: int) -> None:
-        self.latency_ns, self.ranks = latency_ns, ranks
+    def __init__(self, latency_ns: int, ranks: int, *, apart: bool) -> None:
+        self.latency_ns, self.ranks, self.apart = latency_ns, ranks, apart
         self.rows: list[_Flow] = []
         self.children: list[list[int]] = []
         self.before: dict[tuple[int, int, int, int], int] = {}
         self.after: dict[int, int] = {}
-        self.pairs: dict[tuple[int, int], int] = {}
+        self.pairs: dict[tuple[int, int, int], int] = {}
         self.issued: dict[tuple[int, int], list[int]] = {}
         self.touching: dict[tuple[int, int], int] = {}
 
@@ -84,7 +84,7 @@ class _Flows:
             self.issued.setdefault((number, flow.source), []).append(place)
         for end in (flow.source, flow.target):
             self.touching[number, end] = self.touching.get((number, end), 0) + 1
-        pair = self.pairs.setdefault((flow.source, flow.target), len(self.pairs))
+        pair = self.pairs.setdefault((number * self.apart, flow.source, flow.target), len(self.pairs))
         waiting = len(parents) + by_rank
         self.rows.append(_Flow(flow.source, flow.target, flow.size_bytes, before, *gaps, pair, number, waiting))
 
@@ -116,14 +116,15 @@ class _Flows:
         return parts, np.array(issued, np.int64)
 
 
-def work_of(job: Job, latency_ns: int, slowness: Mapping[int, float]) -> RankWork:
+def work_of(job: Job, latency_ns: int, slowness: Mapping[int, float], *, apart: bool = False) -> RankWork:
     """The steps of all ranks and the flows of the collectives.
 
     Args:
         latency_ns: the time before each send.
         slowness: how many times as long as others a rank computes (dimensionless).
+        apart: the port numbers of a pair of ranks begin anew for each collective.
     """
-    flows = _Flows(latency_ns, job.ranks)
+    flows = _Flows(latency_ns, job.ranks, apart=apart)
     for number, collective in enumerate(job.collectives):
         for schedule in collective.schedules:
             flows.add(number, collective.op, schedule)

@@ -1,14 +1,14 @@
 """Slows a simulated cluster down by what a run of the benchmarks found: `network --what-if RUN_FOLDER`.
 
 The hosts of the largest round are the servers of the topology in the order of their node ranks, a host that is in
-smaller ones alone by its node rank there. A host that is slow as a whole has its NICs and its computation slowed down,
-a NIC the link of its GPU, a local rank the NVLinks of its GPU, a rack the uplinks of its switches. What counted errors
-loses packets.
+smaller ones alone by its node rank there, or a free one if that has a host. A host that is slow as a whole has its NICs
+and its computation slowed down, a NIC the link of its GPU, a local rank the NVLinks of its GPU, a rack the uplinks of
+its switches: each once, by the median of what the rounds measured. What counted errors loses packets.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -35,19 +35,13 @@ _RAIL = re.compile(r"\brail (\d+)")
 
 
 class SlowPart(NamedTuple):
-    """A part of a cluster by its finding, with the share of the expected rate that was measured (a median over rounds).
-
-    `servers` are those of its hosts, `others` of a rack the other ones of the run; `loses` says whether it counted
-    errors.
-    """
+    """A part of a cluster by its finding; `servers` are those of its hosts, `others` of a rack its round's others."""
 
     part: str
     hosts: tuple[str, ...]
     servers: tuple[int, ...]
     others: frozenset[int]
     device: str
-    loses: bool
-    share: float
 
 
 class SlowLinks(NamedTuple):
@@ -57,6 +51,15 @@ class SlowLinks(NamedTuple):
     role: int
     computing: tuple[int, ...]
     said: str
+
+
+class Fault(NamedTuple):
+    """A fault of some links: the share of the expected rate that was measured, and whether errors were counted."""
+
+    links: SlowLinks
+    what: str
+    share: float
+    loses: bool
 
 
 class MeasuredFaults(NamedTuple):
@@ -76,55 +79,75 @@ def measured_faults(
     mistake, there is no result.
     """
     before = len(mistakes.mistakes)
-    parts, left = _slow_parts(folder, mistakes)
     homes = None if fabric is None else homes_of(fabric)
+    parts, left = _slow_parts(folder, len({*homes.server}) if homes else 0, mistakes)
     if homes:
         _check_servers(f"--what-if {folder}", parts, homes, mistakes)
     if fabric is None or homes is None or len(mistakes.mistakes) > before:
         return None
-    slowed: list[tuple[SlowLinks, SlowPart]] = []
+    places: dict[SlowLinks, dict[SlowPart, list[PartFinding]]] = {}
+    notes = list[list[str]]()
+    for part, findings in parts.items():
+        found = _links_of(part, fabric, homes)
+        if found.nodes:
+            places.setdefault(found, {})[part] = findings
+        else:
+            notes.append([f"not simulated, since no switch of the network is its own: {_named([part])}"])
+    faults = [_fault(links, its) for links, its in places.items()]
     slowness: dict[int, float] = {}
-    notes = list[str]()
-    for part in parts:
-        found, what = _links_of(part, fabric, homes), f"{part.part} {' '.join((*part.hosts[:3], part.device))}".rstrip()
-        if not found.nodes:
-            notes.append(f"not simulated, since no switch of the network is its own: {what}")
-            continue
-        slowed.append((found, part))
-        for gpu in found.computing:
-            slowness[gpu] = slowness.get(gpu, 1.0) / part.share
-        if part.share < 1:
-            notes.append(f"{what}: {100 * part.share:.0f} % of the expected rate, so are {found.said}")
-        if part.loses and not packets:
-            notes.append(f"not simulated, since fair rates lose nothing: {what}: errors")
-        elif part.loses:
-            notes.append(f"{what}: errors, so {found.said} lose packets; assumed is a share of {ASSUMED_LOSS}")
+    for fault in faults:
+        slowness |= {gpu: slowness.get(gpu, 1.0) / fault.share for gpu in fault.links.computing}
+    notes += [_told(fault, packets=packets) for fault in faults]
     if not parts:
-        notes.append(f"{folder}: no part of the network was slower than expected")
-    return MeasuredFaults(_slowed(fabric, slowed), slowness, [*_first(left), *_first(notes)])
+        notes.append([f"{folder}: no part of the network was slower than expected"])
+    return MeasuredFaults(_slowed(fabric, faults), slowness, [*left, *_first(notes, "parts")])
 
 
-def _check_servers(place: str, parts: Sequence[SlowPart], homes: Homes, mistakes: MistakeList) -> None:
+def _fault(links: SlowLinks, parts: Mapping[SlowPart, Sequence[PartFinding]]) -> Fault:
+    """The fault of links of which several rounds, or several findings of one, tell."""
+    findings = [each for its in parts.values() for each in its]
+    shares = [each.share_of_expected for each in findings if each.share_of_expected is not None]
+    share = min(max(median(shares), LEAST_SHARE), 1.0) if shares else 1.0
+    return Fault(links, _named([*parts]), share, any(each.kind == LOSSY for each in findings))
+
+
+def _named(parts: Sequence[SlowPart]) -> str:
+    hosts = [*dict.fromkeys(host for part in parts for host in part.hosts)]
+    devices = dict.fromkeys(part.device for part in parts if part.device)
+    return " ".join((parts[0].part, *hosts[:3], *devices))
+
+
+def _told(fault: Fault, *, packets: bool) -> list[str]:
+    what, said = fault.what, fault.links.said
+    lines = [f"{what}: {100 * fault.share:.0f} % of the expected rate, so are {said}"] if fault.share < 1 else []
+    if fault.loses and not packets:
+        lines.append(f"not simulated, since fair rates lose nothing: {what}: errors")
+    elif fault.loses:
+        lines.append(f"{what}: errors, so {said} lose packets; assumed is a share of {ASSUMED_LOSS}")
+    return lines
+
+
+def _check_servers(place: str, parts: Iterable[SlowPart], homes: Homes, mistakes: MistakeList) -> None:
     """The network has a server for each slow host, and a GPU for each local rank."""
-    gpus, others, ranks = Counter(homes.server), dict[int, str](), dict[str, None]()
+    gpus, others, ranks = Counter(homes.server), dict[tuple[int, str], str](), dict[str, None]()
     for part in parts:
         match = _LOCAL_RANK.fullmatch(part.device)
         for host, server in zip(part.hosts, part.servers, strict=True):
             if server >= len(gpus):
-                others[server] = f"{host} (node rank {server})"
+                others[server, host] = f"{host} (node rank {server})"
             elif server >= 0 and match and int(match[1]) >= gpus[server]:
                 ranks[f"{part.device} of {host}, whose server has {counted(gpus[server], 'GPU')}"] = None
     if others:
-        named = some([others[server] for server in sorted(others)])
+        named = some([said for _place, said in sorted(others.items())])
         mistakes.add(place, None, f"the network has {counted(len(gpus), 'server')}, and none for {named}")
     if ranks:
         mistakes.add(place, None, f"the network has no GPU for {some([*ranks])}")
 
 
-def _first(lines: Sequence[str]) -> list[str]:
-    """The first few lines, and how many more there are."""
-    more = len(lines) - MOST_TOLD
-    return [*lines[:MOST_TOLD], *([f"and {more} more such findings"] if more > 0 else [])]
+def _first(told: Sequence[Sequence[str]], what: str) -> list[str]:
+    """The lines of the first few, and how many more there are."""
+    more = len(told) - MOST_TOLD
+    return [*chain(*told[:MOST_TOLD]), *([f"and {more} more such {what}"] if more > 0 else [])]
 
 
 def with_cost(answer: Summary, healthy_us: float, with_faults_us: float) -> Summary:
@@ -168,17 +191,17 @@ def _uplinks(part: SlowPart, fabric: Fabric, homes: Homes) -> SlowLinks:
     return SlowLinks(found, SWITCH, (), f"the uplinks of its {counted(len(found), 'switch', 'switches')}")
 
 
-def _slowed(fabric: Fabric, slowed: Sequence[tuple[SlowLinks, SlowPart]]) -> Fabric:
-    """The network whose links keep the shares of their bandwidth that these parts have, and lose packets with them."""
+def _slowed(fabric: Fabric, faults: Sequence[Fault]) -> Fabric:
+    """The network whose links keep the shares of their bandwidth that these faults leave, and lose packets by them."""
     texts = {text: number for number, text in enumerate(fabric.texts)}
     kinds = fabric.kinds[:]
     for number, (one, other, kind) in enumerate(fabric.links()):
         ways, text = ((one, other), (other, one)), fabric.texts[kind]
-        parts = [part for links, part in slowed if any(_is_one(links, fabric, *way) for way in ways)]
-        left = max(prod(part.share for part in parts), LEAST_SHARE)
+        its = [fault for fault in faults if any(_is_one(fault.links, fabric, *way) for way in ways)]
+        left = max(prod(fault.share for fault in its), LEAST_SHARE)
         if left < 1:
             text = text._replace(bandwidth=scaled(text.bandwidth, left))
-        if any(part.loses for part in parts):
+        if any(fault.loses for fault in its):
             text = text._replace(error_rate=max(text.error_rate, ASSUMED_LOSS, key=float))
         kinds[number] = texts.setdefault(text, len(texts))
     return fabric._replace(kinds=kinds, texts=list(texts))
@@ -188,38 +211,59 @@ def _is_one(links: SlowLinks, fabric: Fabric, near: int, far: int) -> bool:
     return near in links.nodes and fabric.roles[far] == links.role
 
 
-def _slow_parts(folder: Path, mistakes: MistakeList) -> tuple[list[SlowPart], list[str]]:
-    """The slow parts that the rounds of a run found, and the findings that no link of the network stands for."""
-    found: dict[SlowPart, list[float]] = {}
-    left: dict[str, None] = {}
+def _slow_parts(
+    folder: Path, servers: int, mistakes: MistakeList
+) -> tuple[dict[SlowPart, list[PartFinding]], list[str]]:
+    """The slow parts that the rounds of a run found, and what is said of findings that change nothing and of where
+    hosts are; the network has so many servers.
+    """
+    found: dict[SlowPart, list[PartFinding]] = {}
+    left, moved = dict[str, None](), dict[str, None]()
     strange: dict[str, Path] = {}
     records = _records(folder, mistakes)
-    nodes = [each.nodes for _path, each in sorted(records, key=lambda each: -len(each[1].nodes))]
-    homes = {node.host: node.node_rank for node in reversed([*chain(*nodes)])}
+    homes, elsewhere = _server_of([record for _path, record in records], servers)
     for path, record in records:
-        servers = {node.host: homes[node.host] for node in record.nodes}
+        own = {node.host: homes[node.host] for node in record.nodes}
         for finding in record.findings:
             if reason := _not_simulated(finding):
                 left[f"not simulated, since {reason}: {finding.sentence}"] = None
                 continue
-            for host in sorted({*finding.hosts} - {*servers}):
+            for host in sorted({*finding.hosts} - {*own}):
                 strange.setdefault(host, path)
-            share = 1.0 if finding.share_of_expected is None else finding.share_of_expected
-            for part in _parts_of(finding, servers):
-                found.setdefault(part, []).append(min(max(share, LEAST_SHARE), 1.0))
+            moved |= {elsewhere[host]: None for host in finding.hosts if host in elsewhere}
+            for part in _parts_of(finding, own):
+                found.setdefault(part, []).append(finding)
     if strange:
         which = f"{some([*strange])}, which {'is' if len(strange) == 1 else 'are'} no node of its round"
         mistakes.add(str(next(iter(strange.values()))), None, f"a finding is about {which}")
-    return [part._replace(share=median(shares)) for part, shares in found.items()], list(left)
+    return found, [*_first([[each] for each in moved], "hosts"), *_first([[each] for each in left], "findings")]
+
+
+def _server_of(records: Sequence["_Round"], servers: int) -> tuple[dict[str, int], dict[str, str]]:
+    """The server of each host, and what is said of those whose node rank is that of another, in another round."""
+    ranks: dict[str, int] = {}
+    for node in chain(*(each.nodes for each in sorted(records, key=lambda each: -len(each.nodes)))):
+        ranks.setdefault(node.host, node.node_rank)
+    owners: dict[int, str] = {}
+    for host, rank in ranks.items():
+        owners.setdefault(rank, host)
+    free = (server for server in range(servers) if server not in owners)
+    said: dict[str, str] = {}
+    for host, rank in ranks.items():
+        if (owner := owners[rank]) != host:
+            ranks[host] = next(free, rank)
+            shared = " with it, since the network has no other" if ranks[host] == rank else ""
+            said[host] = f"{owner} had the node rank of {host} in another round: {host} is server {ranks[host]}{shared}"
+    return ranks, said
 
 
 def _parts_of(finding: PartFinding, servers: Mapping[str, int]) -> Iterator[SlowPart]:
-    """The rack, or the part of each host, that a finding is about; its share is for others to say."""
+    """The rack, or the part of each host, that a finding is about."""
     together = finding.part == "rack"
     for hosts in [finding.hosts] if together else [(host,) for host in finding.hosts]:
         places = tuple(servers.get(host, -1) for host in hosts)
         others = frozenset(servers.values() if together else ()) - set(places)
-        yield SlowPart(finding.part, tuple(hosts), places, others, finding.device, finding.kind == LOSSY, 1.0)
+        yield SlowPart(finding.part, tuple(hosts), places, others, finding.device)
 
 
 def _records(folder: Path, mistakes: MistakeList) -> list[tuple[Path, "_Round"]]:

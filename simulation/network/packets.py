@@ -23,6 +23,7 @@ from simulation.network.routing import Ints, Ports, Routes, ports_of
 from simulation.topology.fabric import GPU, NVSWITCH, Fabric
 
 SLICE = 1 << 21  # events between two looks at the clock and at Ctrl-C
+DRAWS, MOST_SEED = 1_000_003, 1 << 32  # seeds between two draws; of numba's generator
 
 
 class Network(NamedTuple):
@@ -81,7 +82,7 @@ def simulate(
     sim.flows["size"] -= less * network.conf.payload_bytes
     parents = parents_of(sim)
     began = time.perf_counter()
-    loop.begin_ranks(sim, wishes.seed + 1)
+    loop.begin_ranks(sim, (wishes.seed + 1 + DRAWS * wishes.draw) % MOST_SEED)
     with StepProgress("flows", len(sim.flows)) as progress:
         done, outcome = 0, loop.PAST_LIMIT
         while outcome in (loop.PAST_LIMIT, loop.NO_ROOM, loop.LINKS_CHANGE):
@@ -105,7 +106,7 @@ def prepared(network: Network, job: Job, wishes: Wishes) -> state.Simulation:
     from simulation.network.event_heap import LINKS, plan
     from simulation.network.iteration import work_of
 
-    work = work_of(job, wishes.latency_ns, wishes.slowness)
+    work = work_of(job, wishes.latency_ns, wishes.slowness, apart=wishes.apart)
     rules = state.rules_of(network.conf, network.window, wishes.latency_ns + PROCESSING_NS)
     nodes = state.node_records(len(network.fabric.roles))
     sim = state.begin(

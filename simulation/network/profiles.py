@@ -2,12 +2,14 @@
 
 Equal contention is remembered: groups whose flows cross equal links in the same way take the same time. Steady states
 are skipped: flows of many packets are simulated with three small numbers of packets, and their times go on linearly
-from there. The second number checks the other two; where it does not fit, or packets are marked, paused or lost, more
-of the packets are simulated, at last all.
+from there. The second number checks the other two; where it does not fit, or packets are marked or paused, more of the
+packets are simulated, at last all. Over links that lose packets all are simulated, and nothing is remembered: each part
+loses its own.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +71,8 @@ class Profiles:
     """Simulates instances that share links together, and remembers what came of them."""
 
     def __init__(self, network: Network, collectives: Sequence[GroupCollective], wishes: Wishes) -> None:
-        self.network, self._wishes = network, wishes._replace(slowness={})
+        self.network, self._wishes = network, wishes._replace(slowness={}, apart=True)
+        self._draws, self._lossy = 0, _mask(np.flatnonzero(network.records["error_rate"] > 0).tolist())
         self._collectives = collectives
         self._known: dict[tuple[object, ...], Profile] = {}
         self._sketches: dict[tuple[str, int], Sketch] = {}
@@ -92,14 +95,18 @@ class Profiles:
             for each, sketch in zip(instances, sketches, strict=True)
         )
         key = (self._digest(sketches), waits)
-        if key not in self._known:
+        found = self._known.get(key)
+        if found is None:
             moved = [
                 each._replace(arrivals={rank: when - base for rank, when in each.arrivals.items()})
                 for each in instances
             ]
-            self._known[key] = self._profiled(moved, sketches)
-            self.events += self._known[key].events
-        found = self._known[key]
+            if any(sketch.mask & self._lossy for sketch in sketches):
+                found = self._run(moved, sketches, 0, 0, draw=self._draws)
+                self._draws += 1
+            else:
+                found = self._known[key] = self._profiled(moved, sketches)
+            self.events += found.events
         ends = [[base + end for end in each] for each in found.ends]
         return found._replace(ends=ends, start=found.start + base, end=found.end + base)
 
@@ -115,9 +122,7 @@ class Profiles:
         names = ("size", "before", "after", "gap", "release_gap", "waiting", "child_begin", "child_end")
         children = np.zeros(len(flows), np.int64)
         np.add.at(children, np.repeat(np.arange(len(flows)), flows["child_end"] - flows["child_begin"]), sim.children)
-        mask = 0
-        for port in np.unique(np.concatenate([sim.path, sim.back])).tolist():
-            mask |= 1 << port if port >= 0 else 0
+        mask = _mask(port for port in np.unique(np.concatenate([sim.path, sim.back])).tolist() if port >= 0)
         return Sketch(
             instance.schedule, members, [rank for rank in members if rank in sending], flows["source"], flows["target"],
             flows["sport"], flows["size"], np.stack([*(flows[name] for name in names), children], axis=1), sim.path,
@@ -167,10 +172,12 @@ class Profiles:
         ack = ports["ack_time"]
         return int((ports["data_time"] // np.maximum(ack, 1))[ack > 0].max(initial=0))
 
-    def _run(self, instances: Sequence[Instance], sketches: Sequence[Sketch], less: int, spent: int) -> Profile:
-        """With `less` packets in each flow; `spent` are the events of former tries."""
+    def _run(
+        self, instances: Sequence[Instance], sketches: Sequence[Sketch], less: int, spent: int, draw: int = 0
+    ) -> Profile:
+        """With `less` packets in each flow; `spent` are the events of former tries, `draw` says which are lost."""
         job = self._job(instances)
-        run = simulate(self.network, job, self._wishes, less=less)
+        run = simulate(self.network, job, self._wishes._replace(draw=draw), less=less)
         ends = [run.part_end[number, sketch.members].tolist() for number, sketch in enumerate(sketches)]
         counted = Counted(*(getattr(run, name) for name in Counted._fields))
         return Profile(ends, run.start.copy(), run.end.copy(), counted, spent + run.events)
@@ -195,6 +202,11 @@ class Profiles:
         return Job([""], programs, program_of, collectives, [JobPart("", 0, ranks, range(1))])
 
 
+def _mask(ports: Iterable[int]) -> int:
+    """A number with a bit for each of some ports."""
+    return reduce(lambda mask, port: mask | 1 << port, ports, 0)
+
+
 def _renumbered(values: Ints | Places) -> tuple[Ints, Ints]:
     """The different values in the order of their first appearance, and the number of each value among them."""
     different, first, inverse = np.unique(values, return_index=True, return_inverse=True)
@@ -205,8 +217,8 @@ def _renumbered(values: Ints | Places) -> tuple[Ints, Ints]:
 
 
 def _is_linear(found: Sequence[Profile]) -> bool:
-    """Whether the second is in the middle of the other two, and no packet was marked, paused or lost."""
-    if any(each.counted.marks or each.counted.pauses or each.counted.lost for each in found):
+    """Whether the second is in the middle of the other two, and no packet was marked or paused."""
+    if any(each.counted.marks or each.counted.pauses for each in found):
         return False
     ends = [float(each.end.max(initial=0)) for each in found]
     means = [float(each.end.mean()) for each in found]

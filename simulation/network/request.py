@@ -51,7 +51,8 @@ class Wishes(NamedTuple):
     """How to simulate: the time before each send (ns), the behaviour of the network, and the seed of random choices.
 
     Seed 0 keeps simultaneous starts in the order of the flows; any other shuffles them. `slowness` is how many times as
-    long as others a rank computes.
+    long as others a rank computes. `apart`: port numbers begin anew for each collective. Another `draw` loses other
+    packets.
     """
 
     latency_ns: int
@@ -59,6 +60,8 @@ class Wishes(NamedTuple):
     seed: int = 0
     slowness: Mapping[int, float] = MappingProxyType({})
     outages: Sequence[Outage] = ()
+    apart: bool = False
+    draw: int = 0
 
 
 class NetworkRequest(NamedTuple):
@@ -251,6 +254,8 @@ def _jobs(arguments: argparse.Namespace, fabric: Fabric | None, mistakes: Mistak
         with mistakes.noted():
             read_rows(_opened(path, original=original))
     if fabric is None:
+        if arguments.op:
+            mistakes.result(lambda: _size(arguments))
         return []
     for number, (path, gpus) in enumerate(placed):
         for _other, others in placed[:number]:

@@ -50,7 +50,8 @@ def simulated(arguments: argparse.Namespace) -> Summary:
     request.notes.extend(warn_of_untimed(request.job, found.finished.tolist()) if arguments.workload else ())
     others = _others(request, network) if found.complete else []
     page = Path(request.prefix + PAGE)
-    sure = Sureness(sorted([found.makespan_us, *others]), request.seeds)
+    ended = [each for each in others if each is not None]
+    sure = Sureness(sorted([found.makespan_us, *ended]), request.seeds, len(others) - len(ended))
     answer = summary(request, found, sure, [*files, page])
     if healthy and found.complete:
         answer = with_cost(answer, healthy.iteration_us, found.iteration_us)
@@ -113,13 +114,14 @@ def _written(request: NetworkRequest, network: Network, trace: Path | None) -> t
     return found, view, files
 
 
-def _others(request: NetworkRequest, network: Network) -> list[float]:
-    """The makespans (us) of shuffled orders: of `--seeds`, else of the probes."""
+def _others(request: NetworkRequest, network: Network) -> list[float | None]:
+    """The makespans (us) of shuffled orders: of `--seeds`, else of the probes; None of one that did not complete."""
     if request.wishes.seed:
         return []
     seeds = range(1, 1 + (request.seeds or PROBES))
     orders = (request._replace(wishes=request.wishes._replace(seed=seed)) for seed in seeds)
-    return [_run(order, network).makespan_us for order in orders]
+    runs = (_run(order, network) for order in orders)
+    return [run.makespan_us if run.complete else None for run in runs]
 
 
 def _run(request: NetworkRequest, network: Network, growing: _Growing | None = None) -> NetworkRun:

@@ -197,6 +197,23 @@ def test_a_gpu_sends_on_by_its_port_though_the_ack_came_by_another(
     assert answer["complete"] and answer["flows_completed"] == 240
 
 
+def test_another_order_of_starts_that_does_not_complete_is_told_and_the_run_fails(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = "--op ReduceScatter --size 1M --send-lat 0"
+    words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/o-", *asked.split()]
+    assert main([*words, "--json"]) == 0
+    sound = json.loads(capsys.readouterr().out)
+    assert sound["makespan_us"] < sound["makespans_us"][-1] - 0.5
+    cut = (sound["makespan_us"] + sound["makespans_us"][-1]) / 2
+    assert main([*words, "--force", "--json", "--outage", f"gpu*-leaf*@{cut:.3f}:"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["complete"] and answer["makespan_us"] == sound["makespan_us"] and answer["stable"] is False
+    assert answer["makespans_us"] == [each for each in sound["makespans_us"] if each < cut]
+    assert main([*words, "--force", "--outage", f"gpu*-leaf*@{cut:.3f}:"]) == 1
+    assert "of simultaneous starts did not complete" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "wrong", ["gpu1-leaf0", "gpu9-leaf0@1:2", "gpu1-leaf0@5:4", "gpu1-leaf0@a:b", "gpu1-leaf0@1:2 gpu2-leaf1@3"]
 )
@@ -253,6 +270,57 @@ def test_a_host_that_several_rounds_found_slow_is_slowed_down_once(
     record["nodes"] = [{"host": f"host{rank + 1}", "node_rank": rank} for rank in range(2)]  # without the first host
     (second / "round.json").write_text(json.dumps(record), encoding="utf-8")
     assert network([*words, str(folder)], capsys)["what_if"] == once
+
+
+def add_round(folder: Path, hosts: str, *findings: PartFinding) -> None:
+    """One more round of a run, of these hosts in the order of their node ranks."""
+    place = folder / "NETWORK" / f"round{1 + len([*folder.glob('*/round*')])}"
+    place.mkdir(parents=True)
+    nodes = [{"host": host, "node_rank": rank} for rank, host in enumerate(hosts.split())]
+    record = {"nodes": nodes, "findings": [each.model_dump(mode="json") for each in findings]}
+    (place / "round.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("rack", "host0 host1", "r1"), ("rack", "host0", "r1")),  # a round without the rack's second host
+        (("host", "host1", ""), ("host", "host1", "sending")),
+        (("device", "host1", "mlx5_0"), ("device", "host1", "rail 0")),
+    ],
+)
+def test_what_rounds_found_slow_by_other_hosts_or_names_is_slowed_down_once_by_their_median(
+    one: tuple[str, str, str], other: tuple[str, str, str], fabric: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/h-", "--op", "AllReduce", "--size", "1M", "--what-if"]
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    add_round(once, "host0 host1 host2 host3", finding(*one))
+    add_round(twice, "host0 host1 host2 host3", finding(*one, share_of_expected=0.4))
+    own = "host0" if one[0] == "rack" else "host1"
+    add_round(twice, f"{own} host2 host3", finding(*other, share_of_expected=0.6))
+    costs = network([*words, str(once)], capsys)["what_if"]
+    assert network([*words, str(twice)], capsys)["what_if"] == costs
+    assert isinstance(costs, dict) and costs["cost_percent"] > 0.5
+
+
+def test_hosts_that_had_one_node_rank_in_different_rounds_are_placed_apart(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["-r", f"{tmp_path}/h-", "--op", "AllReduce", "--size", "1M"]
+    run = tmp_path / "run"
+    for hosts in ("host0 host1", "host2 host3"):
+        add_round(run, hosts, finding("host", hosts.split()[0]))
+    costs = network(["-n", str(fabric), *words, "--what-if", str(run)], capsys)["what_if"]
+    assert isinstance(costs, dict)
+    edits = "--degrade gpu0-leaf0:0.5 --degrade gpu2-leaf1:0.5 --slow-gpu 0:0.5 --slow-gpu 2:0.5"
+    assert main(["topology", "edit", str(fabric), *edits.split()]) == 0
+    assert costs["with_faults_us"] == took(["-n", f"{fabric}-whatif", *words], capsys)
+    add_round(run, "host4", finding("host", "host4"))
+    assert main(["network", "-n", str(fabric), *words, "--force", "--what-if", str(run)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "host0 had the node rank of host2 in another round: host2 is server 2 " in said
+    assert "host4 in another round: host4 is server 0 with it, since the network has no other" in said
 
 
 def test_a_negative_node_rank_is_a_mistake_of_the_record(
@@ -363,18 +431,19 @@ def test_a_local_rank_that_no_server_has_is_refused(
     assert said in capsys.readouterr().err
 
 
-def test_of_a_thousand_slow_hosts_a_few_are_told(
-    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = run_folder(tmp_path, finding("host", "host1"))
-    found = [finding("device", f"host{rank % 3}", f"mlx5_{rank}") for rank in range(900)]
+def test_of_a_thousand_slow_hosts_a_few_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that counted errors, too, with two lines each."""
+    links = "".join(f"{gpu} 30 100Gbps 0.0005ms 0\n" for gpu in range(30))
+    (tmp_path / "leaf").write_text(f"31 1 0 1 30 A100\n30\n{links}", encoding="utf-8")
+    hosts = [f"host{rank}" for rank in range(30)]
+    found = [finding("device", host, f"mlx5_{nic}", kind="link_errors") for host in hosts for nic in range(30)]
     found += [finding("device", "host1", "local ranks 0-1", sentence=f"{number} is slow") for number in range(900)]
-    path = place / "NETWORK" / "round1" / "round.json"
-    record = {**json.loads(path.read_text()), "findings": [each.model_dump(mode="json") for each in found]}
-    path.write_text(json.dumps(record), encoding="utf-8")
-    words = ["network", "-n", str(fabric), "-r", f"{tmp_path}/n-", "--level", "flow", "--op", "AllReduce"]
-    assert main([*words, "--size", "1M", "--what-if", str(place)]) == 0
-    assert capsys.readouterr().out.count("and 880 more such findings\n") == 2
+    add_round(tmp_path / "run", " ".join(hosts), *found)
+    words = ["network", "-n", str(tmp_path / "leaf"), "-r", f"{tmp_path}/n-", "--level", "flow", "--op", "AllReduce"]
+    assert main([*words, "--size", "1M", "--what-if", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert said.count("% of the expected rate") == said.count("fair rates lose nothing") == 20
+    assert "and 10 more such parts\n" in said and "and 880 more such findings\n" in said
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,8 @@ def test_of_a_collective_all_mistakes_are_named_at_once(tmp_path: Path, capsys: 
     error = refused(["-n", str(TOPOLOGY), *words, "--engine", "simai", "--simulator", "'"], tmp_path, capsys)
     for said in ("--size 0: is zero", "multiple of --tp 3", "--algorithm tree", "--seed 0", "--simulator ': is no"):
         assert said in error
+    error = refused(["-n", str(tmp_path / "no"), *words], tmp_path, capsys)
+    assert "no: No such file" in error and "--size 0: is zero" in error
 
 
 def test_a_straggler_without_a_job_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

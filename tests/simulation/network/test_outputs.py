@@ -23,13 +23,14 @@ from simulation.network.flow_level.verb import flow_wishes
 from simulation.network.flow_level.view import FairFlows
 from simulation.network.packet_view import PacketFlows, link_use
 from simulation.network.packets import network_of
+from simulation.network.packets import simulate as simulate_packets
 from simulation.network.profiles import Instance, Profiles
 from simulation.network.request import NetworkRequest
 from simulation.network.routing import ports_of
 from simulation.topology.fabric import port_names
 from tests.simulation.network import test_jobs
 from tests.simulation.network.recordings import DATA, recordings, request, simulated
-from tests.simulation.network.test_jobs import data_parallel, network, pipeline, workload
+from tests.simulation.network.test_jobs import data_parallel, durations, network, pipeline, workload
 from tests.simulation.network.trace_format import events_of
 
 fabric = test_jobs.fabric
@@ -220,13 +221,14 @@ def test_a_simulator_that_fails_is_told_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before and not [*(tmp_path / "private").iterdir()]
 
 
+@pytest.mark.parametrize("command", ["./simulator", "sh ./simulator", "sh simulator"])
 def test_a_simulator_that_is_named_from_here_is_found_from_its_private_folder(
-    engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, engine: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "simulator").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "simulator").chmod(0o755)
     monkeypatch.chdir(tmp_path)
-    assert main([*engine, "--simulator", "./simulator"]) == 1
+    assert main([*engine, "--simulator", command]) == 1
     assert "SimAI_simulator ended with 3" in capsys.readouterr().err
 
 
@@ -343,13 +345,43 @@ def test_what_is_simulated_again_with_others_counts_as_it_was_with_them(
     assert fast["deepest_queue_bytes"] == whole["deepest_queue_bytes"]
 
 
-def test_lost_packets_are_counted_where_equal_groups_are_simulated_once(
+def test_over_links_that_lose_a_packet_now_and_then_nothing_is_skipped(
+    fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the few packets that would be simulated in their stead none is."""
+    fabric.write_text(fabric.read_text().replace("100Gbps 0.0005ms 0", "1000Gbps 0.00005ms 0.00003"))
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllGather", "--size", "200M", "--tp", "4"]
+    whole, fast = network(words, capsys), network([*words, "--fast-forward"], capsys)
+    for figure in ("lost_packets", "retransmissions", "makespan_us"):
+        assert fast[figure] == whole[figure]
+    # Each rank sends three quarters of the bytes; a packet and its ACK take two hops, or four to the other leaf.
+    hops = 2 * 3 * (200 << 20) / 4 / 9000 * (2 + 4 + 2 + 4)
+    assert int(str(fast["lost_packets"])) == pytest.approx(0.00003 * hops, abs=3.5 * (0.00003 * hops) ** 0.5)
+
+
+def test_equal_groups_lose_packets_of_their_own(
     fabric: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fabric.write_text(fabric.read_text().replace("0.0005ms 0", "0.0005ms 0.001"))
-    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllReduce", "--size", "4M", "--fast-forward"]
-    answer = network(words, capsys)
+    words = ["-n", str(fabric), "-r", f"{tmp_path}/l-", "--op", "AllReduce", "--size", "4M", "--tp", "2"]
+    answer = network([*words, "--fast-forward"], capsys)
     assert int(str(answer["retransmissions"])) >= int(str(answer["lost_packets"])) > 0 == answer["pauses"]
+    took = [(source // 2, us) for source, _target, us in durations(tmp_path / "l-fct.txt")]
+    assert sorted(us for group, us in took if group == 0) != sorted(us for group, us in took if group == 1)
+
+
+def test_port_numbers_begin_anew_for_each_part_of_those_that_are_simulated_together() -> None:
+    """Else the ways that are told of them, and the digest that remembers them, would be those of other flows."""
+    topology = DATA / "topology" / "specx32_H100_400G_psn4"
+    asked = request(["-n", str(topology), "--op", "AllToAll", "--size", "1M"])
+    network = network_of(asked.fabric, asked.wishes.conf)
+    profiles = Profiles(network, asked.job.collectives * 2, asked.wishes)
+    (schedule,) = asked.job.collectives[0].schedules
+    sketch = profiles.sketch(0, schedule)
+    parts = [Instance(number, schedule, dict.fromkeys(sketch.senders, 0)) for number in (0, 1)]
+    run = simulate_packets(network, profiles._job(parts), profiles._wishes)
+    assert run.sport.tolist() == sketch.sport.tolist() * 2
+    assert run.path.tolist() == sketch.path.tolist() * 2
 
 
 def test_data_that_meets_acks_in_a_long_beat_is_skipped_by_whole_beats(
