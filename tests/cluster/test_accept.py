@@ -84,7 +84,7 @@ def with_tools(folder: Path) -> Path:
     configs.mkdir(parents=True, exist_ok=True)
     names = ["dcgmi", "nvbandwidth", "rvs", "TransferBench", "ascend-dmi", "hl_qual"]
     (configs / "config_quick.py").write_text('tools = ["dcgmi"]\narguments = {"dcgmi": "diag -r 1 -j"}\n')
-    (configs / "config_host.py").write_text(f"tools = {names}\n")
+    (configs / "config_host.py").write_text(f'tools = {names}\narguments = {{"hl_qual": "-gaudi2"}}\n')
     (configs / "config_pairs.py").write_text('tools = ["ib_write_bw", "ib_write_bw_ring"]\ndevices = ["mlx5_0"]\n')
     variables = root / "vendors/cpu/network-pytorch/config/environment_variables.env"
     variables.write_text(f"NCCL_INSPECTOR_DUMP_DIR={INSPECTOR}\n")
