@@ -21,6 +21,7 @@ from protocol.finding import PartFinding
 from run_benchmarks.acceptance.kinds import identities_of, kinds_of
 from run_benchmarks.acceptance.records import Levels, Usual
 from run_benchmarks.acceptance.rungs import DATA_TESTS
+from run_benchmarks.acceptance.stalls import stalls_of_nobody
 from run_benchmarks.results.loading import LoadedRun
 from run_benchmarks.results.records import RoundRecord
 from training.benchmarks.tools.table import TOOLS
@@ -96,8 +97,11 @@ def proven(run: LoadedRun) -> set[str]:
 
 
 def unattributed(run: LoadedRun) -> list[PartFinding]:
-    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again."""
-    return [each for each in _of_nobody(run) if each.severity == "fault" and each.kind != UNLIKE]
+    """The faults of which no host is known to be guilty, such as a bad link or rack, and that may not come again; and,
+    as warnings, stalls of which it is not known whose they are.
+    """
+    faults = [each for each in _of_nobody(run) if each.severity == "fault" and each.kind != UNLIKE]
+    return [*faults, *stalls_of_nobody(run)]
 
 
 def unlike(run: LoadedRun) -> list[str]:
