@@ -114,14 +114,14 @@ def _heads(words: Words) -> list[str]:
 
 
 def _row(rung: RungRecord, words: Words) -> tuple[str | list[str], ...]:
-    """The cells of a rung; the last has a line for each finding: what failed it, what it shrank, whom it leaves in
-    doubt, and what it did not look at.
+    """The cells of a rung; the last has a line for each finding: what failed it, whom it leaves in doubt, what it
+    shrank, and what it did not look at.
     """
-    doubtful_first = sorted(rung.not_run, key=lambda said: IN_DOUBT not in said)
-    left_out = [words("not run: {what}", what=words.reason(said)) for said in doubtful_first]
+    left_out = {said: words("not run: {what}", what=words.reason(said)) for said in rung.not_run}
+    doubtful = [line for said, line in left_out.items() if IN_DOUBT in said]
     less = [words("shrunk to fit the budget: {what}", what=", ".join(rung.shrunk))] if rung.shrunk else []
     out, runs = ", ".join(rung.out), ", ".join(rung.runs)
-    why = [*_said(rung.reasons, words), *less, *left_out]
+    why = list(dict.fromkeys([*_said(rung.reasons, words), *doubtful, *less, *left_out.values()]))
     return rung.rung, words(rung.verdict), str(len(rung.hosts)), out, *times(rung), runs, why
 
 

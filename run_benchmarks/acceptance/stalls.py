@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from protocol.finding import FindingKind, PartFinding
 from run_benchmarks.results.loading import LoadedRun
-from training.benchmarks.network.slow_parts.analysis import STALLS_EVERYWHERE_PERCENT, stalled_percent
-from training.benchmarks.network.slow_parts.readings import scan_of
+from training.benchmarks.network.slow_parts.readings import STALLS_EVERYWHERE_PERCENT, scan_of
 
 SLOW: tuple[FindingKind, ...] = ("constant", "intermittent", "stalls")
 """Kinds of findings of which one explains stalls."""
@@ -20,7 +19,7 @@ def stalls_of_nobody(run: LoadedRun) -> list[PartFinding]:
         pairs = [step for step in record.steps if step.get("pattern") == "pairs"]
         if not pairs or any(each.kind in SLOW for each in record.findings):
             continue
-        if percent := stalled_percent(scan_of(pairs)):
+        if percent := scan_of(pairs).stalled_percent:
             said = (
                 f"{percent:.1f} % of all operations stall, and nobody stands out: a host that loses packets is not told"
                 " from busy ones"

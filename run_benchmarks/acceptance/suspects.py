@@ -128,7 +128,7 @@ def _failed(case: str, record: RoundRecord) -> Iterator[tuple[str, str]]:
 
 
 def _wrong(record: RoundRecord, step: Mapping[str, object], rank: int, why: str) -> str:
-    """What is wrong with a rank's device; in a test of hosts with the host, or its disk, in the same words for each."""
+    """A sentence on a rank's device; in a test of hosts on the host, or its disk, in the same words for each rank."""
     test = str(step.get("test"))
     if test not in OF_HOST:
         return f"device {_local(record, rank)}: {why}"

@@ -71,13 +71,18 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
-    vendor = vendors.load(plan.vendor)
-    for name in [each for each, health in healths.items() if vendor.monitor_name and not _are_devices_asked(health)]:
-        why, action = f"no tool of {vendor.name} is asked", "ask the vendor's own tool"
-        reports[name].add("state of the accelerators", why, "an answer", action, "not seen")
-    for name, found in judged(healths, {hosts[name].address: name for name in names}):
+    found_of = [*_unasked(healths, plan.vendor), *judged(healths, {hosts[name].address: name for name in names})]
+    for name, found in found_of:
         if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
             reports[name].add(*found)
+
+
+def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str, Found]]:
+    """The hosts of a vendor with accelerators of whose state no tool was asked."""
+    if vendors.load(name).monitor_name:
+        for host in (each for each, health in healths.items() if not _are_devices_asked(health)):
+            why, action = f"no tool of {name} is asked", "ask the vendor's own tool"
+            yield host, ("state of the accelerators", why, "an answer", action, "not seen")
 
 
 def _are_devices_asked(health: HostHealth) -> bool:

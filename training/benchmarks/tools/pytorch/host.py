@@ -19,7 +19,7 @@ INFINIBAND = Path("/sys/class/infiniband")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 HABANA = "0x1da3"
 GAUDIS = {"0x1020": "gaudi2", "0x1021": "gaudi2", "0x1060": "gaudi3", "0x1062": "gaudi3", "0x1063": "gaudi3"}
-"""What hl_qual calls a device of HABANA, by the number of its kind on PCI; both by Linux's driver habanalabs."""
+"""Names that hl_qual has for devices of HABANA, by the number of the kind on PCI, as Linux's driver habanalabs."""
 
 
 class NotRunError(Exception):
@@ -100,7 +100,7 @@ def bench_of(name: str, config: Config) -> Bench:
 
 
 def gaudi_of_host(root: Path = PCI_DEVICES) -> str:
-    """What hl_qual calls the Gaudis of this host.
+    """The name that hl_qual has for the Gaudis of this host.
 
     Raises:
         NotRunError: there is none that it tests, or there are several kinds.
