@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
+import vendors
 from run_benchmarks.hosts.base import Host
 from run_benchmarks.hosts.fleet import for_each
 from run_benchmarks.inspection.findings import Found, HostReport, Severity
@@ -70,9 +71,24 @@ def examine_health(hosts: Mapping[str, Host], reports: Mapping[str, HostReport],
     healths = dict(result.succeeded)
     for name, error in result.failed.items():
         reports[name].add("health", str(error)[:MOST_CHARACTERS], "an answer", "log in and look", "not seen")
-    for name, found in judged(healths, {hosts[name].address: name for name in names}):
+    found_of = [*_unasked(healths, plan.vendor), *judged(healths, {hosts[name].address: name for name in names})]
+    for name, found in found_of:
         if (found[0], found[1]) not in {(each.subject, each.found) for each in reports[name].findings}:
             reports[name].add(*found)
+
+
+def _unasked(healths: Mapping[str, HostHealth], name: str) -> Iterator[tuple[str, Found]]:
+    """The hosts of a vendor with accelerators of whose state no tool was asked."""
+    if vendors.load(name).monitor_name:
+        for host in (each for each, health in healths.items() if not _are_devices_asked(health)):
+            why, action = f"no tool of {name} is asked", "ask the vendor's own tool"
+            yield host, ("state of the accelerators", why, "an answer", action, "not seen")
+
+
+def _are_devices_asked(health: HostHealth) -> bool:
+    """Whether accelerators were asked for their state, or are said not to answer."""
+    silent = any(what.endswith(("GPUs", "NPUs")) for what, _ in health.of("cannot", 2))
+    return silent or not health.is_whole or not health.lines.keys().isdisjoint(("gpu", "device"))
 
 
 def peers_of(addresses: Sequence[str]) -> list[list[str]]:
