@@ -1,7 +1,8 @@
 """How fast the flow level of `network` is, beside reading the same network file and nothing else in the same run.
 
-Wall times include the interpreter's start, memory is the peak of the process (ru_maxrss). A run before keeps the bytecode
-and, where flows are many, compiled code. SimAI's ns-3 was recorded on the first case (a slow build, two shared cores).
+Wall times include the interpreter's start, memory is the peak of the process (ru_maxrss). A run before keeps the
+bytecode and, where flows are many, compiled code. SimAI's ns-3 was recorded on the first case (a slow build, two shared
+cores).
 """
 
 import sys

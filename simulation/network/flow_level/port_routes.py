@@ -7,6 +7,7 @@ hash of its addresses and ports names.
 
 from collections.abc import Collection, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from common.units import bandwidth_bps, time_seconds
@@ -55,20 +56,18 @@ class PortRoutes:
             Link(int(bandwidth_bps(each.bandwidth)), round(time_seconds(each.latency) * 1e9)) for each in fabric.texts
         ]
         self.kinds = kinds
-        self.kind_of = [kind for kind in fabric.kinds for _direction in (0, 1)]
-        self.peer = [node for ends in zip(fabric.second, fabric.first, strict=True) for node in ends]
-        self._leaving: list[list[int]] = [[] for _node in fabric.roles]
-        for link, (first, second) in enumerate(zip(fabric.first, fabric.second, strict=True)):
-            for port, owner in ((2 * link, first), (2 * link + 1, second)):
-                if port not in closed:
-                    self._leaving[owner].append(port)
+        self.kind_of = [*chain.from_iterable(zip(fabric.kinds, fabric.kinds, strict=True))]
+        self.peer = [*chain.from_iterable(zip(fabric.second, fabric.first, strict=True))]
+        leaving = self._leaving = [[] for _node in fabric.roles]
+        for port, owner in enumerate(chain.from_iterable(zip(fabric.first, fabric.second, strict=True))):
+            if port not in closed:
+                leaving[owner].append(port)
         self._peers: list[frozenset[int] | None] = [None] * len(fabric.roles)
         self._neighbours: list[dict[int, list[int]] | None] = [None] * len(fabric.roles)
         self._levels: dict[frozenset[int], list[frozenset[int]]] = {}
         self._entries_of: dict[int, frozenset[int]] = {}
         self._same_entries: dict[frozenset[int], frozenset[int]] = {}
         self._far: dict[tuple[int, frozenset[int]], list[int]] = {}
-        self._islands: dict[int, frozenset[int]] = {}
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
         self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
@@ -101,16 +100,11 @@ class PortRoutes:
 
     def reaches(self, source: int, target: int) -> bool:
         """Whether there are ways between two nodes: a link, or switches that are linked with each other."""
-        islands = self._islands_at(source)
-        return not islands.isdisjoint(self._islands_at(target)) or target in self._ports_to(source)
+        return not self.islands_at(source).isdisjoint(self.islands_at(target)) or target in self._ports_to(source)
 
-    def _islands_at(self, node: int) -> frozenset[int]:
-        """The islands of the switches next to a node."""
-        found = self._islands.get(node)
-        if found is None:
-            island_of = self._island_of
-            found = self._islands[node] = frozenset([island_of[each] for each in self.switches_of(node)])
-        return found
+    def islands_at(self, node: int) -> frozenset[int]:
+        """The islands of the switches next to a node; an island are switches that are linked with each other."""
+        return frozenset(map(self._island_of.__getitem__, self.switches_of(node)))
 
     @cached_property
     def _island_of(self) -> dict[int, int]:

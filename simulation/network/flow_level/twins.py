@@ -6,13 +6,16 @@ link and no rank.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
+from operator import itemgetter
 
 from simulation.network.flow_level.hops import Hop
 from simulation.network.flow_level.net import HopNet, Laid
 from simulation.network.flow_level.port_routes import PortRoutes
 from simulation.network.flow_level.refine import Likeness, Net, refine
+
+_FIRST_TWO = itemgetter(0, 1)  # the ends of a hop, or its ports forward and back
 
 
 def alike(net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequence[Hashable]) -> Likeness:
@@ -25,7 +28,7 @@ def alike(net: HopNet, laid: Sequence[Laid], ways: PortRoutes, rank_kind: Sequen
     own = [hop for key in chosen for hop in (copies.hops if copies else net.of_key(key))]
     some = [hop for hop in own if first_of[hop] == hop]
     counts = Counter(first_of)
-    counted = [(kind, counts[hop]) for hop, kind in enumerate(kinds)]
+    counted = {hop: (kinds[hop], counts[hop]) for hop in some}
     found = refined(net, laid, ways, rank_kind, counted, some, first_of)
     if len(some) == len(net.hops):
         return found
@@ -60,7 +63,7 @@ def refined(
     laid: Sequence[Laid],
     ways: PortRoutes,
     rank_kind: Sequence[Hashable],
-    kinds: Sequence[Hashable],
+    kinds: Mapping[int, Hashable] | Sequence[Hashable],
     chosen: Sequence[int],
     first_of: Sequence[int],
 ) -> Likeness:
@@ -155,22 +158,21 @@ class _Copies:
 
     def _share_nothing(self, groups: Sequence[range]) -> bool:
         """Whether no two groups have a port or a rank in common."""
-        every, total = set[int](), 0
+        every, ranks = set[int](), len(self.rank_kind)
         for hops in groups:
-            own = {~node for node in self._nodes(hops) if node < len(self.rank_kind)}.union(self._ports(hops))
-            total += len(own)
-            every |= own
-            if len(every) < total:
+            own = {~node for node in self._nodes(hops) if node < ranks}.union(self._ports(hops))
+            if not every.isdisjoint(own):
                 return False
+            every |= own
         return True
 
     def _ports(self, hops: range) -> list[int]:
         """The ports of hops, one hop's after another's, forward and back."""
-        return list(chain.from_iterable(chain(*each[:2]) for each in self.laid[hops.start : hops.stop]))
+        return [*chain.from_iterable(chain.from_iterable(map(_FIRST_TWO, self.laid[hops.start : hops.stop])))]
 
     def _nodes(self, hops: range) -> list[int]:
         """The ends of hops, one hop's after another's."""
-        return list(chain.from_iterable(hop[:2] for hop in self.net.hops[hops.start : hops.stop]))
+        return [*chain.from_iterable(map(_FIRST_TWO, self.net.hops[hops.start : hops.stop]))]
 
     def _is_copy(self, hops: range, model: range) -> bool:
         """Whether each hop has a like one in the same place of `model`, on links of the same kinds."""
@@ -178,13 +180,13 @@ class _Copies:
             alike = mine.costs is theirs.costs or mine.costs == theirs.costs
             if not alike or len(mine.forward) != len(theirs.forward):
                 return False
-        kind_of, rank_kind = self.ways.kind_of, self.rank_kind
-        links = _one_to_one(zip(self._ports(hops), self._ports(model), strict=True))
-        ends = zip(self._nodes(hops), self._nodes(model), strict=True)
-        ranks = _one_to_one(each for each in ends if each[0] < len(rank_kind))
-        if links is None or ranks is None or any(kind_of[port] != kind_of[other] for port, other in links.items()):
+        links = _one_to_one(self._ports(hops), self._ports(model))
+        count = len(self.rank_kind)
+        ends = [pair for pair in zip(self._nodes(hops), self._nodes(model), strict=True) if pair[0] < count]
+        ranks = _one_to_one([one for one, _other in ends], [other for _one, other in ends])
+        if links is None or ranks is None:
             return False
-        if any(rank_kind[rank] != rank_kind[other] for rank, other in ranks.items()):
+        if not (_are_alike(links, self.ways.kind_of) and _are_alike(ranks, self.rank_kind)):
             return False
         self._links |= links
         self._ranks |= ranks
@@ -199,9 +201,13 @@ class _Copies:
             of_rank[rank] = of_rank[like]
 
 
-def _one_to_one(pairs: Iterable[tuple[int, int]]) -> dict[int, int] | None:
-    """The pairs as a map, if each first has one second, and no two have the same."""
-    every = list(pairs)
-    found = dict(every)
-    alike = all(found[one] == other for one, other in every)
+def _one_to_one(ones: Sequence[int], others: Sequence[int]) -> dict[int, int] | None:
+    """The pairs as a map, if each of `ones` has one other, and no two have the same."""
+    found = dict(zip(ones, others, strict=True))
+    alike = [*map(found.__getitem__, ones)] == others
     return found if alike and len(set(found.values())) == len(found) else None
+
+
+def _are_alike(pairs: Mapping[int, int], kinds: Sequence[Hashable]) -> bool:
+    """Whether both of each pair are of the same kind."""
+    return [*map(kinds.__getitem__, pairs)] == [*map(kinds.__getitem__, pairs.values())]
