@@ -14,7 +14,6 @@ from simulation.network.flow_level.refine import Likeness
 from simulation.network.job import Job
 from simulation.network.memory_room import MemoryRoom
 
-WHOLE = 1 - 1e-9  # of the bytes: all ways have the link in common
 NOWHERE = -1  # instead of the port that all of a pair's ways begin or end with
 PORT_BYTES = 80  # of memory that each port of a hop's way takes, measured
 ADVICE = "fewer GPUs or rows take less; by ecmp each flow has its own way, of alike ones --routing rail simulates one"
@@ -181,16 +180,15 @@ class _Slack:
     def takes(self, source: int, target: int) -> bool:
         """Whether every link that flows of a pair may choose carries all that may come to it, these flows included."""
         ways = self.ways
-        shares = ways.shares(source, target)
-        fixed = self.common[source, target] = [port for port, share in shares.items() if share > WHOLE]
+        steps = ways.steps(source, target)
+        fixed = self.common[source, target] = [ports[0] for ports in steps if len(ports) == 1]
         first, last = (fixed[0], fixed[-1]) if fixed else (NOWHERE, NOWHERE)
         first_bps, last_bps = self._bps(first), self._bps(last)
         asked, kind_of, most = self._asked, ways.kind_of, [SLACK * link.bps for link in ways.kinds]
-        for port, share in shares.items():
-            if share <= WHOLE:
-                rates = asked(0, port, first, first_bps), asked(1, port, last, last_bps)
-                if min(rates) > most[kind_of[port]]:
-                    return False
+        for port in chain.from_iterable(ports for ports in steps if len(ports) > 1):
+            rates = asked(0, port, first, first_bps), asked(1, port, last, last_bps)
+            if min(rates) > most[kind_of[port]]:
+                return False
         return True
 
     def _asked(self, side: int, port: int, end: int, bps: int) -> int:

@@ -71,6 +71,7 @@ class PortRoutes:
         self._kinds_to: dict[tuple[int, int], tuple[int, ...]] = {}
         self._places: dict[int, int] = {}
         self._shares: dict[tuple[int, frozenset[int]], tuple[Shares, Shares]] = {}
+        self._steps: dict[tuple[tuple[int, ...], frozenset[int]], tuple[list[Sequence[int]], tuple[int, ...]]] = {}
 
     def link(self, port: int) -> Link:
         """The link of a port."""
@@ -86,10 +87,14 @@ class PortRoutes:
 
     def next_ports(self, node: int, target: int) -> Sequence[int]:
         """The ports by which a node forwards to a GPU or NVSwitch, of all shortest ways; none if there is no way."""
-        direct = (self._neighbours[node] or self._ports_to(node)).get(target)
+        ports_to = self._neighbours[node] or self._ports_to(node)
+        direct = ports_to.get(target)
         if direct is not None:
             return direct
         common = (self._peers[node] or self.switches_of(node)) & (self._peers[target] or self.switches_of(target))
+        if len(common) == 1:
+            (nearest,) = common
+            return ports_to[nearest]
         if common:
             return self._ports_by(node, common)
         key = node, self._entries(target)
@@ -142,9 +147,10 @@ class PortRoutes:
         """The ports of a node by the neighbour to which they lead."""
         found = self._neighbours[node]
         if found is None:
-            found = self._neighbours[node] = {}
+            found, peer = {}, self.peer
+            self._neighbours[node] = found
             for port in self._leaving[node]:  # in ascending order
-                found.setdefault(self.peer[port], []).append(port)
+                found.setdefault(peer[port], []).append(port)
         return found
 
     def _nearer(self, node: int, entries: frozenset[int]) -> frozenset[int]:
@@ -154,23 +160,22 @@ class PortRoutes:
         """
         around = self.switches_of(node)
         levels = self._levels.setdefault(entries, [entries])
-        level = 0
+        level = 1
         while True:
             if level == len(levels):
                 grown = frozenset[int]().union(*map(self.switches_of, levels[-1]))
                 levels.append(grown.difference(*levels))
-            if not levels[level]:
-                return frozenset()
-            nearer = [each for each in around if not levels[level].isdisjoint(self.switches_of(each))]
-            if nearer:
-                return frozenset(nearer)
+            nearer = around & levels[level]
+            if nearer or not levels[level]:
+                return nearer
             level += 1
 
     def switches_of(self, node: int) -> frozenset[int]:
         """The neighbours of a node that forward."""
         found = self._peers[node]
         if found is None:
-            found = self._peers[node] = frozenset(each for each in self._ports_to(node) if self.roles[each] != GPU)
+            roles = self.roles
+            found = self._peers[node] = frozenset([each for each in self._ports_to(node) if roles[each] != GPU])
         return found
 
     def path(self, source: int, target: int, sport: int, dport: int) -> list[int]:
@@ -224,6 +229,35 @@ class PortRoutes:
         if rest is None:
             rest = self._kinds_to[following, target] = self.first_kinds(following, target)
         return self.kind_of[port], *rest
+
+    def steps(self, source: int, target: int) -> list[Sequence[int]]:
+        """The ports of all ways between two nodes, step by step: every way takes one port of each step."""
+        ports = self.next_ports(source, target)
+        nodes = self._behind(ports)
+        if nodes == (target,):
+            return [ports]
+        if target in self._ports_to(nodes[0]):
+            between, last = list[Sequence[int]](), nodes
+        else:
+            between, last = self._steps_of(nodes, target)
+        return [ports, *between, [port for node in last for port in self._ports_to(node)[target]]]
+
+    def _steps_of(self, nodes: tuple[int, ...], target: int) -> tuple[list[Sequence[int]], tuple[int, ...]]:
+        """The steps from switches to the neighbours of a target, and these; the same for all targets with the same
+        neighbours.
+        """
+        key = nodes, self._entries(target)
+        if key not in self._steps:
+            found: list[Sequence[int]] = []
+            while target not in self._ports_to(nodes[0]):
+                found.append([port for node in nodes for port in self.next_ports(node, target)])
+                nodes = self._behind(found[-1])
+            self._steps[key] = found, nodes
+        return self._steps[key]
+
+    def _behind(self, ports: Sequence[int]) -> tuple[int, ...]:
+        """The nodes to which ports lead."""
+        return tuple(dict.fromkeys([self.peer[port] for port in ports]))
 
     def shares(self, source: int, target: int) -> Shares:
         """All ports between two nodes, with the share of the bytes of each if equal next ports share evenly."""
