@@ -209,6 +209,16 @@ def lane_texts(builder: Builder) -> Iterator[str]:
         )
 
 
+@pytest.mark.parametrize("template", ["Spectrum-X", "DCN+", "AlibabaHPN"])
+def test_each_step_of_all_ways_carries_all_bytes(template: str, tmp_path: Path) -> None:
+    path = network(tmp_path, ["-topo", template, "-g", "64", "-gt", "H100", "-bw", "400Gbps"])
+    ways = PortRoutes(read(path).fabric)
+    for source, target in itertools.permutations(range(0, 64, 7), 2):
+        shares, steps = ways.shares(source, target), ways.steps(source, target)
+        assert sorted(shares) == sorted(itertools.chain.from_iterable(steps))
+        assert [sum(shares[port] for port in ports) for ports in steps] == pytest.approx([1.0] * len(steps))
+
+
 @pytest.mark.parametrize("never_begun", [0, 300])
 def test_loads_of_links_that_are_added_up_at_once_are_those_of_the_flows_one_by_one(
     never_begun: int, tmp_path: Path
