@@ -83,15 +83,16 @@ class LinkLoads:
             self.loads = loads_of_lanes(built.state, built.ports, payload, begin, self.slice_ns, SLICES)
             return
         known: dict[tuple[int, int], list[list[float]]] = {}
-        alike = Counter[tuple[int, int, int, int, int]]()  # flows on a fixed way
+        alike = Counter[tuple[int, int, Way, int]]()  # hops on a fixed way, by their bytes
         fixed_ways = cache(partial(fixed_way, ways))
         for group in run.groups():
             where = group.number, group.kind
             if where not in known:
                 times = zip(*run.times(*where), strict=True)
                 known[where] = [self._parts(float(start), float(end)) for start, end in times]
-            if fixed_ways(group.source, group.target) is not None:
-                alike[*where, group.source, group.target, group.size] += 1
+            fixed = fixed_ways(group.source, group.target)
+            if fixed is not None:
+                alike[*where, fixed, group.size] += 1
                 continue
             data, acks = on_wire(group.size, payload)
             for step, parts in enumerate(known[where]):
@@ -100,8 +101,8 @@ class LinkLoads:
                     self._add(port, size, parts)
         totals = {where: [sum(column) for column in zip(*parts, strict=True)] for where, parts in known.items()}
         fixed_on = defaultdict[int, Counter[tuple[int, int, float]]](Counter)
-        for (number, kind, source, target, bytes_each), count in alike.items():
-            for port, size in _sent(fixed_ways(source, target), *on_wire(bytes_each, payload)):
+        for (number, kind, way, flow_size), count in alike.items():
+            for port, size in _sent(way, *on_wire(flow_size, payload)):
                 fixed_on[port][number, kind, size] += count
         for port, hops in fixed_on.items():
             for (number, kind, size), count in hops.items():

@@ -58,7 +58,8 @@ class PortRoutes:
         self.kinds = kinds
         self.kind_of = [*chain.from_iterable(zip(fabric.kinds, fabric.kinds, strict=True))]
         self.peer = [*chain.from_iterable(zip(fabric.second, fabric.first, strict=True))]
-        leaving = self._leaving = [[] for _node in fabric.roles]
+        leaving: list[list[int]] = [[] for _node in fabric.roles]
+        self._leaving = leaving
         for port, owner in enumerate(chain.from_iterable(zip(fabric.first, fabric.second, strict=True))):
             if port not in closed:
                 leaving[owner].append(port)
